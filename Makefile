@@ -1,0 +1,42 @@
+# Two targets are all a new user needs: `make run` and `make test`. Both make .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test fast check setup schema lock clean
+
+run: setup
+	$(BIN)/launch cluster.yaml
+
+test: check
+	$(BIN)/pytest
+
+fast: check
+	$(BIN)/pytest -m "not slow"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: $(READY)
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	touch $@
+
+# The JSON schema of cluster.yaml, for editors; a test holds it to the models.
+schema: setup
+	$(BIN)/python -m launcher.schema > launcher/cluster.schema.json
+
+# Pins every dependency for every supported Python; needs uv (pip install uv).
+lock:
+	uv pip compile --universal --python-version 3.10 --extra dev --no-header --no-annotate \
+	    --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,132 @@
+"""The layer graph of a network: the paper's CNN(L, E), free of ONNX.
+
+A `Network` is what every later step reads: strategies weigh its layers, the converter turns it
+into dataflow, the cost model sums its bytes. A layer is one operator of the simplified model. An
+edge is a tensor that one layer produces and others consume; a tensor with several consumers is one
+tensor, not several. Shapes are static and carry every axis, the batch axis included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One activation or weight: its name, static shape and NumPy dtype name (such as `float32`)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; in CSDF terms the tokens that one frame moves (1 for a scalar)."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes: elements × element size."""
+        return self.elements * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One operator.
+
+    `inputs` and `outputs` name activations only (keys of `Network.tensors`), each once and in the
+    operator's order; `weights` names its constants (keys of `Network.weights`). `macs` is the
+    number of multiply-accumulates for one frame, 0 for operators without any.
+    """
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: tuple[str, ...] = ()
+    macs: int = 0
+
+
+@dataclass(frozen=True)
+class Network:
+    """An acyclic layer graph; `layers` stand in a topological order.
+
+    Raises `ValueError` from `__post_init__` when a tensor is read before it is produced, produced
+    twice, or not described, so that whatever holds a `Network` may rely on its invariants.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    tensors: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        known = set(self.inputs)
+        names: set[str] = set()
+        for layer in self.layers:
+            if layer.name in names:
+                raise ValueError(f"two layers are called {layer.name!r}")
+            names.add(layer.name)
+            for tensor in layer.inputs:
+                if tensor not in known:
+                    raise ValueError(f"layer {layer.name!r} reads {tensor!r} before it is produced")
+            for tensor in layer.outputs:
+                if tensor in known:
+                    raise ValueError(f"tensor {tensor!r} is produced twice")
+                known.add(tensor)
+            for weight in layer.weights:
+                if weight not in self.weights:
+                    raise ValueError(f"layer {layer.name!r} has an unknown weight {weight!r}")
+        for tensor in known:
+            if tensor not in self.tensors:
+                raise ValueError(f"tensor {tensor!r} has no description")
+        for tensor in self.outputs:
+            if tensor not in known:
+                raise ValueError(f"network output {tensor!r} is produced by no layer")
+
+    @cached_property
+    def layer(self) -> Mapping[str, Layer]:
+        """Layers by name."""
+        return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def producer(self) -> Mapping[str, str]:
+        """Tensor name → name of the layer that produces it; network inputs are absent."""
+        return {tensor: layer.name for layer in self.layers for tensor in layer.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[str, ...]]:
+        """Tensor name → names of the layers that read it, in topological order."""
+        found: dict[str, list[str]] = {tensor: [] for tensor in self.tensors}
+        for layer in self.layers:
+            for tensor in dict.fromkeys(layer.inputs):
+                found[tensor].append(layer.name)
+        return {tensor: tuple(readers) for tensor, readers in found.items()}
+
+    @cached_property
+    def edges(self) -> tuple[tuple[str, str, str], ...]:
+        """The paper's E: (producing layer, consuming layer, tensor), in topological order."""
+        return tuple(
+            (self.producer[tensor], layer.name, tensor)
+            for layer in self.layers
+            for tensor in dict.fromkeys(layer.inputs)
+            if tensor in self.producer
+        )
+
+    def weight_bytes(self, layers: frozenset[str] | set[str] | tuple[str, ...]) -> int:
+        """Bytes of weights that the named layers hold together, a shared weight counted once."""
+        names = {weight for name in layers for weight in self.layer[name].weights}
+        return sum(self.weights[name].bytes for name in names)
+
+    def activation_bytes(self, layer: str) -> int:
+        """Bytes of one layer's input and output tensors: its term of the paper's Eq. 4."""
+        described = self.layer[layer]
+        names = (*dict.fromkeys(described.inputs), *described.outputs)
+        return sum(self.tensors[name].bytes for name in names)

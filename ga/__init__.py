@@ -1,0 +1,1 @@
+"""The genetic search for a partition (DEAP)."""

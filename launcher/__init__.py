@@ -1,0 +1,1 @@
+"""`launch cluster.yaml`: configuration, planning, deployment, supervision, streaming, reports."""

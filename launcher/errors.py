@@ -1,0 +1,23 @@
+"""The launcher's errors and the exit codes that they end with."""
+
+EXIT_FINE = 0
+EXIT_FAILED = 1
+"""The run was started and did not end well: a node was lost, results are missing or disagree."""
+EXIT_BAD_INPUT = 2
+"""Something that the user wrote or named cannot be used; nothing was run."""
+
+
+class LauncherError(Exception):
+    """The root: a sentence that says what happened, where, and what the user can do."""
+
+    exit_code = EXIT_FAILED
+
+
+class BadInputError(LauncherError):
+    """A user's mistake: file, key, layer or node named in the message."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class RunFailedError(LauncherError):
+    """A run that began and could not be completed."""

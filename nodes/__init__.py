@@ -1,0 +1,1 @@
+"""What runs on a device: the agent daemon, its FIFOs and its executors."""

@@ -1,0 +1,81 @@
+"""The plan: everything that is needed to deploy, and what is predicted of it.
+
+A plan is made from a network, devices and an assignment of layers to devices, and from nothing
+else: phases, channels, capacities, proofs and predictions all follow from the assignment. Whoever
+edits the assignment of a saved plan therefore gets all of them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cnn.network import Tensor
+from partition.devices import Device
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPhase:
+    """A phase (see `csdf.from_network.Phase`) with its skew (periods) and predicted time."""
+
+    name: str
+    device: str
+    index: int
+    layers: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    skew: int
+    predicted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChannel:
+    """A flow (see `csdf.from_network.Flow`) with its capacity in frames."""
+
+    tensor: Tensor
+    source: str
+    source_device: str
+    target_device: str
+    targets: tuple[str, ...]
+    capacity_frames: int
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it stays on one device."""
+        return self.source_device == self.target_device
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPrediction:
+    """What a device will hold, in bytes (DESIGN §7), and the paper's Eq. 2 beside it."""
+
+    weights_bytes: int
+    activations_bytes: int
+    channels_bytes: int
+    engine_bytes: int
+    eq2_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Weights + live activations + channels + engine and idle agent."""
+        return self.weights_bytes + self.activations_bytes + self.channels_bytes + self.engine_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the module's docstring. `period_s` and `latency_s` are predictions, `proof` a
+    sentence that says what was proved."""
+
+    network: str
+    model_digest: str
+    strategy: str
+    explanation: str
+    devices: tuple[Device, ...]
+    assignment: Mapping[str, str]
+    phases: tuple[PlannedPhase, ...]
+    channels: tuple[PlannedChannel, ...]
+    memory: Mapping[str, MemoryPrediction]
+    period_s: float
+    latency_s: float
+    bytes_per_frame: int
+    proof: str

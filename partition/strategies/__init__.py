@@ -1,0 +1,1 @@
+"""One file per strategy: each turns a network and devices into an assignment."""
