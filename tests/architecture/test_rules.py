@@ -1,0 +1,137 @@
+"""The rules of this code base that ruff, mypy and import-linter cannot see."""
+
+import ast
+import builtins
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.architecture.source import PACKAGES, ROOT, Source, called, sources
+
+OURS = sources(*PACKAGES)
+EVERYTHING = (*OURS, *sources("tests", "examples", "benchmarks"))
+CORES = tuple(s for s in OURS if s.name.startswith(("nodes/core/", "launcher/core/")))
+
+PURE = {
+    *("__future__", "abc", "bisect", "collections", "dataclasses", "enum", "fractions"),
+    *("functools", "hashlib", "heapq", "ipaddress", "itertools", "math", "msgpack", "numpy"),
+    *("operator", "re", "struct", "types", "typing"),
+}
+"""What a core may import from outside: nothing in it reaches a clock, a socket or a file."""
+
+
+def test_zmq_is_imported_in_two_files_only() -> None:
+    importers = {source.name for source in OURS if source.uses("zmq")}
+    assert importers == {"nodes/sockets.py", "launcher/sockets.py"}
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "tensorrt"])
+def test_an_engine_is_imported_by_its_executor_only(engine: str) -> None:
+    importers = {source.name for source in OURS if source.uses(engine)}
+    assert importers
+    assert all(name.startswith("nodes/executors/") for name in importers)
+
+
+def test_nothing_is_ever_unpickled() -> None:
+    picklers = (
+        "pickle",
+        "cPickle",
+        "_pickle",
+        "cloudpickle",
+        "dill",
+        "joblib",
+        "shelve",
+        "marshal",
+    )
+    for source in EVERYTHING:
+        assert not [name for name in picklers if source.uses(name)], source.name
+        for call in source.calls:
+            allowed = [word for word in call.keywords if word.arg == "allow_pickle"]
+            for word in allowed:
+                assert isinstance(word.value, ast.Constant), _at(source, call)
+                assert word.value.value is False, _at(source, call)
+
+
+def test_nobody_sleeps() -> None:
+    for source in (*OURS, *sources("tests")):
+        assert not source.uses("time.sleep"), source.name
+        for call in source.calls:
+            assert called(call) not in {"time.sleep", "asyncio.sleep"}, _at(source, call)
+
+
+def test_cores_import_only_what_is_pure() -> None:
+    assert len(CORES) > 4
+    for source in CORES:
+        for name in source.imports:
+            top = name.partition(".")[0]
+            own = name.startswith(("nodes.core", "launcher.core", "launcher.errors"))
+            assert own or top in PURE, f"{source.name} imports {name}"
+
+
+def test_cores_open_no_file_print_nothing_and_draw_no_random_numbers() -> None:
+    for source in CORES:
+        for call in source.calls:
+            name = called(call)
+            assert name not in {"open", "print", "input"}, _at(source, call)
+            assert not name.startswith(("np.random", "numpy.random")), _at(source, call)
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    long = {source.name: source.text.count("\n") for source in EVERYTHING}
+    assert {name: lines for name, lines in long.items() if lines > 400} == {}
+
+
+def test_most_modules_are_shorter_than_200_lines() -> None:
+    lengths = sorted(source.text.count("\n") for source in OURS)
+    assert lengths[len(lengths) // 2] < 200
+
+
+def test_no_file_is_called_after_what_it_is_not_about() -> None:
+    vague = {"util", "utils", "helper", "helpers", "common", "manager", "misc"}
+    for source in EVERYTHING:
+        path = PurePosixPath(source.name)
+        assert not vague & {*path.parent.parts, *path.stem.split("_")}, source.name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_tells_type_checkers_that_it_is_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_has_one_root_error(package: str) -> None:
+    roots = [
+        f"{source.name}: {node.name}"
+        for source in sources(package)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(b, ast.Name) and _is_builtin_error(b.id) for b in node.bases)
+    ]
+    assert len(roots) <= 1, roots
+
+
+def test_a_folder_of_modules_is_a_package_with_a_docstring() -> None:
+    folders = {str(PurePosixPath(source.name).parent) for source in OURS}
+    packages = {
+        str(PurePosixPath(source.name).parent): source
+        for source in OURS
+        if source.name.endswith("/__init__.py")
+    }
+    assert folders == set(packages)
+    for source in packages.values():
+        assert ast.get_docstring(source.tree), source.name
+
+
+def test_no_test_stands_a_mock_in_for_the_real_thing() -> None:
+    for source in sources("tests"):
+        assert not source.uses("unittest.mock"), source.name
+        assert not source.uses("mock"), source.name
+
+
+def _is_builtin_error(name: str) -> bool:
+    found = getattr(builtins, name, None)
+    return isinstance(found, type) and issubclass(found, BaseException)
+
+
+def _at(source: Source, node: ast.Call) -> str:
+    return f"{source.name}, line {node.lineno}: {ast.unparse(node)}"
