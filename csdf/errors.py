@@ -1,4 +1,4 @@
-"""The root error of `csdf`."""
+"""The errors of `csdf`; all derive from one."""
 
 
 class CsdfError(Exception):
@@ -7,3 +7,7 @@ class CsdfError(Exception):
 
 class GraphError(CsdfError):
     """A graph that means nothing: a channel without an actor, rates that do not match phases."""
+
+
+class ConversionError(CsdfError):
+    """A partition that does not fit its network: a layer without a device, an unknown layer."""

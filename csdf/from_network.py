@@ -1,11 +1,21 @@
-"""From a network and a partition to phases and to CSDF graphs (§4.3 of Tang & Stefanov, 2021)."""
+"""From a network and a partition to phases and flows (§4.3 of Tang & Stefanov, 2021).
+
+Every device becomes an actor; its layers are split into phases so that the graph of all phases is
+acyclic (see `csdf.grouping`). A tensor that leaves its phase becomes a flow to every device that
+reads it. `Dataflow.device_graph` and `Dataflow.phase_graph` give the CSDF graphs of the result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 
 from cnn.network import Network, Tensor
+from csdf.errors import ConversionError
+from csdf.graph import Graph
+from csdf.grouping import Edge, group
 
 HOST = "@host"
 """The device that feeds frames in and takes results out; it fires `SOURCE` and `SINK`."""
@@ -51,12 +61,183 @@ class Flow:
         """Unique in a dataflow: tensor and target device."""
         return f"{self.tensor.name} → {self.target_device}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it stays on one device."""
+        return self.source_device == self.target_device
+
 
 @dataclass(frozen=True)
 class Dataflow:
-    """The phases of a partition, acyclic among themselves, and the flows between them."""
+    """The phases of a partition, acyclic among themselves, and the flows between them.
+
+    `phases` stand in a topological order, and a device's phases in the order of their `index`;
+    `flows` in the order in which their tensors are made, network inputs first.
+    """
 
     network: Network
     partition: Mapping[str, str]
     phases: tuple[Phase, ...]
     flows: tuple[Flow, ...]
+
+    @cached_property
+    def phase(self) -> Mapping[str, Phase]:
+        """Phases by name, without `SOURCE` and `SINK`."""
+        return {phase.name: phase for phase in self.phases}
+
+    @cached_property
+    def devices(self) -> Mapping[str, tuple[Phase, ...]]:
+        """Device → its phases in the order of their index; the host is not among them."""
+        found: dict[str, list[Phase]] = {}
+        for phase in self.phases:
+            found.setdefault(phase.device, []).append(phase)
+        return {device: tuple(phases) for device, phases in found.items()}
+
+    def device_graph(
+        self,
+        *,
+        times: Mapping[str, Fraction] | None = None,
+        capacity_frames: Mapping[str, int] | None = None,
+        skew: Mapping[str, int] | None = None,
+        with_host: bool = True,
+    ) -> Graph:
+        """The paper's CSDF graph; see `csdf.dataflow_graphs.device_graph`."""
+        from csdf import dataflow_graphs  # noqa: PLC0415 (it needs this module's types)
+
+        return dataflow_graphs.device_graph(self, times, capacity_frames, skew, with_host)
+
+    def phase_graph(
+        self,
+        *,
+        times: Mapping[str, Fraction] | None = None,
+        capacity_frames: Mapping[str, int] | None = None,
+        with_host: bool = True,
+    ) -> Graph:
+        """Every phase an actor; see `csdf.dataflow_graphs.phase_graph`."""
+        from csdf import dataflow_graphs  # noqa: PLC0415 (it needs this module's types)
+
+        return dataflow_graphs.phase_graph(self, times, capacity_frames, with_host)
+
+
+def convert(network: Network, partition: Mapping[str, str]) -> Dataflow:
+    """Split each device's layers into phases and route the tensors between them.
+
+    `partition` maps every layer's name to a device's. Raises `ConversionError` if a layer has no
+    device, if `partition` names a layer that the network lacks, or a device is called `HOST`.
+    """
+    return Converter(network)(partition)
+
+
+class Converter:
+    """`convert` for many partitions of one network: what depends on the network is done once."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        outputs = frozenset(network.outputs)
+        producers = [(tensor, -1) for tensor in dict.fromkeys(network.inputs)]
+        for number, layer in enumerate(network.layers):
+            producers.extend((tensor, number) for tensor in layer.outputs)
+        self._edges: dict[str, Edge] = {}
+        for name, producer in producers:
+            tensor = network.tensors[name]
+            readers = tuple(self._numbers[reader] for reader in network.consumers[name])
+            if tensor.elements == 0 and (readers or name in outputs):
+                raise ConversionError(
+                    f"tensor {name!r} of shape {list(tensor.shape)} has no elements, so it cannot "
+                    "be sent; remove its layer from the model or fix the input shape"
+                )
+            self._edges[name] = Edge(producer, readers, tensor.bytes, name in outputs)
+
+    def __call__(self, partition: Mapping[str, str]) -> Dataflow:
+        """See `convert`."""
+        layers = self._network.layers
+        devices = self._devices(partition)
+        numbering = {name: number for number, name in enumerate(dict.fromkeys(devices))}
+        groups = group(list(self._edges.values()), [numbering[name] for name in devices])
+        names: list[str] = [""] * len(layers)
+        indices: list[tuple[str, int]] = []
+        used: dict[str, int] = {}
+        for members in groups:
+            device = devices[members[0]]
+            index = used.get(device, 0)
+            used[device] = index + 1
+            indices.append((device, index))
+            for member in members:
+                names[member] = f"{device}/{index}"
+        phases = tuple(
+            self._phase(members, names, device, index)
+            for members, (device, index) in zip(groups, indices, strict=True)
+        )
+        order = {phase.name: phase.index for phase in phases}
+        return Dataflow(
+            self._network,
+            {layer.name: device for layer, device in zip(layers, devices, strict=True)},
+            phases,
+            tuple(self._flows(names, devices, order)),
+        )
+
+    def _devices(self, partition: Mapping[str, str]) -> list[str]:
+        missing = [name for name in self._numbers if name not in partition]
+        if missing:
+            raise ConversionError(
+                f"the partition gives no device to {_listed(missing)}; assign every layer"
+            )
+        unknown = [name for name in partition if name not in self._numbers]
+        if unknown:
+            raise ConversionError(
+                f"the partition names {_listed(unknown)}, which network {self._network.name!r} "
+                "does not have; was it made for another model?"
+            )
+        devices = [partition[name] for name in self._numbers]
+        if HOST in devices:
+            raise ConversionError(f"no device can be called {HOST!r}: that is the launcher's name")
+        return devices
+
+    def _phase(self, members: list[int], names: list[str], device: str, index: int) -> Phase:
+        own = f"{device}/{index}"
+        inputs: dict[str, None] = {}
+        outputs: list[str] = []
+        for member in members:
+            layer = self._network.layers[member]
+            for tensor in layer.inputs:
+                producer = self._edges[tensor].producer
+                if producer < 0 or names[producer] != own:
+                    inputs[tensor] = None
+            for tensor in layer.outputs:
+                edge = self._edges[tensor]
+                if edge.is_output or any(names[reader] != own for reader in edge.readers):
+                    outputs.append(tensor)
+        layers = tuple(self._network.layers[member].name for member in members)
+        return Phase(own, device, index, layers, tuple(inputs), tuple(outputs))
+
+    def _flows(self, names: list[str], devices: list[str], order: Mapping[str, int]) -> list[Flow]:
+        flows = []
+        for name, edge in self._edges.items():
+            source, source_device = SOURCE, HOST
+            if edge.producer >= 0:
+                source, source_device = names[edge.producer], devices[edge.producer]
+            targets: dict[str, dict[str, None]] = {}
+            for reader in edge.readers:
+                if names[reader] != source:
+                    targets.setdefault(devices[reader], {})[names[reader]] = None
+            tensor = self._network.tensors[name]
+            flows += [
+                Flow(
+                    tensor,
+                    source,
+                    source_device,
+                    device,
+                    tuple(sorted(read, key=order.__getitem__)),
+                )
+                for device, read in targets.items()
+            ]
+            if edge.is_output:
+                flows.append(Flow(tensor, source, source_device, HOST, (SINK,)))
+        return flows
+
+
+def _listed(layers: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in layers[:3])
+    more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+    return f"layer{'s' if len(layers) > 1 else ''} {shown}{more}"

@@ -1,0 +1,112 @@
+"""The two CSDF graphs of a dataflow, in tokens that are tensor elements.
+
+The **device graph** is the paper's: one actor per device that fires its phases in turn, one channel
+per flow (per target phase, where a flow has several). The **phase graph** makes an actor of every
+phase instead, so that nothing is said about the order in which a device fires them: what holds for
+it holds for every order that the devices may choose at run time.
+
+The host is two actors, `SOURCE` and `SINK`, of one phase each, because it feeds and collects
+independently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from csdf.from_network import HOST, SINK, SOURCE, Dataflow, Flow
+from csdf.graph import Actor, Channel, Graph
+
+
+def channel_names(flow: Flow) -> dict[str, str]:
+    """Target phase → name of the CSDF channel that carries `flow` to it."""
+    if len(flow.targets) == 1:
+        return {flow.targets[0]: flow.name}
+    return {target: f"{flow.name} ({target})" for target in flow.targets}
+
+
+def device_graph(
+    dataflow: Dataflow,
+    times: Mapping[str, Fraction] | None = None,
+    capacity_frames: Mapping[str, int] | None = None,
+    skew: Mapping[str, int] | None = None,
+    with_host: bool = True,
+) -> Graph:
+    """One actor per device, with its phases in the order of their index (Figure 2 of the paper).
+
+    `times` gives each phase's execution time (any unit; absent: 0), `capacity_frames` each flow's
+    capacity by name (absent: unbounded). With `skew`, the graph is retimed: a phase's firing in
+    period n is for frame n − skew, so a channel starts with the frames by which its target lags.
+    `with_host=False` leaves out `SOURCE`, `SINK` and their channels, as the paper's Figure 2 does.
+    """
+    actors = [
+        Actor(device, tuple(_time(times, phase.name) for phase in phases), concurrency=1)
+        for device, phases in dataflow.devices.items()
+    ]
+    place = {phase.name: (phase.device, phase.index) for phase in dataflow.phases}
+    if with_host:
+        place |= {SOURCE: (SOURCE, 0), SINK: (SINK, 0)}
+        actors += [Actor(name, (_time(times, name),), concurrency=1) for name in (SOURCE, SINK)]
+    lengths = {actor.name: actor.phases for actor in actors}
+
+    def rates(phase: str, tokens: int) -> tuple[int, ...]:
+        device, index = place[phase]
+        return tuple(tokens if i == index else 0 for i in range(lengths[device]))
+
+    channels = [
+        Channel(
+            name,
+            place[flow.source][0],
+            place[target][0],
+            rates(flow.source, flow.tensor.elements),
+            rates(target, flow.tensor.elements),
+            0 if skew is None else (skew[target] - skew[flow.source]) * flow.tensor.elements,
+            _capacity(capacity_frames, flow),
+            _token_bytes(flow),
+        )
+        for flow in dataflow.flows
+        if with_host or HOST not in (flow.source_device, flow.target_device)
+        for target, name in channel_names(flow).items()
+    ]
+    return Graph(f"{dataflow.network.name} by device", tuple(actors), tuple(channels))
+
+
+def phase_graph(
+    dataflow: Dataflow,
+    times: Mapping[str, Fraction] | None = None,
+    capacity_frames: Mapping[str, int] | None = None,
+    with_host: bool = True,
+) -> Graph:
+    """One actor of a single phase per phase of the dataflow; arguments as in `device_graph`."""
+    names = [phase.name for phase in dataflow.phases]
+    if with_host:
+        names += [SOURCE, SINK]
+    channels = [
+        Channel(
+            name,
+            flow.source,
+            target,
+            (flow.tensor.elements,),
+            (flow.tensor.elements,),
+            0,
+            _capacity(capacity_frames, flow),
+            _token_bytes(flow),
+        )
+        for flow in dataflow.flows
+        if with_host or HOST not in (flow.source_device, flow.target_device)
+        for target, name in channel_names(flow).items()
+    ]
+    actors = tuple(Actor(name, (_time(times, name),), concurrency=1) for name in names)
+    return Graph(f"{dataflow.network.name} by phase", actors, tuple(channels))
+
+
+def _time(times: Mapping[str, Fraction] | None, phase: str) -> Fraction:
+    return Fraction(0) if times is None else times.get(phase, Fraction(0))
+
+
+def _capacity(frames: Mapping[str, int] | None, flow: Flow) -> int | None:
+    return None if frames is None else frames[flow.name] * flow.tensor.elements
+
+
+def _token_bytes(flow: Flow) -> int:
+    return flow.tensor.bytes // flow.tensor.elements
