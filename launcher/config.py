@@ -1,0 +1,219 @@
+"""`cluster.yaml` as strict, frozen models: what may be written, its defaults and its meaning.
+
+These models are also where the JSON schema comes from that editors use (`launcher.schema`). Paths
+are text here, relative to the file; `launcher.config_load` reads the file and finds them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+
+from launcher.config_units import parse_bytes, parse_link, parse_speed
+
+RANDOM = "random"
+"""The word that `input:` takes instead of files."""
+
+_ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _short_form(key: str, *types: type) -> BeforeValidator:
+    """Lets a plain value stand for a mapping with only `key`."""
+
+    def expand(value: object) -> object:
+        return {key: value} if isinstance(value, types) else value
+
+    return BeforeValidator(expand)
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+PerChannel = tuple[float, ...] | float
+"""One number for every channel of an image, or one for each."""
+
+InputShape = tuple[Annotated[int, Field(ge=1)], ...]
+
+
+class ModelConfig(_Strict):
+    """The network. A path alone may stand for the whole mapping."""
+
+    path: Annotated[
+        str, Field(min_length=1, description="ONNX file, onnx-wheel:NAME or builtin:NAME")
+    ]
+    input_shape: Annotated[
+        InputShape | dict[str, InputShape] | None,
+        Field(description="For a model with dynamic axes: its shape, or one per input name"),
+    ] = None
+    fill_seed: Annotated[
+        int,
+        Field(ge=0, lt=2**32, description="Seed of the weights that a weightless model gets"),
+    ] = 0
+
+
+class NodeConfig(_Strict):
+    """One device. Without an address, `launch` starts its agent on this machine."""
+
+    name: Annotated[str, Field(description="Unique; letters, digits, '.', '_' and '-'")]
+    address: Annotated[
+        str | None, Field(description="Where its node-agent listens: tcp://HOST:PORT")
+    ] = None
+    memory: Annotated[
+        int | None,
+        BeforeValidator(
+            lambda value: None if value is None else parse_bytes(value),
+            json_schema_input_type=int | str | None,
+        ),
+        Field(description="What its agent may hold at most: 4GB, 512MiB or bytes"),
+    ] = None
+    threads: Annotated[int, Field(ge=1, le=1024, description="Threads of its engine")] = 1
+    macs_per_s: Annotated[
+        float | None,
+        BeforeValidator(
+            lambda value: None if value is None else parse_speed(value),
+            json_schema_input_type=float | str | None,
+        ),
+        Field(description="Speed in multiply-accumulates per second, such as 2e10 or 20G"),
+    ] = None
+    link: Annotated[
+        float | None,
+        BeforeValidator(
+            lambda value: None if value is None else parse_link(value),
+            json_schema_input_type=str | None,
+        ),
+        Field(description="Its network interface's rate in each direction: 1Gbit/s"),
+    ] = None
+    cpus: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...],
+        Field(description="CPUs that the agent started here is bound to; none: all"),
+    ] = ()
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name.startswith("@"):
+            raise ValueError(f"{name!r} is taken: names with '@' are the launcher's own")
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is no name for a node: use 1 to 64 letters, digits, '.', '_' and '-', "
+                "a letter or digit first"
+            )
+        return name
+
+    @field_validator("address")
+    @classmethod
+    def _check_address(cls, address: str | None) -> str | None:
+        if address is None:
+            return None
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 1 <= int(match[2]) <= 65535:
+            raise ValueError(
+                f"{address!r} is no address of an agent; write tcp://HOST:PORT, "
+                "such as tcp://192.168.1.20:7070"
+            )
+        return address
+
+    @field_validator("cpus")
+    @classmethod
+    def _check_cpus(cls, cpus: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        if cpus and info.data.get("address") is not None:
+            raise ValueError(
+                "applies only to a node without an address, whose agent launch starts itself; "
+                "give the agent on that machine its CPUs there"
+            )
+        return cpus
+
+
+class InputConfig(_Strict):
+    """What is streamed. A glob, a list of globs or `random` may stand for the whole mapping."""
+
+    files: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...]),
+        Field(min_length=1, description="PNG, JPEG, .npy or .npz files: globs; or 'random'"),
+    ]
+    scale: Annotated[
+        float | None, Field(gt=0, description="What a pixel's largest value becomes; usually 1")
+    ] = None
+    mean: Annotated[PerChannel | None, Field(description="Taken off after scaling; 0 for none")] = (
+        None
+    )
+    std: Annotated[PerChannel | None, Field(description="Divided by at the end; 1 for none")] = None
+    layout: Annotated[
+        Literal["nchw", "nhwc"] | None, Field(description="Where the model has its channels")
+    ] = None
+    resize: Annotated[
+        Literal["crop", "pad", "stretch"],
+        Field(description="How an image of other proportions is brought to the model's"),
+    ] = "crop"
+    colors: Annotated[Literal["rgb", "bgr"], Field(description="Order of three channels")] = "rgb"
+
+    @property
+    def is_random(self) -> bool:
+        """Whether frames are drawn from the seed instead of read from files."""
+        return self.files == (RANDOM,)
+
+
+class RunConfig(_Strict):
+    """How long to wait for what, in seconds, and the order in which phases fire."""
+
+    connect_timeout_s: Annotated[
+        float, Field(gt=0, description="For every agent to answer at its address")
+    ] = 10.0
+    deploy_timeout_s: Annotated[float, Field(gt=0, description="For every agent to load")] = 300.0
+    silence_timeout_s: Annotated[
+        float, Field(gt=0, description="After which a silent agent counts as lost")
+    ] = 10.0
+    lease_s: Annotated[
+        float, Field(gt=0, description="After which an agent that hears nothing is free again")
+    ] = 15.0
+    order: Annotated[
+        Literal["pipelined", "strict"],
+        Field(description="strict: frame by frame, for comparison; slower"),
+    ] = "pipelined"
+
+
+class ClusterConfig(_Strict):
+    """One network, the nodes that it runs on, and what is streamed through it."""
+
+    model_config = ConfigDict(title="cluster.yaml")
+
+    model: Annotated[
+        ModelConfig, _short_form("path", str), Field(description="The network that is run")
+    ]
+    nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
+    strategy: Annotated[
+        str, Field(min_length=1, description="How layers are spread over nodes")
+    ] = "vertical"
+    input: Annotated[
+        InputConfig, _short_form("files", str, tuple), Field(description="What is streamed")
+    ] = InputConfig(files=(RANDOM,))
+    frames: Annotated[
+        int | None, Field(ge=1, description="How many to stream; the inputs are repeated")
+    ] = None
+    pins: Annotated[
+        dict[str, str], Field(description="Layer, or glob of layers, to the node that must run it")
+    ] = {}
+    labels: Annotated[
+        str | None, Field(description="Text file: the name of class 0, of class 1, … per line")
+    ] = None
+    truth: Annotated[
+        str | None, Field(description="Text file: the class of each input, a number per line")
+    ] = None
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="Of the search and of random input")] = 0
+    slack_frames: Annotated[
+        int,
+        Field(ge=0, description="Frames of room in each channel beyond what the period needs"),
+    ] = 1
+    verify: Annotated[
+        bool, Field(description="Whether results are compared with the whole model's")
+    ] = True
+    run: Annotated[RunConfig, Field(description="Timeouts and order")] = RunConfig()

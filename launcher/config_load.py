@@ -1,0 +1,125 @@
+"""Reads `cluster.yaml`: every mistake becomes one sentence with file, line and key."""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.config import ClusterConfig
+from launcher.config_sentences import suggestion, validated
+from launcher.config_source import Location, Source, read_source
+from launcher.errors import BadInputError
+
+_SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
+"""How a model that is no file begins: `onnx-wheel:`, `builtin:`."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A configuration, where it stands in its file, and the folder its paths are relative to."""
+
+    config: ClusterConfig
+    source: Source
+    folder: Path
+
+    def path(self, text: str) -> Path:
+        """A path of the file, made usable from the current directory."""
+        return self.folder / Path(text).expanduser()
+
+    @property
+    def model(self) -> str:
+        """The model's path, or its name where it is no file (such as `onnx-wheel:resnet50`)."""
+        text = self.config.model.path
+        return text if _SCHEME.match(text) else str(self.path(text))
+
+    def changed(self, **values: Any) -> Cluster:
+        """The same cluster with some keys replaced by values already checked."""
+        return replace(self, config=self.config.model_copy(update=values))
+
+    def error(self, location: Location, what: str) -> BadInputError:
+        """`cluster.yaml, line 7, nodes[1].memory: WHAT`, ready to raise."""
+        return self.source.error(location, what)
+
+
+def load_cluster(path: Path, name: str | None = None) -> Cluster:
+    """Read and check a `cluster.yaml`; raises `BadInputError`, in one sentence.
+
+    Files that it names must exist. The strategy and the pinned layers are checked when the
+    strategies and the network are at hand (`launcher.planning`).
+    """
+    source = read_source(path, name)
+    if not isinstance(source.data, dict):
+        raise source.error(
+            (), "must be a mapping with the keys model and nodes; see cluster.yaml in the README"
+        )
+    cluster = Cluster(validated(source), source, path.parent)
+    _check_nodes(cluster)
+    _check_pins(cluster)
+    _check_files(cluster)
+    return cluster
+
+
+def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
+    """Files that a glob (or a plain path) names, relative to `folder`, sorted by path."""
+    whole = str(folder / Path(pattern).expanduser())
+    found = [Path(whole)] if Path(whole).is_file() else map(Path, glob.glob(whole, recursive=True))
+    return tuple(sorted(path for path in found if path.is_file()))
+
+
+def _check_nodes(cluster: Cluster) -> None:
+    for key, owner in (("name", "node"), ("address", "node")):
+        seen: dict[str, int] = {}
+        for index, node in enumerate(cluster.config.nodes):
+            value = getattr(node, key)
+            if value is not None and value in seen:
+                line = cluster.source.lines[("nodes", seen[value], key)]
+                raise cluster.error(
+                    ("nodes", index, key),
+                    f"{value!r} is the {key} of another {owner} already, on line {line}",
+                )
+            if value is not None:
+                seen[value] = index
+
+
+def _check_pins(cluster: Cluster) -> None:
+    names = [node.name for node in cluster.config.nodes]
+    for pattern, node in cluster.config.pins.items():
+        if node not in names:
+            raise cluster.error(
+                ("pins", pattern),
+                f"there is no node {node!r}"
+                + (suggestion(node, names) or f"; the nodes are {', '.join(names)}"),
+            )
+
+
+def _check_files(cluster: Cluster) -> None:
+    config = cluster.config
+    if not _SCHEME.match(config.model.path):
+        location: Location = ("model",)
+        if ("model", "path") in cluster.source.lines:
+            location = ("model", "path")
+        _must_be_file(cluster, location, Path(cluster.model))
+    for key in ("labels", "truth"):
+        text = getattr(config, key)
+        if text is not None:
+            _must_be_file(cluster, (key,), cluster.path(text))
+    if config.input.is_random:
+        return
+    for index, pattern in enumerate(config.input.files):
+        if not matching_files(cluster.folder, pattern):
+            candidates: tuple[Location, ...] = (
+                ("input", "files", index), ("input", index), ("input", "files"), ("input",),
+            )  # fmt: skip
+            location = next((at for at in candidates if at in cluster.source.lines), ("input",))
+            shown = cluster.folder / Path(pattern).expanduser()
+            raise cluster.error(location, f"no file matches {str(shown)!r}")
+
+
+def _must_be_file(cluster: Cluster, location: Location, path: Path) -> None:
+    if path.is_dir():
+        raise cluster.error(location, f"{str(path)!r} is a folder; name a file")
+    if not path.exists():
+        raise cluster.error(location, f"there is no file {str(path)!r}")

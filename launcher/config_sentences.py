@@ -1,0 +1,128 @@
+"""What pydantic finds wrong in a `cluster.yaml`, said in one sentence with its line and key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from launcher.config import ClusterConfig, InputConfig, ModelConfig, NodeConfig, RunConfig
+from launcher.config_source import Location, Source
+
+
+def suggestion(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean 'memory'?`, or nothing where no known word is close."""
+    close = difflib.get_close_matches(wrong, sorted(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def validated(source: Source) -> ClusterConfig:
+    """The configuration in `source`; raises `BadInputError` for its first mistake."""
+    try:
+        return ClusterConfig.model_validate(_with_tuples(source.data))
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    first = min(problems, key=lambda problem: _line(source, _location(problem)))
+    location = _location(first)
+    if first["type"] == "missing":
+        where = location[:-1]
+        raise source.error(where, f"the key {location[-1]!r} is missing")
+    raise source.error(location, _what(first, location))
+
+
+def _with_tuples(data: object) -> object:
+    """Lists as tuples, which is what strict, frozen models ask for."""
+    if isinstance(data, dict):
+        return {key: _with_tuples(value) for key, value in data.items()}
+    return tuple(map(_with_tuples, data)) if isinstance(data, list) else data
+
+
+def _location(problem: Mapping[str, Any]) -> Location:
+    """The place in the user's file: without the names that pydantic gives to union members."""
+    location: Location = problem["loc"]
+    for start in (("model", "input_shape"), ("input", "mean"), ("input", "std")):
+        if location[:2] == start:
+            return start
+    if location[:1] == ("pins",):
+        return location[:2]
+    return tuple(part for part in location if part != "[key]")
+
+
+def _line(source: Source, location: Location) -> int:
+    while location and location not in source.lines:
+        location = location[:-1]
+    return source.lines.get(location, 0)
+
+
+def _keys(location: Location) -> tuple[str, ...]:
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        (): ClusterConfig,
+        ("model",): ModelConfig,
+        ("nodes",): NodeConfig,
+        ("input",): InputConfig,
+        ("run",): RunConfig,
+    }
+    path = tuple(part for part in location if isinstance(part, str))
+    return tuple(models[path].model_fields) if path in models else ()
+
+
+def _as_written(data: object) -> object:
+    return list(map(_as_written, data)) if isinstance(data, tuple) else data
+
+
+_SHORT: dict[Location, str] = {
+    ("model",): "must be a path, or a mapping with the key path",
+    ("input",): "must be a glob, a list of globs, random, or a mapping with the key files",
+}
+
+_WANTED = {
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+}
+
+
+def _what(problem: Mapping[str, Any], location: Location) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
+    given = _as_written(problem.get("input"))
+    if location in (("input", "mean"), ("input", "std")):
+        return f"must be one number, or a list with one per channel, not {given!r}"
+    if location == ("model", "input_shape"):
+        return f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {given!r}"
+    if kind == "extra_forbidden":
+        known = _keys(location[:-1])
+        key = str(location[-1])
+        return "unknown key" + (
+            suggestion(key, known) or f"; the keys known here are {', '.join(known)}"
+        )
+    if kind == "value_error":
+        return str(context.get("error", problem["msg"]))
+    if kind in _WANTED:
+        shown = "nothing" if given is None else repr(given)
+        if isinstance(given, bool):
+            shown = f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
+        return f"{_SHORT.get(location, _WANTED[kind])}, not {shown}"
+    if kind in ("greater_than_equal", "greater_than"):
+        bound = context.get("ge", context.get("gt"))
+        return f"must be {'at least' if 'ge' in context else 'above'} {bound}, not {given!r}"
+    if kind in ("less_than_equal", "less_than"):
+        bound = context.get("le", context.get("lt"))
+        return f"must be {'at most' if 'le' in context else 'below'} {bound}, not {given!r}"
+    if kind == "literal_error":
+        return f"must be {context['expected']}, not {given!r}"
+    if kind in ("too_short", "string_too_short"):
+        if location == ("nodes",):
+            return "no node is listed; a cluster needs at least one"
+        return "must not be empty"
+    return str(problem["msg"])

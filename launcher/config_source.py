@@ -1,0 +1,156 @@
+"""A YAML file as plain data, with the line of every key, so that errors can say where.
+
+Stricter than YAML: one document, no key twice, keys are text, no timestamps, no merge keys, no
+value that contains itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from launcher.errors import BadInputError
+
+Location = tuple[str | int, ...]
+"""A path into the data: keys and list indices, such as ("nodes", 1, "memory")."""
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that leaves dates as the text that they are."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own class attribute
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's data and where each part of it stands; `name` is the file as the user wrote it."""
+
+    name: str
+    data: object
+    lines: Mapping[Location, int]
+
+    def where(self, location: Location = ()) -> str:
+        """`cluster.yaml, line 7, nodes[1].memory`; the nearest line known for a missing key."""
+        known = location
+        while known and known not in self.lines:
+            known = known[:-1]
+        parts = [self.name]
+        if known in self.lines:
+            parts.append(f"line {self.lines[known]}")
+        if location:
+            parts.append(dotted(location))
+        return ", ".join(parts)
+
+    def error(self, location: Location, what: str) -> BadInputError:
+        """The sentence `WHERE: WHAT`, ready to raise."""
+        return BadInputError(f"{self.where(location)}: {what}")
+
+
+def dotted(location: Location) -> str:
+    """`nodes[1].memory` for ("nodes", 1, "memory")."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def read_source(path: Path, name: str | None = None) -> Source:
+    """Read a YAML (or JSON) file. Raises `BadInputError` naming file and line."""
+    shown = name or str(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise BadInputError(f"{shown}: there is no such file") from None
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{shown}: is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise BadInputError(f"{shown}: cannot be read: {error.strerror}") from None
+    return parse_source(text, shown)
+
+
+def parse_source(text: str, name: str) -> Source:
+    """The same for text that is already read; `name` stands for the file in messages."""
+    loader: _Loader | None = None
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        raise BadInputError(_syntax_sentence(error, name)) from None
+    except yaml.YAMLError as error:
+        reason = getattr(error, "reason", error)
+        raise BadInputError(f"{name}: is not a text file that YAML allows: {reason}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if root is None:
+        raise BadInputError(f"{name}: is empty")
+    lines: dict[Location, int] = {}
+    data = _Reader(name, lines).read(root, (), ())
+    return Source(name, data, lines)
+
+
+def _syntax_sentence(error: yaml.MarkedYAMLError, name: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    line = f", line {mark.line + 1}" if mark else ""
+    problem = error.problem or error.context or "cannot be parsed"
+    if "'\\t'" in problem:
+        problem = "a tab; indent with spaces"
+    return f"{name}{line}: is not valid YAML: {problem}"
+
+
+@dataclass
+class _Reader:
+    name: str
+    lines: dict[Location, int]
+
+    def read(self, node: yaml.Node, at: Location, within: tuple[int, ...]) -> object:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(at, line)
+        if id(node) in within:
+            raise BadInputError(f"{self.name}, line {line}, {dotted(at)}: contains itself")
+        within = (*within, id(node))
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, at, within)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.read(item, (*at, i), within) for i, item in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _mapping(
+        self, node: yaml.MappingNode, at: Location, within: tuple[int, ...]
+    ) -> dict[str, object]:
+        data: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise BadInputError(f"{self.name}, line {line}: a key must be text")
+            key = str(key_node.value)
+            here = (*at, key)
+            if key in data:
+                first = self.lines[here]
+                raise BadInputError(
+                    f"{self.name}, line {line}, {dotted(here)}: the key stands there twice; "
+                    f"the first is on line {first}"
+                )
+            self.lines[here] = line
+            data[key] = self.read(value_node, here, within)
+        return data
+
+    def _scalar(self, node: yaml.Node) -> object:
+        loader = _Loader("")
+        try:
+            return loader.construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            problem = getattr(error, "problem", None) or str(error)
+            line = node.start_mark.line + 1
+            raise BadInputError(f"{self.name}, line {line}: {problem}") from None
+        finally:
+            loader.dispose()
