@@ -1,0 +1,213 @@
+"""The codec: whatever is sent arrives equal; whatever else arrives ends in RemoteProtocolError."""
+
+import contextlib
+import dataclasses
+import tracemalloc
+import types
+import typing
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodes.core import codec
+from nodes.core import messages as words
+from nodes.core.codec import decode, encode
+from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+
+ALL_WORDS = typing.get_args(words.Message)
+
+counts = st.integers(0, codec.MAX_COUNT)
+indices = st.integers(0, (1 << 31) - 1)
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+seconds = st.floats(0, 1e12)
+dtypes = st.sampled_from(sorted(codec.DTYPE_BYTES))
+shapes = st.lists(st.integers(0, codec.MAX_DIMENSION), max_size=codec.MAX_RANK).map(tuple)
+
+
+def tuples(items: st.SearchStrategy) -> st.SearchStrategy:
+    return st.lists(items, max_size=4).map(tuple)
+
+
+blobs = st.builds(words.BlobInfo, digests, counts)
+phases = st.builds(words.PhaseSpec, names, blobs, st.none() | blobs, tuples(names), tuples(names))
+channels = st.builds(
+    words.ChannelSpec,
+    indices, names, dtypes, shapes, names, st.none() | indices, names, tuples(indices),
+    st.integers(1, 1 << 20),
+)  # fmt: skip
+deployments = st.builds(
+    words.Deployment,
+    counts, names, st.sampled_from(["pipelined", "strict"]), tuples(phases), tuples(channels),
+    tuples(st.builds(words.PeerSpec, names, names)), st.integers(1, 8),
+)  # fmt: skip
+stats = st.builds(
+    words.Stats,
+    counts, tuples(counts), tuples(seconds), seconds, seconds, *[counts] * 7,
+)  # fmt: skip
+
+SENDABLE = {
+    words.Hello: (counts, names, st.floats(0.01, 1e6)),
+    words.Query: (tuples(digests),),
+    words.Put: (blobs, counts, st.binary(max_size=100)),
+    words.Deploy: (deployments,),
+    words.Start: (counts,),
+    words.Stop: (counts,),
+    words.Welcome: (counts, names, names, names, names, names, indices, counts),
+    words.Refused: (names, counts),
+    words.Missing: (tuples(digests),),
+    words.Stored: (digests, counts, st.booleans()),
+    words.Progress: (counts, counts, counts, names),
+    words.Deployed: (counts, tuples(seconds), counts),
+    words.Failed: (counts, names),
+    words.Stopped: (counts, stats),
+    words.Attach: (counts, names),
+    words.Credit: (counts, indices, st.integers(1, 1000)),
+    words.TensorHeader: (counts, indices, counts, dtypes, shapes),
+}
+messages = st.one_of(
+    stats,
+    *(st.builds(cls, *SENDABLE.get(cls, ())) for cls in ALL_WORDS if cls is not words.Stats),
+)
+
+
+@given(messages)
+def test_what_is_sent_arrives(message):
+    assert decode(encode(message)) == message
+    assert decode(memoryview(encode(message))) == message
+
+
+def test_the_schema_has_every_word_and_every_field():
+    schema = {record.cls: record.names for record in codec._WORDS}
+    declared = {cls: {field.name for field in dataclasses.fields(cls)} for cls in ALL_WORDS}
+    assert schema == declared
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(data):
+    with pytest.raises(RemoteProtocolError):
+        decode(data)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | names
+    | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(messages, st.data())
+def test_any_well_formed_msgpack_is_read_or_refused(message, data):
+    """One value somewhere in a good message replaced: never anything but RemoteProtocolError."""
+    plain = msgpack.unpackb(encode(message))
+    place = plain
+    while True:
+        key = data.draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict) or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(values)
+    try:
+        decoded = decode(msgpack.packb(plain))
+    except RemoteProtocolError:
+        return
+    assert isinstance(decoded, words.Message)
+
+
+@given(messages, st.data())
+def test_a_message_cut_short_or_with_flipped_bits_is_read_or_refused(message, data):
+    raw = bytearray(encode(message))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(RemoteProtocolError):
+        decode(bytes(raw[: data.draw(st.integers(0, len(raw) - 1))]))
+    with contextlib.suppress(RemoteProtocolError):
+        decode(bytes(raw))
+
+
+def changed(message, **fields) -> bytes:
+    """The message's bytes with some fields of its map replaced."""
+    return msgpack.packb({**msgpack.unpackb(encode(message)), **fields})
+
+
+HEADER = words.TensorHeader(1, 2, 3, "float32", (4, 5))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"frame": -1}, "frame"),
+        ({"frame": 1 << 63}, "frame"),
+        ({"frame": True}, "frame"),
+        ({"frame": 1.0}, "frame"),
+        ({"dtype": "object"}, "dtype"),
+        ({"dtype": "complex64"}, "dtype"),
+        ({"shape": [-1]}, "shape"),
+        ({"shape": [1 << 31]}, "shape"),
+        ({"shape": [1] * 17}, "shape"),
+        ({"shape": "44"}, "shape"),
+        ({"more": 1}, "not a map of"),
+        ({"t": "Tensor"}, "unknown word"),
+        ({"t": ["Credit"]}, "unknown word"),
+        ({"v": 2}, "version"),
+        ({"v": True}, "version"),
+        ({"v": None}, "version"),
+    ],
+)
+def test_a_wrong_field_is_named(fields, told):
+    with pytest.raises(RemoteProtocolError, match=told):
+        decode(changed(HEADER, **fields))
+
+
+@pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), "1", None, 1 << 62], ids=repr)
+def test_a_lease_is_a_positive_finite_time(lease):
+    with pytest.raises(RemoteProtocolError, match="lease_s"):
+        decode(changed(words.Hello(1, "s", 5.0), lease_s=lease))
+
+
+@pytest.mark.parametrize("digest", ["", "A" * 64, "a" * 63, "../../etc/passwd", "a" * 64 + "\n"])
+def test_a_digest_is_64_hex_digits(digest):
+    with pytest.raises(RemoteProtocolError, match=r"digests: \[1\]"):
+        decode(changed(words.Query(()), digests=["a" * 64, digest]))
+
+
+def test_hello_of_a_later_version_is_understood_as_such():
+    later = changed(words.Hello(1, "s", 5.0), v=9, protocol=9, invented_later=[1])
+    assert decode(later) == words.Hello(9, "s", 5.0)
+
+
+def test_a_few_bytes_cannot_make_us_allocate_much():
+    """Nested lists that each claim as many items as are allowed, and never bring them."""
+    for head in (b"\xdc\xff\xff", b"\xdc\x10\x00", b"\xde\xff\xff", b"\xdd\xff\xff\xff\xff"):
+        tracemalloc.start()
+        with pytest.raises(RemoteProtocolError):
+            decode(head * 5000)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 64 << 20
+
+
+def test_a_deeply_nested_value_is_refused():
+    nested = b"\x91" * 400 + b"\x01"
+    with pytest.raises(RemoteProtocolError):
+        decode(b"\x83\xa1v\x01\xa1t\xa5Start\xa5epoch" + nested)
+
+
+def test_too_long_a_message_is_refused_both_ways():
+    with pytest.raises(RemoteProtocolError, match="too long"):
+        decode(b"\xc0" * (codec.MAX_MESSAGE_BYTES + 1))
+    crowded = words.Query(("a" * 64,) * (codec.MAX_ITEMS + 1))
+    with pytest.raises(LocalProtocolError, match="digests"):
+        encode(crowded)
+
+
+def test_a_bug_of_ours_is_not_sent():
+    with pytest.raises(LocalProtocolError, match="frame"):
+        encode(dataclasses.replace(HEADER, frame=-1))
+    with pytest.raises(LocalProtocolError, match="no word"):
+        encode(types.SimpleNamespace())
+    phase = words.PhaseSpec("p", words.BlobInfo("x", 1), None, (), ())
+    with pytest.raises(LocalProtocolError, match=r"deployment: phases: \[0\]: graph: digest"):
+        encode(words.Deploy(words.Deployment(1, "n", "strict", (phase,), (), ())))
