@@ -11,20 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodes.core import codec
+from nodes.core import codec, fields
 from nodes.core import messages as words
 from nodes.core.codec import decode, encode
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+from nodes.core.schema import WORDS
 
 ALL_WORDS = typing.get_args(words.Message)
 
-counts = st.integers(0, codec.MAX_COUNT)
+counts = st.integers(0, fields.MAX_COUNT)
 indices = st.integers(0, (1 << 31) - 1)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 seconds = st.floats(0, 1e12)
-dtypes = st.sampled_from(sorted(codec.DTYPE_BYTES))
-shapes = st.lists(st.integers(0, codec.MAX_DIMENSION), max_size=codec.MAX_RANK).map(tuple)
+dtypes = st.sampled_from(sorted(fields.DTYPE_BYTES))
+shapes = st.lists(st.integers(0, fields.MAX_DIMENSION), max_size=fields.MAX_RANK).map(tuple)
 
 
 def tuples(items: st.SearchStrategy) -> st.SearchStrategy:
@@ -80,7 +81,7 @@ def test_what_is_sent_arrives(message):
 
 
 def test_the_schema_has_every_word_and_every_field():
-    schema = {record.cls: record.names for record in codec._WORDS}
+    schema = {record.cls: record.names for record in WORDS}
     declared = {cls: {field.name for field in dataclasses.fields(cls)} for cls in ALL_WORDS}
     assert schema == declared
 
@@ -127,16 +128,16 @@ def test_a_message_cut_short_or_with_flipped_bits_is_read_or_refused(message, da
         decode(bytes(raw))
 
 
-def changed(message, **fields) -> bytes:
+def changed(message, **replaced) -> bytes:
     """The message's bytes with some fields of its map replaced."""
-    return msgpack.packb({**msgpack.unpackb(encode(message)), **fields})
+    return msgpack.packb({**msgpack.unpackb(encode(message)), **replaced})
 
 
 HEADER = words.TensorHeader(1, 2, 3, "float32", (4, 5))
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("replaced", "told"),
     [
         ({"frame": -1}, "frame"),
         ({"frame": 1 << 63}, "frame"),
@@ -156,9 +157,9 @@ HEADER = words.TensorHeader(1, 2, 3, "float32", (4, 5))
         ({"v": None}, "version"),
     ],
 )
-def test_a_wrong_field_is_named(fields, told):
+def test_a_wrong_field_is_named(replaced, told):
     with pytest.raises(RemoteProtocolError, match=told):
-        decode(changed(HEADER, **fields))
+        decode(changed(HEADER, **replaced))
 
 
 @pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), "1", None, 1 << 62], ids=repr)
@@ -198,7 +199,7 @@ def test_a_deeply_nested_value_is_refused():
 def test_too_long_a_message_is_refused_both_ways():
     with pytest.raises(RemoteProtocolError, match="too long"):
         decode(b"\xc0" * (codec.MAX_MESSAGE_BYTES + 1))
-    crowded = words.Query(("a" * 64,) * (codec.MAX_ITEMS + 1))
+    crowded = words.Query(("a" * 64,) * (fields.MAX_ITEMS + 1))
     with pytest.raises(LocalProtocolError, match="digests"):
         encode(crowded)
 
