@@ -1,0 +1,119 @@
+"""Skews: the fewest bytes in flows, found by linear programming."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import assume, given, settings
+
+from cnn.network import Network
+from csdf.errors import CsdfError
+from csdf.from_network import SINK, SOURCE, Dataflow, convert
+from csdf.skew import schedule, span
+from tests.csdf.networks import network, paper_example, partitioned
+
+
+def cost(dataflow: Dataflow, skew: dict[str, int]) -> int:
+    return sum(flow.tensor.bytes * span(flow, skew) for flow in dataflow.flows)
+
+
+def is_feasible(dataflow: Dataflow, skew: dict[str, int]) -> bool:
+    return all(
+        skew[target] >= skew[flow.source] + (flow.source_device != flow.target_device)
+        for flow in dataflow.flows
+        for target in flow.targets
+    )
+
+
+@given(partitioned())
+def test_a_phase_fires_in_a_later_period_than_what_it_needs_from_elsewhere(
+    given: tuple[Network, dict[str, str]],
+) -> None:
+    dataflow = convert(*given)
+    skew = dict(schedule(dataflow).skew)
+    assert skew[SOURCE] == 0
+    assert min(skew.values()) == 0
+    assert is_feasible(dataflow, skew)
+
+
+@given(partitioned(max_layers=6))
+@settings(max_examples=60)
+def test_no_other_skews_hold_fewer_bytes_and_no_optimum_has_a_smaller_skew_anywhere(
+    given: tuple[Network, dict[str, str]],
+) -> None:
+    dataflow = convert(*given)
+    found = dict(schedule(dataflow).skew)
+    names = [*dataflow.phase, SINK]
+    ranges = [range(max(found.values()) + 2)] * len(names)
+    assume(len(names) <= 5)  # or there are too many to try
+    candidates = (
+        {SOURCE: 0, **dict(zip(names, values, strict=True))}
+        for values in itertools.product(*ranges)
+    )
+    feasible = [skew for skew in candidates if is_feasible(dataflow, skew)]
+    lowest = min(cost(dataflow, skew) for skew in feasible)
+    assert cost(dataflow, found) == lowest
+    for skew in feasible:
+        if cost(dataflow, skew) == lowest:
+            assert all(found[name] <= skew[name] for name in names)
+
+
+def test_the_papers_example() -> None:
+    dataflow = convert(*paper_example())
+    pipeline = schedule(dataflow)
+    assert pipeline.skew == {
+        "@source": 0,
+        "device1/0": 1,
+        "device2/0": 2,
+        "device3/0": 3,
+        "device2/1": 4,
+        "device4/0": 5,
+        "device5/0": 6,
+        "device4/1": 7,
+        "@sink": 8,
+    }
+    assert pipeline.latency_periods == 8
+    assert pipeline.capacity_frames["l8 → device2"] == 3  # waits two periods, on one device
+    assert pipeline.capacity_frames["l8 → device3"] == 3  # one period, and one frame of slack
+
+
+def test_a_phase_waits_where_its_tensors_are_small() -> None:
+    """`shrink` could fire in period 2, 3 or 4: its input is large, so it fires at once."""
+    net = network(
+        {"a": ["x"], "b": ["a"], "c": ["b"], "shrink": ["a"], "join": ["c", "shrink"]},
+        {"a": (1, 100), "shrink": (1, 1)},
+    )
+    places = {"a": "d1", "b": "d2", "c": "d3", "shrink": "d4", "join": "d2"}
+    assert schedule(convert(net, places)).skew["d4/0"] == 2
+    net = network(
+        {"a": ["x"], "b": ["a"], "c": ["b"], "grow": ["a"], "join": ["c", "grow"]},
+        {"a": (1, 1), "grow": (1, 100)},
+    )
+    places = {"a": "d1", "b": "d2", "c": "d3", "grow": "d4", "join": "d2"}
+    assert schedule(convert(net, places)).skew["d4/0"] == 3
+
+
+def test_slack_is_for_flows_between_devices_only() -> None:
+    dataflow = convert(*paper_example())
+    none, two = schedule(dataflow, slack_frames=0), schedule(dataflow, slack_frames=2)
+    for flow in dataflow.flows:
+        extra = 0 if flow.is_local else 2
+        assert two.capacity_frames[flow.name] == none.capacity_frames[flow.name] + extra
+    assert none.capacity_frames["l8 → device3"] == 2
+    assert none.buffer_bytes < two.buffer_bytes
+    with pytest.raises(CsdfError, match="slack_frames must be 0 or more, not -1"):
+        schedule(dataflow, slack_frames=-1)
+
+
+def test_tensor_sizes_far_apart_stay_exact() -> None:
+    """A megabyte-sized tensor beside one-byte ones: the small ones still decide their phases."""
+    net = network(
+        {"a": ["x"], "b": ["a"], "c": ["b"], "s": ["a"], "t": ["s"], "join": ["c", "t"]},
+        {"a": (1, 2), "b": (1, 10**9), "c": (1, 10**9 + 1), "s": (1, 1), "t": (1, 2)},
+    )
+    places = {"a": "d1", "b": "d2", "c": "d3", "s": "d4", "t": "d5", "join": "d4"}
+    dataflow = convert(net, places)
+    skew = schedule(dataflow).skew
+    by_layer = {layer: skew[phase.name] for phase in dataflow.phases for layer in phase.layers}
+    assert by_layer == {"a": 1, "b": 2, "c": 3, "s": 2, "t": 3, "join": 4}
