@@ -1,0 +1,87 @@
+"""What the whole model computes: plain ONNX Runtime, unpartitioned, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from launcher.errors import RunFailedError
+from launcher.run import Frame
+
+BATCH_BYTES = 256 << 20
+"""Inputs that lie on disk at a time; beyond it the model is loaded again."""
+
+
+def reference_results(
+    model: Path,
+    inputs: int,
+    frame: Callable[[int], Frame],
+    folder: Path,
+    on_done: Callable[[int], None],
+) -> Iterator[tuple[int, Mapping[str, np.ndarray]]]:
+    """(i, what the whole model computes for distinct input i) for i in 0 … `inputs` − 1.
+
+    `folder` holds the exchange with the reference process; `on_done` hears how many inputs are
+    done. Raises `RunFailedError` if the reference fails.
+    """
+    given, wanted = folder / "inputs", folder / "outputs"
+    for exchange in (given, wanted):
+        exchange.mkdir(parents=True, exist_ok=True)
+    start = 0
+    while start < inputs:
+        size, end = 0, start
+        while end < inputs and size < BATCH_BYTES:
+            arrays = dict(frame(end))
+            np.savez(_file(given, end), allow_pickle=False, **arrays)
+            size += sum(array.nbytes for array in arrays.values())
+            end += 1
+        _run(model, given, wanted, start, on_done)
+        for number in range(start, end):
+            yield number, _load(_file(wanted, number))
+            _file(given, number).unlink()
+            _file(wanted, number).unlink()
+        start = end
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number:06d}.npz"
+
+
+def _load(file: Path) -> Mapping[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except FileNotFoundError:
+        raise RunFailedError(
+            f"the whole model gave no result for input {int(file.stem)}; "
+            "--no-verify leaves the comparison out"
+        ) from None
+
+
+def _run(
+    model: Path, given: Path, wanted: Path, start: int, on_done: Callable[[int], None]
+) -> None:
+    module = "nodes.executors.reference"
+    command = [sys.executable, "-m", module, str(model), str(given), str(wanted)]
+    with (
+        (wanted.parent / "reference.log").open("w+", encoding="utf-8") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            for done, _ in enumerate(process.stdout or (), start=1):
+                on_done(start + done)
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        if code != 0:
+            log.seek(0)
+            lines = log.read().strip().splitlines()
+            raise RunFailedError(
+                "the whole model could not be run for comparison (--no-verify leaves it out): "
+                + (lines[-1] if lines else f"exit code {code}")
+            )

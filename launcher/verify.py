@@ -1,0 +1,100 @@
+"""Whether the cluster computes what the whole model computes.
+
+The stream's results are compared with those of plain ONNX Runtime on the unpartitioned model, run
+in a process of its own after the stream so that it takes nothing from it. Inputs repeat; so the
+first result of each distinct input is kept on disk, and every repeat is compared with it at once.
+The error of a frame is bounded by
+
+    max |first − reference| + max over repeats |repeat − first|,  over max |reference|,
+
+which is exact where repeats are bit for bit the same, as they are with one thread. Memory holds
+one frame at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+TOLERANCE = 1e-4
+"""The largest relative difference that counts as agreement, unless the user sets another."""
+
+Outputs = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far the results are from the whole model's; `worst_input` is where they are furthest."""
+
+    max_relative_error: float
+    worst_input: int
+    worst_output: str
+
+
+class FirstResults:
+    """The first result of each distinct input, in `folder`, and how far repeats strayed from it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._spread: dict[tuple[int, str], float] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add(self, number: int, outputs: Outputs) -> None:
+        """Take in a result of distinct input `number`: the first is kept, others compared."""
+        file = self._file(number)
+        if not file.exists():
+            np.savez(file, *outputs.values())
+            return
+        for name, kept in self.get(number, tuple(outputs)).items():
+            if not np.array_equal(kept, outputs[name]):
+                strayed = _largest_difference(outputs[name], kept)
+                known = self._spread.get((number, name), 0.0)
+                self._spread[number, name] = max(known, strayed)
+
+    def get(self, number: int, names: tuple[str, ...]) -> Outputs:
+        """The kept result; `names` are its outputs in the order in which they were added."""
+        with np.load(self._file(number), allow_pickle=False) as kept:
+            return {name: kept[f"arr_{index}"] for index, name in enumerate(names)}
+
+    def relative_error(self, number: int, name: str, kept: np.ndarray, wanted: np.ndarray) -> float:
+        """The bound of the module's docstring for one output; infinite for NaN or infinity."""
+        difference = _largest_difference(kept, wanted) + self._spread.get((number, name), 0.0)
+        scale = float(np.max(np.abs(wanted.astype(np.float64)), initial=0.0))
+        if not math.isfinite(difference + scale):
+            return math.inf
+        if scale == 0.0:
+            return 0.0 if difference == 0.0 else math.inf
+        return difference / scale
+
+    def _file(self, number: int) -> Path:
+        return self._folder / f"{number:06d}.npz"
+
+
+def compare(
+    first: FirstResults,
+    names: tuple[str, ...],
+    references: Iterator[tuple[int, Outputs]],
+) -> Agreement:
+    """Compare kept results with the whole model's, given as (distinct input, outputs)."""
+    worst = Agreement(0.0, 0, "")
+    for number, wanted in references:
+        kept = first.get(number, names)
+        for name in names:
+            error = first.relative_error(number, name, kept[name], wanted[name])
+            if error > worst.max_relative_error:
+                worst = Agreement(error, number, name)
+    return worst
+
+
+def _largest_difference(left: np.ndarray, right: np.ndarray) -> float:
+    """max |left − right| in double precision; infinite for NaN, infinity or other shapes."""
+    if left.shape != right.shape:
+        return math.inf
+    with np.errstate(all="ignore"):
+        difference = np.abs(left.astype(np.float64) - right.astype(np.float64))
+    largest = float(np.max(difference, initial=0.0))
+    return largest if math.isfinite(largest) else math.inf
