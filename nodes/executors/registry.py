@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nodes.executors.base import Executor
+from nodes.executors.base import Executor, ExecutorError
+from nodes.executors.gpu import cuda_devices
+from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
 
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 
@@ -16,4 +19,4 @@ def open_executor(name: EngineName, cache: Path) -> Executor:
     `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. Raises
     ExecutorError with the wheel to install if there is no engine.
     """
-    raise NotImplementedError
+    return OnnxRuntimeExecutor(cache)

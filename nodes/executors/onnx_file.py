@@ -1,0 +1,179 @@
+"""What a node must know of an ONNX file without the `onnx` package: its name and its weight files.
+
+An ONNX file is a protocol buffer (`ModelProto` of onnx.proto3): a sequence of fields, each a key
+(`number << 3 | wire type`) and a value. Only the path from the model to its tensors is followed;
+everything else is skipped unread, so a file of any size costs a few pages of memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from nodes.executors.base import ExecutorError
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+# Field numbers of onnx.proto3.
+_MODEL_GRAPH = 7
+_GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER = 1, 2, 5
+_NODE_ATTRIBUTE = 5
+_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH = 5, 6
+_TENSOR_EXTERNAL_DATA = 13
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+
+_DIGEST_LENGTH = 64
+_HASH_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFile:
+    """An ONNX file: its graph's name, the files that hold its weights, the digest of all of it."""
+
+    path: Path
+    name: str
+    external: tuple[Path, ...]
+    digest: str
+
+
+def inspect(path: Path) -> OnnxFile:
+    """Read an ONNX file's name and weight files, and hash it with them (SHA-256, hex).
+
+    A weight file whose name is a SHA-256 is taken at its word: the blob store has checked it.
+    Raises ExecutorError if the file is missing or no ONNX, or names a weight file that is missing
+    or lies outside the file's own directory.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if size == 0:
+                raise ExecutorError(f"{path} is empty; send the subnet again")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                hashed = sha256(content)
+                name, locations = _name_and_locations(memoryview(content), path)
+    except OSError as error:
+        raise ExecutorError(f"{path} cannot be read: {error.strerror}") from error
+    external = tuple(_resolve(path, location) for location in sorted(locations))
+    for file_path in external:
+        if not _is_digest(file_path.name):
+            hashed.update(_hash_file(file_path))
+    return OnnxFile(path, name or path.name, external, hashed.hexdigest())
+
+
+def _name_and_locations(content: memoryview, path: Path) -> tuple[str, set[str]]:
+    name = ""
+    locations: set[str] = set()
+    found_graph = False
+    try:
+        with content:
+            for number, value in _fields(content):
+                if number == _MODEL_GRAPH and isinstance(value, memoryview):
+                    found_graph = True
+                    name = _text_field(value, _GRAPH_NAME) or name
+                    locations.update(_locations(value))
+                if isinstance(value, memoryview):
+                    value.release()
+    except (ValueError, IndexError, UnicodeDecodeError):
+        found_graph = False
+    if not found_graph:
+        raise ExecutorError(f"{path} is not an ONNX file or is truncated; send the subnet again")
+    return name, locations
+
+
+def _locations(graph: memoryview) -> Iterator[str]:
+    for number, value in _fields(graph):
+        if not isinstance(value, memoryview):
+            continue
+        with value:
+            if number == _GRAPH_INITIALIZER:
+                yield from _tensor_locations(value)
+            elif number == _GRAPH_NODE:
+                yield from _node_locations(value)
+
+
+def _node_locations(node: memoryview) -> Iterator[str]:
+    for number, attribute in _fields(node):
+        if number != _NODE_ATTRIBUTE or not isinstance(attribute, memoryview):
+            continue
+        for part, value in _fields(attribute):
+            if not isinstance(value, memoryview):
+                continue
+            if part == _ATTRIBUTE_TENSOR:
+                yield from _tensor_locations(value)
+            elif part == _ATTRIBUTE_GRAPH:
+                yield from _locations(value)
+
+
+def _tensor_locations(tensor: memoryview) -> Iterator[str]:
+    for number, entry in _fields(tensor):
+        if number == _TENSOR_EXTERNAL_DATA and isinstance(entry, memoryview):
+            location = _text_field(entry, _ENTRY_VALUE)
+            if _text_field(entry, _ENTRY_KEY) == "location" and location:
+                yield location
+
+
+def _text_field(message: memoryview, wanted: int) -> str | None:
+    for number, value in _fields(message):
+        if number == wanted and isinstance(value, memoryview):
+            return str(value, "utf-8")
+    return None
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
+    """The fields of a message; raises ValueError or IndexError where it is malformed."""
+    position, end = 0, len(message)
+    while position < end:
+        key, position = _varint(message, position)
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, position = _varint(message, position)
+            yield number, value
+            continue
+        if wire == _BYTES:
+            length, position = _varint(message, position)
+        elif wire in (_FIXED64, _FIXED32):
+            length = 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {wire}")
+        if length > end - position:
+            raise ValueError("field longer than its message")
+        yield number, message[position : position + length]
+        position += length
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("varint longer than ten bytes")
+
+
+def _resolve(graph: Path, location: str) -> Path:
+    folder = graph.parent.resolve()
+    path = (folder / location).resolve()
+    if not path.is_relative_to(folder):
+        raise ExecutorError(f"{graph} refers to weights outside its own directory: {location!r}")
+    if not path.is_file():
+        raise ExecutorError(f"the weights of {graph} are missing: {path}; send the subnet again")
+    return path
+
+
+def _is_digest(name: str) -> bool:
+    return len(name) == _DIGEST_LENGTH and set(name) <= set("0123456789abcdef")
+
+
+def _hash_file(path: Path) -> bytes:
+    hashed = sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_HASH_CHUNK):
+                hashed.update(chunk)
+    except OSError as error:
+        raise ExecutorError(f"{path} cannot be read: {error.strerror}") from error
+    return hashed.digest()

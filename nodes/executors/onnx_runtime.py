@@ -1,0 +1,197 @@
+"""ONNX Runtime as an executor: weights file-backed, activations shared, outputs without a copy.
+
+On the CPU a subnet is optimised once (`onnx_optimise`), cached (`prepared`), and the result loaded
+with optimisation off: its weights are then pages of a file and not of the heap. With a GPU the
+subnet is loaded as it is, since the optimised file is one for the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import platform
+from collections.abc import Mapping, Sequence
+from functools import cache as memoised
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
+from nodes.executors.onnx_file import OnnxFile, inspect
+from nodes.executors.onnx_optimise import MODEL, Job, OptimiserProcess
+from nodes.executors.onnx_sessions import (
+    engine_errors,
+    gpu_providers,
+    import_onnxruntime,
+    loading_options,
+    provider_arguments,
+    shrink_arena,
+    tensor_specs,
+)
+from nodes.executors.prepared import PreparedFiles
+from nodes.executors.tensors import InputCheck, OutputAllocator, address
+
+_FORMAT = 1
+"""Raised whenever `optimising_options` changes what it writes."""
+
+
+class OnnxRuntimeExecutor:
+    """ONNX Runtime on this machine, keeping optimised subnets under `cache`."""
+
+    def __init__(self, cache: Path, *, tensorrt: bool = False) -> None:
+        """Use the GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`.
+
+        Raises ExecutorError if ONNX Runtime is not installed.
+        """
+        self._ort = import_onnxruntime()
+        self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
+        self._cache = PreparedFiles(cache)
+        self._optimiser = OptimiserProcess(self._cache)
+        self._loaded: set[OnnxRuntimeSubnet] = set()
+
+    def describe(self) -> str:
+        """Engine, version and where it computes."""
+        names = [name.removesuffix("ExecutionProvider") for name in self._providers]
+        return f"ONNX Runtime {self._ort.__version__} ({', '.join([*names, 'CPU'])})"
+
+    def prepare(
+        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
+    ) -> None:
+        """Optimise those of `graphs` that the cache lacks, in one child process."""
+        done = on_done or (lambda _: None)
+        if self._providers:
+            for graph in graphs:
+                done(graph)
+            return
+        jobs = [self._job(inspect(graph)) for graph in graphs]
+        missing = {job.key: job for job in jobs if self._cache.find(job.key) is None}
+        ready = iter(jobs)
+        upcoming = next(ready, None)
+
+        def report(made: Job | None) -> None:
+            nonlocal upcoming
+            if made is not None:
+                del missing[made.key]
+            while upcoming is not None and upcoming.key not in missing:
+                done(upcoming.graph)
+                upcoming = next(ready, None)
+
+        report(None)
+        if missing:
+            self._optimiser.run(list(missing.values()), report)
+
+    def load(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
+        """Load a subnet, preparing it first if the cache lacks it."""
+        file = inspect(graph)
+        if self._providers:
+            session = self._session(file, graph, options, optimised=False)
+        else:
+            session = self._optimised_session(file, options)
+        subnet = OnnxRuntimeSubnet(self, file.name, session)
+        self._loaded.add(subnet)
+        return subnet
+
+    def _optimised_session(self, file: OnnxFile, options: LoadOptions) -> Any:
+        job = self._job(file)
+        entry = self._cache.find(job.key)
+        if entry is not None:
+            # An entry that is intact yet unusable was made by another build: make it anew.
+            with contextlib.suppress(ExecutorError):
+                return self._session(file, entry / MODEL, options, optimised=True)
+            self._cache.discard(job.key)
+        self._optimiser.run([job], lambda _: None)
+        entry = self._cache.find(job.key)
+        if entry is None:
+            raise ExecutorError(
+                f"subnet {file.name}: what was just written under {self._cache.root} cannot be "
+                "read back; check that disk"
+            )
+        return self._session(file, entry / MODEL, options, optimised=True)
+
+    def _session(self, file: OnnxFile, path: Path, options: LoadOptions, *, optimised: bool) -> Any:
+        with engine_errors(self._ort, file.name, "load"):
+            session = self._ort.InferenceSession(
+                str(path),
+                loading_options(self._ort, options, optimised=optimised),
+                providers=provider_arguments(self._providers, options, self._cache.root),
+            )
+        session.disable_fallback()
+        return session
+
+    def _job(self, file: OnnxFile) -> Job:
+        facts = (_FORMAT, file.digest, self._ort.__version__, _cpu())
+        key = sha256(repr(facts).encode()).hexdigest()
+        return Job(file.path, file.name, f"onnxruntime-{key}")
+
+    def close(self) -> None:
+        """End the child process if one runs."""
+        self._optimiser.close()
+
+    def unloaded(self, subnet: OnnxRuntimeSubnet) -> None:
+        """A subnet was closed; after the last one the memory that they shared is given back."""
+        self._loaded.discard(subnet)
+        if not self._loaded:
+            shrink_arena(self._ort)
+            libc = ctypes.CDLL(None)
+            if hasattr(libc, "malloc_trim"):
+                libc.malloc_trim(0)
+
+
+class OnnxRuntimeSubnet:
+    """A session whose inputs and outputs are bound by address, so that nothing is copied."""
+
+    def __init__(self, executor: OnnxRuntimeExecutor, name: str, session: Any) -> None:
+        self._executor = executor
+        self._name = name
+        self._inputs = tensor_specs(name, session.get_inputs())
+        self._outputs = tensor_specs(name, session.get_outputs())
+        self._check = InputCheck(name, self._inputs)
+        self._allocator = OutputAllocator(self._outputs)
+        self._session: Any = session
+        self._binding: Any = session.io_binding()
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """The model's inputs."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Mapping[str, TensorSpec]:
+        """The model's outputs."""
+        return self._outputs
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute all outputs; see `Subnet.run`."""
+        session, binding = self._session, self._binding
+        if session is None:
+            raise ExecutorError(f"subnet {self._name} is closed; load it again")
+        arrays = self._check.arrays(inputs)
+        outputs = self._allocator.allocate()
+        with engine_errors(self._executor._ort, self._name, "run"):
+            for name, array in zip(self._inputs, arrays, strict=True):
+                binding.bind_input(name, "cpu", 0, array.dtype, array.shape, address(array))
+            for name, array in outputs.items():
+                binding.bind_output(name, "cpu", 0, array.dtype, array.shape, address(array))
+            session.run_with_iobinding(binding)
+        return outputs
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._session is not None:
+            self._session = self._binding = None
+            self._executor.unloaded(self)
+
+
+@memoised
+def _cpu() -> str:
+    """What kind of CPU this is: an optimised model is for its instructions."""
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features",
+              "CPU implementer", "CPU architecture", "CPU variant", "CPU part")  # fmt: skip
+    try:
+        first = Path("/proc/cpuinfo").read_text("utf-8").partition("\n\n")[0]
+    except OSError:
+        first = platform.processor()
+    lines = [line for line in first.splitlines() if line.partition("\t")[0].strip() in wanted]
+    return "\n".join([platform.machine(), *sorted(lines)])

@@ -1,0 +1,260 @@
+"""Everything that we tell ONNX Runtime: options, the shared arena, providers, its errors in words.
+
+Memory (measured by `benchmarks/executor_memory.py`):
+
+- One arena for all sessions of the process instead of one each, so that fifty subnets hold the
+  largest live set of any of them and not the sum of all. It grows by what is asked for, not by
+  powers of two.
+- No memory patterns: a pattern is one block as large as a whole run's activations laid out side by
+  side; without it each tensor is taken from the arena, where freed ones are used again.
+- A thread pool per session even so: the process-wide one cannot be kept from spinning.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.gpu import cuda_devices
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+INLINE_BYTES = 1024
+"""Initialisers below this size stay inside an optimised model: ONNX Runtime must read shapes."""
+
+_GROW_AS_REQUESTED = 1
+_SILENT = 4
+
+_NUMPY_NAMES = {
+    "tensor(float16)": "float16",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(uint8)": "uint8",
+    "tensor(uint16)": "uint16",
+    "tensor(uint32)": "uint32",
+    "tensor(uint64)": "uint64",
+    "tensor(bool)": "bool",
+}
+
+_arena_lock = threading.Lock()
+_arena_made = False
+
+
+def import_onnxruntime() -> Any:
+    """The `onnxruntime` module; raises ExecutorError naming the wheel to install."""
+    try:
+        import onnxruntime  # noqa: PLC0415
+    except ImportError as error:
+        raise ExecutorError(
+            "ONNX Runtime is not installed: `pip install csdf-edge[cpu]`, on a Jetson the "
+            f"onnxruntime-gpu wheel of its JetPack ({error})"
+        ) from error
+    return onnxruntime
+
+
+def gpu_providers(ort: Any, *, tensorrt: bool) -> tuple[str, ...]:
+    """The GPU execution providers to use, in order of preference; none without a GPU."""
+    wanted = ["CUDAExecutionProvider"]
+    if tensorrt:
+        wanted.insert(0, "TensorrtExecutionProvider")
+    offered = [name for name in wanted if name in ort.get_available_providers()]
+    return tuple(offered) if offered and cuda_devices() else ()
+
+
+def provider_arguments(
+    providers: tuple[str, ...], options: LoadOptions, cache: Path
+) -> list[str | tuple[str, dict[str, str]]]:
+    """`providers` with their settings, and the CPU last, as InferenceSession takes them.
+
+    TF32 is off: with it a GPU would agree with the model to 1e-3 only.
+    """
+    arguments: list[str | tuple[str, dict[str, str]]] = []
+    for provider in providers:
+        settings: dict[str, str] = {}
+        if provider == "CUDAExecutionProvider":
+            settings = {
+                "arena_extend_strategy": "kSameAsRequested",
+                "cudnn_conv_algo_search": "HEURISTIC",
+                "use_tf32": "0",
+            }
+        elif provider == "TensorrtExecutionProvider":
+            settings = {
+                "trt_engine_cache_enable": "1",
+                "trt_engine_cache_path": str(cache),
+                "trt_timing_cache_enable": "1",
+                "trt_timing_cache_path": str(cache),
+                "trt_max_workspace_size": str(options.workspace_bytes),
+                "trt_fp16_enable": "1" if options.fp16 else "0",
+            }
+        arguments.append((provider, settings))
+    return [*arguments, "CPUExecutionProvider"]
+
+
+def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.SessionOptions:
+    """Options that make a session write itself, optimised for this CPU, to `model`.
+
+    Weights that kernels repack are saved repacked where this version can (1.21 and later), so that
+    they too are file-backed when the model is loaded.
+    """
+    options = _session_options(ort, threads=1)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.optimized_model_filepath = str(model)
+    options.enable_cpu_mem_arena = False
+    for key, value in (
+        ("optimized_model_external_initializers_file_name", weights_name),
+        ("optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)),
+        ("save_external_prepacked_constant_initializers", "1"),
+        ("use_device_allocator_for_initializers", "1"),
+    ):
+        options.add_session_config_entry(f"session.{key}", value)
+    return options
+
+
+def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
+    """Options for a session that runs: in the shared arena, silent, never spinning."""
+    level = ort.GraphOptimizationLevel
+    session_options = _session_options(ort, options.threads)
+    session_options.graph_optimization_level = (
+        level.ORT_DISABLE_ALL if optimised else level.ORT_ENABLE_ALL
+    )
+    _make_shared_arena(ort)
+    session_options.add_session_config_entry("session.use_env_allocators", "1")
+    return session_options
+
+
+def _session_options(ort: Any, threads: int) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = _SILENT
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _make_shared_arena(ort: Any) -> None:
+    global _arena_made  # noqa: PLW0603 - the arena belongs to ONNX Runtime's own process-wide state
+    with _arena_lock:
+        if _arena_made:
+            return
+        ort.create_and_register_allocator(
+            ort.OrtMemoryInfo(
+                "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+            ),
+            ort.OrtArenaCfg(
+                {
+                    "max_mem": 0,
+                    "arena_extend_strategy": _GROW_AS_REQUESTED,
+                    "initial_chunk_size_bytes": -1,
+                    "max_dead_bytes_per_chunk": -1,
+                }
+            ),
+        )
+        _arena_made = True
+
+
+# `Identity` on one float, serialised: model {ir_version: 7, opset 13, graph g(x) → y}.
+_IDENTITY = (
+    b'\x08\x07:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12'
+    b"\x04\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
+)
+
+
+def shrink_arena(ort: Any) -> None:
+    """Give the shared arena's unused memory back to the allocator below.
+
+    ONNX Runtime only offers that at the end of a run, so the smallest of all models is run.
+    """
+    if not _arena_made:
+        return
+    session = ort.InferenceSession(
+        _IDENTITY,
+        loading_options(ort, LoadOptions(), optimised=True),
+        providers=["CPUExecutionProvider"],
+    )
+    run_options = ort.RunOptions()
+    run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    session.run(None, {"x": np.zeros(1, np.float32)}, run_options)
+
+
+def tensor_specs(subnet: str, arguments: Any) -> dict[str, TensorSpec]:
+    """Names, dtypes and shapes of a session's inputs or outputs.
+
+    Raises ExecutorError for a dynamic shape or a type that NumPy does not know.
+    """
+    specs = {}
+    for argument in arguments:
+        dtype = _NUMPY_NAMES.get(argument.type)
+        if dtype is None:
+            raise ExecutorError(
+                f'subnet {subnet}: "{argument.name}" is a {argument.type}, which cannot be sent; '
+                "convert the model's tensors to float, integer or bool"
+            )
+        if not all(isinstance(dim, int) for dim in argument.shape):
+            raise ExecutorError(
+                f'subnet {subnet}: "{argument.name}" has the dynamic shape {argument.shape}; '
+                "give the model a static `input_shape`"
+            )
+        specs[argument.name] = TensorSpec(dtype, tuple(argument.shape))
+    return specs
+
+
+@contextmanager
+def engine_errors(ort: Any, subnet: str, doing: str) -> Iterator[None]:
+    """Translates what ONNX Runtime raises inside the block into an ExecutorError."""
+    try:
+        yield
+    except ExecutorError:
+        raise
+    except Exception as error:  # its exceptions share no base below Exception
+        if type(error).__module__.partition(".")[0] != "onnxruntime" and not isinstance(
+            error, (RuntimeError, ValueError)
+        ):
+            raise
+        raise ExecutorError(
+            f"subnet {subnet}: ONNX Runtime {ort.__version__} cannot {doing} it: "
+            + explain(str(error))
+        ) from error
+
+
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : (?P<code>[A-Z_]+) : (?P<text>.*)$", re.DOTALL)
+_UNKNOWN = re.compile(r"No Op registered for (?P<op>\S+) with domain_version of (?P<version>\d+)")
+_UNREGISTERED = re.compile(r"(?P<op>\S+?)\((?P<version>-?\d+)\) is not a registered function/op")
+_UNIMPLEMENTED = re.compile(
+    r"Could not find an implementation for (?P<op>\S+?)\((?P<version>\d+)\) "
+    r"node with name '(?P<node>[^']*)'"
+)
+
+
+def explain(message: str) -> str:
+    """ONNX Runtime's message as a clause that says what is wrong and what to do."""
+    match = _CODE.match(message)
+    code, text = (match["code"], match["text"]) if match else ("", message)
+    text = " ".join(text.split())
+    if found := _UNIMPLEMENTED.search(text):
+        return (
+            f"it has no kernel for operator {found['op']} (opset {found['version']}, node "
+            f'"{found["node"]}") with these types; convert the model to float32 or install a '
+            "newer onnxruntime"
+        )
+    if found := _UNKNOWN.search(text) or _UNREGISTERED.search(text):
+        return (
+            f"it does not know operator {found['op']} (opset {found['version']}); install a newer "
+            "onnxruntime or export the model with an older opset"
+        )
+    if code == "INVALID_PROTOBUF":
+        return "the file is no ONNX model or is truncated; send the subnet again"
+    return text.rstrip(".") or code

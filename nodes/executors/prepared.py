@@ -1,0 +1,124 @@
+"""What engines made from subnets, kept on disk: optimised models, TensorRT engines.
+
+An entry is a directory named by its key, with its files and `entry.json`, which holds their sizes
+and CRC-32s. It is made in a private directory and renamed into place, so a reader sees all of it or
+nothing; what a crash, a full disk or a bad card has damaged nevertheless fails its check and is
+made anew. Several agents may share the directory; whoever renames first wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nodes.executors.base import ExecutorError
+from nodes.owner import is_stale, private_name
+
+_ENTRY = "entry.json"
+_PARTIAL = "partial"
+_CHUNK = 1 << 20
+
+
+class PreparedFiles:
+    """The entries under one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            for leftover in root.glob(f"{_PARTIAL}.*"):
+                if is_stale(leftover):
+                    shutil.rmtree(leftover, ignore_errors=True)
+        except OSError as error:
+            raise ExecutorError(
+                f"the cache directory {root} cannot be used: {error.strerror}"
+            ) from error
+
+    @property
+    def root(self) -> Path:
+        """Where the entries lie."""
+        return self._root
+
+    def find(self, key: str) -> Path | None:
+        """The directory of an entry whose files are as they were made, marked as just used.
+
+        A damaged entry is removed and not found.
+        """
+        entry = self._root / key
+        try:
+            content = json.loads((entry / _ENTRY).read_text("utf-8"))
+            intact = all(
+                (entry / name).stat().st_size == size and _crc32(entry / name) == crc
+                for name, (size, crc) in content["files"].items()
+            )
+        except FileNotFoundError:
+            if not entry.is_dir():
+                return None
+            intact = False
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            intact = False
+        if not intact:
+            self.discard(key)
+            return None
+        os.utime(entry)
+        return entry
+
+    def discard(self, key: str) -> None:
+        """Remove an entry."""
+        shutil.rmtree(self._root / key, ignore_errors=True)
+
+    @contextmanager
+    def making(self, key: str) -> Iterator[Path]:
+        """A private directory that becomes the entry `key` when the block ends well.
+
+        Raises ExecutorError if the disk is full or refuses.
+        """
+        folder = self._root / private_name(_PARTIAL)
+        try:
+            folder.mkdir()
+            yield folder
+            self._publish(folder, key)
+        except OSError as error:
+            raise ExecutorError(
+                f"a prepared subnet cannot be written under {self._root}: {error.strerror}; "
+                "make room or choose another cache directory"
+            ) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _publish(self, folder: Path, key: str) -> None:
+        files = {
+            path.name: (path.stat().st_size, _crc32(path))
+            for path in sorted(folder.iterdir())
+            if path.is_file()
+        }
+        (folder / _ENTRY).write_text(json.dumps({"files": files}), "utf-8")
+        for path in (*folder.iterdir(), folder):
+            _sync(path)
+        try:
+            folder.rename(self._root / key)
+        except OSError:
+            if self.find(key) is None:  # else another process was faster
+                folder.rename(self._root / key)
+        _sync(self._root)
+
+
+def _crc32(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

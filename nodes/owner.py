@@ -1,0 +1,51 @@
+"""Which process made a file, told by the file's name, so that crash leftovers can be recognised.
+
+A process is its PID namespace, its PID and its start time: PIDs repeat, and mean nothing in another
+container that shares the directory. Of a process in another namespace nothing is known, so what it
+left is stale only once it is old.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from uuid import uuid4
+
+STRANGER_STALE_S = 24 * 3600.0
+"""Age at which a file of a process that cannot be looked up counts as left behind."""
+
+
+def private_name(name: str) -> str:
+    """`name`, made unique to this process and this call."""
+    pid = os.getpid()
+    return f"{name}.{_namespace()}-{pid}-{_started(pid)}.{uuid4().hex[:8]}"
+
+
+def is_stale(path: Path) -> bool:
+    """Whether the process that named this file with `private_name` is gone."""
+    try:
+        namespace, pid, started = path.name.split(".")[-2].split("-")
+        if namespace == _namespace():
+            return _started(int(pid)) != started
+        return time.time() - path.stat().st_mtime > STRANGER_STALE_S
+    except (IndexError, ValueError):
+        return False
+    except OSError:  # gone meanwhile
+        return False
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]") or "0"
+    except OSError:
+        return "0"
+
+
+def _started(pid: int) -> str:
+    """The process's start time in clock ticks since boot; empty if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
