@@ -1,0 +1,128 @@
+"""Tells people how far things are: a bar on a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+STEPS = 10
+"""A stage writes about this many lines where there is no terminal."""
+
+
+class Progress(Protocol):
+    """A context manager that shows steps and how far a stage is."""
+
+    def __enter__(self) -> Progress: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        ...
+
+    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """`done` of `total` in `stage`; a stage ends when another begins or a line is said."""
+        ...
+
+
+def open_progress() -> Progress:
+    """The bar if standard error is a terminal, lines if not."""
+    return BarProgress() if sys.stderr.isatty() else LineProgress(sys.stderr)
+
+
+class LineProgress:
+    """One line per step, and one per tenth of a stage."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._stage = ""
+        self._shown = -1
+
+    def __enter__(self) -> LineProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def say(self, text: str) -> None:
+        """See `Progress`."""
+        self._stage = ""
+        self._write(text)
+
+    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """See `Progress`."""
+        tenth = STEPS * done // total if total else STEPS
+        if stage != self._stage:
+            self._stage, self._shown = stage, -1
+        if tenth == self._shown:
+            return
+        self._shown = tenth
+        self._write(f"{stage}: {done} of {total}" + (f", {note}" if note else ""))
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+class BarProgress:
+    """Rich's progress bar, one stage at a time, with said lines above it."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._stage = ""
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> BarProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """See `Progress`."""
+        self._clear()
+        self._console.print(Text(text))
+
+    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """See `Progress`."""
+        if stage != self._stage or self._task is None:
+            self._clear()
+            self._stage = stage
+            self._task = self._bar.add_task(escape(stage), total=None, note="")
+        self._bar.update(self._task, completed=done, total=total, note=escape(note))
+
+    def _clear(self) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = None

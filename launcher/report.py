@@ -1,0 +1,173 @@
+"""How a run went: the figures, from the plan and from what was measured, as a value and as JSON.
+
+Times are measured at the launcher. The first result ends the filling of the pipeline, so the
+period is taken from there to the last result; frames per second count everything from the first
+frame sent to the last result received. Three periods stand side by side: planned (before anything
+ran), predicted (the plan with the agents' warm-up timings in place of estimates) and measured.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from launcher.run import RunResult
+from launcher.verify import Agreement
+from partition.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One node. Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the
+    limit set by the user, the measured peak and, at the end, what no file backed."""
+
+    name: str
+    layers: int
+    phases: int
+    memory_predicted_bytes: int
+    memory_eq2_bytes: int
+    memory_limit_bytes: int | None
+    memory_measured_bytes: int
+    memory_anonymous_bytes: int
+    memory_idle_bytes: int
+    busy_fraction: float
+    busy_s_per_frame: float
+    cpu_s_per_frame: float
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The share of streamed frames whose likeliest class is the true one, in 0..1.
+
+    `whole_model` is None if there was no comparison with the whole model.
+    """
+
+    distributed: float
+    whole_model: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A finished run."""
+
+    network: str
+    strategy: str
+    order: str
+    input: str
+    frames: int
+    seconds: float
+    frames_per_second: float
+    period_planned_s: float
+    period_predicted_s: float
+    period_measured_s: float
+    latency_s: float
+    latency_worst_s: float
+    first_result_s: float
+    agreement: Agreement | None
+    tolerance: float
+    accuracy: Accuracy | None
+    bytes_per_frame: int
+    proof: str
+    explanation: str
+    nodes: tuple[NodeReport, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the comparison with the whole model, if there was one, was good."""
+        return self.agreement is None or self.agreement.max_relative_error <= self.tolerance
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as JSON-like data; an infinite error (NaN in a result) becomes null."""
+        data = asdict(self)
+        del data["agreement"]
+        found = self.agreement
+        finite = found is not None and math.isfinite(found.max_relative_error)
+        data["verified"] = found is not None
+        data["agrees"] = self.agrees if found else None
+        data["max_relative_error"] = found.max_relative_error if found and finite else None
+        data["worst_frame"] = found.worst_input if found else None
+        data["worst_output"] = found.worst_output if found else None
+        return data
+
+
+def make_report(
+    plan: Plan,
+    measured: Plan,
+    result: RunResult,
+    *,
+    order: str,
+    input_description: str,
+    first_result_s: float,
+    agreement: Agreement | None,
+    tolerance: float,
+    accuracy: Accuracy | None,
+) -> Report:
+    """Put together what a run of `plan` gave.
+
+    `measured` is the plan with the agents' warm-up timings; `first_result_s` counts from the start
+    of the command.
+    """
+    frames = len(result.received_s)
+    seconds = result.received_s[-1] - result.sent_s[0]
+    latencies = [
+        received - sent for sent, received in zip(result.sent_s, result.received_s, strict=True)
+    ]
+    steady = result.received_s[-1] - result.received_s[0]
+    return Report(
+        network=plan.network,
+        strategy=plan.strategy,
+        order=order,
+        input=input_description,
+        frames=frames,
+        seconds=seconds,
+        frames_per_second=frames / seconds,
+        period_planned_s=plan.period_s,
+        period_predicted_s=measured.period_s,
+        period_measured_s=steady / (frames - 1) if frames > 1 else seconds,
+        latency_s=statistics.median(latencies),
+        latency_worst_s=max(latencies),
+        first_result_s=first_result_s,
+        agreement=agreement,
+        tolerance=tolerance,
+        accuracy=accuracy,
+        bytes_per_frame=plan.bytes_per_frame,
+        proof=plan.proof,
+        explanation=plan.explanation,
+        nodes=_nodes(plan, result, frames),
+    )
+
+
+def _nodes(plan: Plan, result: RunResult, frames: int) -> tuple[NodeReport, ...]:
+    layers = Counter(plan.assignment.values())
+    phases = Counter(phase.device for phase in plan.phases)
+    limits: Mapping[str, int | None] = {each.name: each.memory_bytes for each in plan.devices}
+    reports = []
+    for device in plan.devices:
+        name = device.name
+        memory, stats = plan.memory[name], result.stats[name]
+        busy_s = sum(stats.busy_s)
+        reports.append(
+            NodeReport(
+                name=name,
+                layers=layers[name],
+                phases=phases[name],
+                memory_predicted_bytes=memory.total_bytes,
+                memory_eq2_bytes=memory.eq2_bytes,
+                memory_limit_bytes=limits[name],
+                memory_measured_bytes=stats.rss_peak_bytes,
+                memory_anonymous_bytes=stats.anonymous_bytes,
+                memory_idle_bytes=result.idle_rss_bytes[name],
+                busy_fraction=busy_s / stats.elapsed_s if stats.elapsed_s > 0 else 0.0,
+                busy_s_per_frame=busy_s / frames,
+                cpu_s_per_frame=stats.cpu_s / frames,
+                sent_bytes=stats.sent_bytes,
+                received_bytes=stats.received_bytes,
+            )
+        )
+    return tuple(reports)

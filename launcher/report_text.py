@@ -1,0 +1,172 @@
+"""Reports and plans for people: tables and a few sentences, through Rich."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from launcher.report import Report
+from partition.plan import Plan, PlannedChannel
+
+WIDTH = 110
+"""Columns where there is no terminal to ask."""
+
+_SHOWN_LAYERS = 3
+_SHOWN_CHANNELS = 40
+
+
+def print_report(report: Report, console: Console) -> None:
+    """The table of nodes, and below it how fast, how late, how right, and why."""
+    console.print(report_text(report))
+
+
+def open_console() -> Console:
+    """Standard output, wide enough for the tables if it is no terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDTH)
+
+
+def report_text(report: Report) -> RenderableType:
+    """What `print_report` prints."""
+    table = _table(
+        "node", "layers", "phases", "memory: Eq. 2", "predicted", "peak", "anonymous", "busy"
+    )
+    for node in report.nodes:
+        table.add_row(
+            node.name,
+            str(node.layers),
+            str(node.phases),
+            megabytes(node.memory_eq2_bytes),
+            megabytes(node.memory_predicted_bytes),
+            megabytes(node.memory_measured_bytes),
+            megabytes(node.memory_anonymous_bytes),
+            f"{node.busy_fraction:.0%}",
+        )
+    return Group(table, *map(Text, _lines(report)))
+
+
+def plan_text(plan: Plan) -> RenderableType:
+    """A plan before it runs: nodes, phases, channels, predictions and the proof."""
+    return Group(
+        _plan_nodes(plan),
+        _plan_phases(plan),
+        _plan_channels(plan),
+        Text(
+            f"predicted: {_rate(plan.period_s)}, latency {_seconds(plan.latency_s)}, "
+            f"{megabytes(plan.bytes_per_frame)} per frame between machines"
+        ),
+        Text(f"proof: {plan.proof}"),
+        Text(f"strategy: {plan.strategy}: {plan.explanation}"),
+    )
+
+
+def megabytes(size: int) -> str:
+    """`12.3 MB`, in the unit in which devices are compared (10⁶)."""
+    return f"{size / 1e6:.1f} MB"
+
+
+def _lines(report: Report) -> list[str]:
+    predicted, planned = _rate(report.period_predicted_s), _rate(report.period_planned_s)
+    lines = [
+        f"{report.frames} frames in {report.seconds:.2f} s: "
+        f"{report.frames_per_second:.2f} frames/s, {_rate(report.period_measured_s)} once full; "
+        f"predicted {predicted} from the agents' warm-up timings, {planned} before the run",
+        f"latency {_seconds(report.latency_s)} in the median, "
+        f"{_seconds(report.latency_worst_s)} at worst; "
+        f"first result {report.first_result_s:.1f} s after the start",
+        f"{megabytes(report.bytes_per_frame)} per frame between machines",
+        _agreement(report),
+    ]
+    if report.accuracy is not None:
+        whole = report.accuracy.whole_model
+        beside = "" if whole is None else f"; the whole model's is {whole:.2%}"
+        lines.append(f"accuracy {report.accuracy.distributed:.2%}{beside}")
+    lines.append(f"proof: {report.proof}")
+    lines.append(f"strategy: {report.strategy}: {report.explanation}")
+    return lines
+
+
+def _agreement(report: Report) -> str:
+    if report.agreement is None:
+        return "not compared with the whole model"
+    error = report.agreement.max_relative_error
+    shown = f"{error:.1e}" if math.isfinite(error) else "infinite (NaN or infinity in a result)"
+    verdict = "agrees with" if report.agrees else "DIFFERS from"
+    return (
+        f"{verdict} ONNX Runtime on the whole model: largest relative difference {shown}, "
+        f"allowed {report.tolerance:.0e}"
+    )
+
+
+def _plan_nodes(plan: Plan) -> Table:
+    table = _table("node", "layers", "phases", "memory: Eq. 2", "predicted", "limit", "busy/frame")
+    layers = Counter(plan.assignment.values())
+    for device in plan.devices:
+        mine = [phase for phase in plan.phases if phase.device == device.name]
+        memory = plan.memory[device.name]
+        limit = device.memory_bytes
+        table.add_row(
+            device.name,
+            str(layers[device.name]),
+            str(len(mine)),
+            megabytes(memory.eq2_bytes),
+            megabytes(memory.total_bytes),
+            "none" if limit is None else megabytes(limit),
+            _seconds(sum(phase.predicted_s for phase in mine)),
+        )
+    return table
+
+
+def _plan_phases(plan: Plan) -> Table:
+    table = _table("phase", "node", "skew", "predicted", "layers", left=("node", "layers"))
+    for phase in plan.phases:
+        shown = ", ".join(phase.layers[:_SHOWN_LAYERS])
+        if len(phase.layers) > _SHOWN_LAYERS:
+            shown += f", … ({len(phase.layers)})"
+        table.add_row(
+            phase.name, phase.device, str(phase.skew), _seconds(phase.predicted_s), Text(shown)
+        )
+    return table
+
+
+def _plan_channels(plan: Plan) -> Table:
+    table = _table(
+        "channel", "from", "to", "size", "frames of room", left=("from", "to"), caption=None
+    )
+    remote = [channel for channel in plan.channels if not channel.is_local]
+    for channel in remote[:_SHOWN_CHANNELS]:
+        table.add_row(*_channel_row(channel))
+    hidden = len(plan.channels) - min(len(remote), _SHOWN_CHANNELS)
+    if hidden:
+        table.caption = f"and {hidden} more, those within one node among them"
+    return table
+
+
+def _channel_row(channel: PlannedChannel) -> tuple[RenderableType, ...]:
+    return (
+        Text(channel.tensor.name),
+        channel.source_device,
+        channel.target_device,
+        megabytes(channel.tensor.bytes),
+        str(channel.capacity_frames),
+    )
+
+
+def _table(*columns: str, left: tuple[str, ...] = (), caption: str | None = None) -> Table:
+    table = Table(caption=caption, caption_justify="left")
+    for index, column in enumerate(columns):
+        justify = "left" if index == 0 or column in left else "right"
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    return table
+
+
+def _rate(period_s: float) -> str:
+    return f"{1 / period_s:.2f} frames/s" if period_s > 0 else "no time per frame"
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
