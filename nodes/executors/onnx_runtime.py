@@ -16,8 +16,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
 from nodes.executors.onnx_file import OnnxFile, inspect
 from nodes.executors.onnx_optimise import MODEL, Job, OptimiserProcess
