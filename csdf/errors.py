@@ -11,3 +11,26 @@ class GraphError(CsdfError):
 
 class ConversionError(CsdfError):
     """A partition that does not fit its network: a layer without a device, an unknown layer."""
+
+
+class InconsistentGraphError(CsdfError):
+    """No repetition vector exists: tokens pile up or run out, whatever the order of firing.
+
+    `channels` are the names of the channels whose rates clash: one, two, or a cycle.
+    """
+
+    def __init__(self, message: str, channels: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.channels = channels
+
+
+class DeadlockError(CsdfError):
+    """The analysis needs a live graph, and this one deadlocks; the message is the diagnosis."""
+
+
+class NotProvedError(CsdfError):
+    """A dataflow with these skews and capacities cannot be proved free of deadlock."""
+
+
+class TooLargeError(CsdfError):
+    """An exact answer would take more steps than allowed; the message says how many."""

@@ -1,0 +1,131 @@
+"""Consistency: how often each actor fires in one iteration, or why there is no iteration.
+
+After one iteration every channel holds as many tokens as before. For a channel from a to b that
+means q(a) × Σ production = q(b) × Σ consumption, where q counts full cycles of phases. Walking from
+actor to actor along channels gives q up to a factor in each connected component; a channel that
+closes a loop of the walk either agrees or proves the graph inconsistent.
+
+Source: E. A. Lee and D. G. Messerschmitt, "Synchronous data flow", Proceedings of the IEEE, 1987;
+for cycles of phases Bilsen et al., 1996.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from fractions import Fraction
+
+from csdf.errors import InconsistentGraphError
+from csdf.graph import Channel, Graph
+
+
+def repetition_vector(graph: Graph) -> dict[str, int]:
+    """Actor → full cycles of its phases in one iteration, the smallest in each component.
+
+    Raises `InconsistentGraphError`, which names the channels that clash and their rates.
+    """
+    touching: dict[str, list[Channel]] = {actor.name: [] for actor in graph.actors}
+    for channel in graph.channels:
+        touching[channel.source].append(channel)
+        if channel.target != channel.source:
+            touching[channel.target].append(channel)
+    rate: dict[str, Fraction] = {}
+    reached_by: dict[str, Channel] = {}
+    for actor in graph.actors:
+        if actor.name not in rate:
+            component = _walk(actor.name, touching, rate, reached_by)
+            _make_smallest(component, rate)
+    return {name: int(rate[name]) for name in touching}
+
+
+def firings(graph: Graph, repetitions: Mapping[str, int]) -> int:
+    """Phase firings of all actors in one iteration."""
+    return sum(repetitions[actor.name] * actor.phases for actor in graph.actors)
+
+
+def _walk(
+    start: str,
+    touching: Mapping[str, list[Channel]],
+    rate: dict[str, Fraction],
+    reached_by: dict[str, Channel],
+) -> list[str]:
+    """Gives every actor of the component of `start` a rate; returns them."""
+    rate[start] = Fraction(1)
+    component = [start]
+    waiting = deque([start])
+    while waiting:
+        name = waiting.popleft()
+        for channel in touching[name]:
+            other = channel.target if channel.source == name else channel.source
+            produced, consumed = sum(channel.production), sum(channel.consumption)
+            forward = channel.source == name
+            ratio = Fraction(produced, consumed) if forward else Fraction(consumed, produced)
+            if other not in rate:
+                rate[other] = rate[name] * ratio
+                reached_by[other] = channel
+                component.append(other)
+                waiting.append(other)
+            elif rate[other] != rate[name] * ratio:
+                raise _clash(channel, reached_by)
+    return component
+
+
+def _make_smallest(component: list[str], rate: dict[str, Fraction]) -> None:
+    denominator = math.lcm(*(rate[name].denominator for name in component))
+    numerator = math.gcd(*(rate[name].numerator for name in component))
+    scale = Fraction(denominator, numerator)
+    # Each rate is in lowest terms, so scale × rate are integers without a common factor.
+    for name in component:
+        rate[name] *= scale
+
+
+def _clash(channel: Channel, reached_by: Mapping[str, Channel]) -> InconsistentGraphError:
+    cycle = [channel, *_path(channel.source, channel.target, reached_by)]
+    names = tuple(member.name for member in cycle)
+    if len(cycle) == 1:
+        return InconsistentGraphError(
+            f"the graph is inconsistent: in one cycle of its phases actor {channel.source!r} puts "
+            f"{sum(channel.production)} tokens into its self-channel {channel.name!r} "
+            f"but takes {sum(channel.consumption)} out",
+            names,
+        )
+    rates = "; ".join(
+        f"{member.name!r} needs {_cycles(sum(member.consumption))} of {member.source!r} "
+        f"for {sum(member.production)} of {member.target!r}"
+        for member in map(_reduced, cycle)
+    )
+    what = "two channels" if len(cycle) == 2 else f"a loop of {len(cycle)} channels"
+    return InconsistentGraphError(
+        f"the graph is inconsistent: the rates of {what} contradict each other: {rates}", names
+    )
+
+
+def _cycles(count: int) -> str:
+    return "1 cycle" if count == 1 else f"{count} cycles"
+
+
+def _reduced(channel: Channel) -> Channel:
+    """The same channel with one rate at each end, in lowest terms."""
+    ratio = Fraction(sum(channel.production), sum(channel.consumption))
+    return Channel(
+        channel.name, channel.source, channel.target, (ratio.numerator,), (ratio.denominator,)
+    )
+
+
+def _path(source: str, target: str, reached_by: Mapping[str, Channel]) -> list[Channel]:
+    """The channels of the walk between two actors: up from both to where they meet."""
+
+    def upwards(actor: str) -> list[tuple[str, Channel]]:
+        steps = []
+        while actor in reached_by:
+            channel = reached_by[actor]
+            steps.append((actor, channel))
+            actor = channel.source if channel.target == actor else channel.target
+        return steps
+
+    first, second = upwards(source), upwards(target)
+    while first and second and first[-1] == second[-1]:
+        first.pop()
+        second.pop()
+    return [channel for _, channel in second] + [channel for _, channel in reversed(first)]

@@ -1,0 +1,69 @@
+"""A graph in the form that the algorithms work on: numbers instead of names, one kind of channel.
+
+A capacity becomes a reverse channel that starts with capacity − initial tokens, a bound on
+overlapping firings a self-channel with one token per allowed firing. What is left are actors with
+phases and unbounded channels; each channel remembers where it comes from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+
+from csdf.graph import Channel, Graph
+
+
+class Origin(Enum):
+    """What a lowered channel stands for."""
+
+    TOKENS = "tokens"
+    SPACE = "space"
+    CONCURRENCY = "concurrency"
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """A lowered channel. `channel` is the one it comes from (None for a bound on concurrency)."""
+
+    source: int
+    target: int
+    production: tuple[int, ...]
+    consumption: tuple[int, ...]
+    tokens: int
+    origin: Origin
+    channel: Channel | None
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Actors by number: `names[a]`, `times[a]` (one per phase); and the arcs between them."""
+
+    names: tuple[str, ...]
+    times: tuple[tuple[Fraction, ...], ...]
+    arcs: tuple[Arc, ...]
+
+
+def lower(graph: Graph, *, concurrency: bool = True) -> Lowered:
+    """`graph` without capacities and, if `concurrency`, without bounds on overlap.
+
+    Where time plays no part, `concurrency=False` leaves those bounds out: they never block for
+    good.
+    """
+    number = {actor.name: i for i, actor in enumerate(graph.actors)}
+    arcs = []
+    for channel in graph.channels:
+        source, target = number[channel.source], number[channel.target]
+        produced, consumed = channel.production, channel.consumption
+        tokens = channel.initial_tokens
+        arcs.append(Arc(source, target, produced, consumed, tokens, Origin.TOKENS, channel))
+        if channel.capacity is not None:
+            space = channel.capacity - tokens
+            arcs.append(Arc(target, source, consumed, produced, space, Origin.SPACE, channel))
+    for actor in graph.actors:
+        if concurrency and actor.concurrency is not None:
+            own, ones = number[actor.name], (1,) * actor.phases
+            arcs.append(Arc(own, own, ones, ones, actor.concurrency, Origin.CONCURRENCY, None))
+    return Lowered(
+        tuple(number), tuple(actor.execution_times for actor in graph.actors), tuple(arcs)
+    )
