@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from cnn.network import Tensor
 from partition.devices import Device
@@ -64,7 +65,8 @@ class MemoryPrediction:
 @dataclass(frozen=True)
 class Plan:
     """See the module's docstring. `period_s` and `latency_s` are predictions, `proof` a
-    sentence that says what was proved."""
+    sentence that says what was proved; `times` tells whether the phases' seconds, and with them
+    the period and the latency, are estimates or measured on the devices."""
 
     network: str
     model_digest: str
@@ -79,3 +81,4 @@ class Plan:
     latency_s: float
     bytes_per_frame: int
     proof: str
+    times: Literal["estimated", "measured"] = "estimated"

@@ -1,0 +1,277 @@
+"""What an assignment costs, for whole populations at once: the numbers that strategies search by.
+
+`CostModel` turns a network and devices into arrays once; `CostModel.evaluate` then prices thousands
+of assignments with array operations. It counts exactly what a plan's prediction counts
+(`partition.timing`, `partition.memory`) wherever that follows from the assignment alone: layers'
+compute times, tensors sent and received (a tensor travels once to each device that reads it), the
+processor time that this costs, weights. What needs the phases is bounded from above: phases by
+the pairs of a device and a level (levels as in `csdf.grouping`, whose hoisting can only merge such
+pairs), and a channel's capacity by the difference of its ends' levels.
+
+Sizes are whole bytes carried as float64, exact up to 2^53.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.network import Network
+from partition.compute_time import layer_seconds
+from partition.devices import Device
+from partition.engine_memory import engine_bytes
+
+Floats = NDArray[np.float64]
+Assignments = NDArray[np.integer]
+"""Device numbers, shape [individuals, layers]."""
+
+SLACK_FRAMES = 1
+"""Frames that a channel holds beyond what its skew needs, as `csdf.skew.schedule` adds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of `I` assignments on `D` devices; all arrays are float64.
+
+    `busy_s` is what a device's processor does per frame: layers, firings and, unless its wire is
+    free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves a device or the
+    launcher, once per device that it goes to. `memory_bytes` bounds from above what each device
+    holds, `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits.
+    """
+
+    period_s: Floats
+    compute_s: Floats
+    busy_s: Floats
+    sent_bytes: Floats
+    received_bytes: Floats
+    wire_bytes: Floats
+    weight_bytes: Floats
+    memory_bytes: Floats
+    overrun_bytes: Floats
+    phases: Floats
+
+
+class CostModel:
+    """The costs of any assignment of `network`'s layers to `devices` (both non-empty)."""
+
+    def __init__(self, network: Network, devices: Sequence[Device]) -> None:
+        self.network = network
+        self.devices = tuple(devices)
+        self.layer_s: Floats = layer_seconds(network, devices)
+        self._rows = _LayerRows(network)
+        self._traffic = _TrafficRows(network)
+        self._hosts = _host_numbers(self.devices)
+
+    def evaluate(self, population: Assignments) -> Costs:
+        """Price every row of `population` [individuals, layers]."""
+        device_of = np.ascontiguousarray(population.T)
+        levels = self._traffic.levels(device_of)
+        individuals = device_of.shape[1]
+        shape = (len(self.devices), individuals)
+        compute, weights, activations, phases = (np.zeros(shape) for _ in range(4))
+        for number in range(len(self.devices)):
+            mine = device_of == number
+            compute[number] = self.layer_s[:, number] @ mine
+            weights[number] = self._rows.weights(mine)
+            activations[number] = self._rows.largest_activation(mine)
+            phases[number] = _distinct_levels(levels, mine)
+        flows = self._traffic.flows(device_of, levels, self._hosts)
+        busy, period = self._times(compute, phases, flows)
+        engine = np.array([[engine_bytes(0)]]) + phases * (engine_bytes(1) - engine_bytes(0))
+        memory = weights + activations + flows.held_bytes + engine
+        return Costs(
+            period,
+            compute.T,
+            busy.T,
+            flows.sent_bytes.T,
+            flows.received_bytes.T,
+            flows.wire_bytes,
+            weights.T,
+            memory.T,
+            self._overrun(memory),
+            phases.T,
+        )
+
+    def _times(self, compute: Floats, phases: Floats, flows: _Flows) -> tuple[Floats, Floats]:
+        column = {
+            key: np.array([[getattr(device, key)] for device in self.devices], dtype=np.float64)
+            for key in ("firing_s", "wire_s_per_message", "wire_s_per_byte", "link_bytes_per_s")
+        }
+        serves = np.array([[not device.wire_is_free] for device in self.devices])
+        wire = (
+            flows.messages * column["wire_s_per_message"]
+            + (flows.sent_bytes + flows.received_bytes) * column["wire_s_per_byte"]
+        )
+        busy = compute + phases * column["firing_s"] + serves * wire
+        link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
+        period = np.maximum(busy, link / column["link_bytes_per_s"]).max(axis=0)
+        for host in np.unique(self._hosts):
+            members = self._hosts == host
+            cores = max(d.host_cores for d, own in zip(self.devices, members, strict=True) if own)
+            if members.sum() > cores:
+                period = np.maximum(period, busy[members].sum(axis=0) / cores)
+        return busy, period
+
+    def _overrun(self, memory: Floats) -> Floats:
+        overrun = np.zeros(memory.shape[1])
+        for device, held in zip(self.devices, memory, strict=True):
+            if device.memory_bytes is not None:
+                overrun += np.maximum(held - device.memory_bytes, 0.0)
+        return overrun
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals]."""
+
+    sent_bytes: Floats
+    received_bytes: Floats
+    link_sent_bytes: Floats
+    link_received_bytes: Floats
+    messages: Floats
+    held_bytes: Floats
+    wire_bytes: Floats
+
+
+class _LayerRows:
+    """Weights (a shared one counts once per device) and activations, layer by layer."""
+
+    def __init__(self, network: Network) -> None:
+        users: dict[str, list[int]] = {}
+        for number, layer in enumerate(network.layers):
+            for weight in dict.fromkeys(layer.weights):
+                users.setdefault(weight, []).append(number)
+        self._own = np.zeros(len(network.layers))
+        self._shared: list[tuple[float, list[int]]] = []
+        for weight, layers in users.items():
+            size = float(network.weights[weight].bytes)
+            if len(layers) == 1:
+                self._own[layers[0]] += size
+            else:
+                self._shared.append((size, layers))
+        self._activations = np.array(
+            [[network.activation_bytes(layer.name)] for layer in network.layers], dtype=np.float64
+        )
+
+    def weights(self, mine: NDArray[np.bool_]) -> Floats:
+        """Bytes of weights of the layers in `mine` [layers, individuals]."""
+        held: Floats = self._own @ mine
+        for size, layers in self._shared:
+            held = held + size * mine[layers].any(axis=0)
+        return held
+
+    def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
+        """Largest inputs + outputs of any one layer in `mine`."""
+        return np.asarray((self._activations * mine).max(axis=0))
+
+
+class _TrafficRows:
+    """The tensors that layers read, each with its producer and its readers, as index arrays."""
+
+    def __init__(self, network: Network) -> None:
+        numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        read = [tensor for tensor in network.tensors if network.consumers[tensor]]
+        self._bytes = np.array([network.tensors[name].bytes for name in read], dtype=np.float64)
+        self._producer = np.array(
+            [numbers[network.producer[name]] if name in network.producer else -1 for name in read],
+            dtype=np.intp,
+        )
+        readers = [[numbers[layer] for layer in network.consumers[name]] for name in read]
+        self._reader = np.array([layer for layers in readers for layer in layers], dtype=np.intp)
+        self._starts = np.cumsum([0, *(len(layers) for layers in readers)])[:-1]
+        self._tensor = np.repeat(np.arange(len(read)), [len(layers) for layers in readers])
+        sent_out = [name for name in network.outputs if name in network.producer]
+        self._results = [
+            (numbers[network.producer[name]], float(network.tensors[name].bytes))
+            for name in dict.fromkeys(sent_out)
+        ]
+        successors: list[set[int]] = [set() for _ in network.layers]
+        for producer, layers in zip(self._producer, readers, strict=True):
+            if producer >= 0:
+                successors[producer].update(layers)
+        self._successors = [sorted(layers) for layers in successors]
+
+    def levels(self, device_of: Assignments) -> NDArray[np.int32]:
+        """Device boundaries between each layer and the network's end: [layers, individuals]."""
+        levels = np.zeros(device_of.shape, dtype=np.int32)
+        for layer in range(len(levels) - 1, -1, -1):
+            own = device_of[layer]
+            for successor in self._successors[layer]:
+                boundary = levels[successor] + (device_of[successor] != own)
+                np.maximum(levels[layer], boundary, out=levels[layer])
+        return levels
+
+    def flows(
+        self, device_of: Assignments, levels: NDArray[np.int32], hosts: NDArray[np.intp]
+    ) -> _Flows:
+        """Who sends how much to whom, and what that keeps in memory at both ends."""
+        individuals = device_of.shape[1]
+        given = self._producer < 0
+        source = device_of[self._producer]
+        source[given] = -1
+        source_level = levels[self._producer]
+        reader, reader_level = device_of[self._reader], levels[self._reader]
+        source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
+        source_host = np.where(source < 0, -1, hosts[source])
+        per_device = (len(hosts), individuals)
+        received, link_received, messages, held = (np.zeros(per_device) for _ in range(4))
+        sends = np.zeros(source.shape)
+        link_sends = np.zeros(source.shape)
+        waiting = np.zeros(source.shape)
+        # A reader on another device must not lower the minimum: it is lifted above every level.
+        away = np.int32(levels.max(initial=0) + 2)
+        for number in range(len(hosts)):
+            lowest = np.minimum.reduceat(
+                np.where(reader == number, reader_level, away), self._starts, axis=0
+            )
+            remote = (lowest < away) & (source != number)
+            lag = source_level - lowest
+            crosses = remote | ((lowest < away) & (lag > 0))
+            frames = np.where(crosses, lag + 1 + SLACK_FRAMES * remote, 0)
+            received[number] = self._bytes @ remote
+            messages[number] = remote.sum(axis=0)
+            on_link = remote & (source_host != hosts[number])
+            link_received[number] = self._bytes @ on_link
+            held[number] = self._bytes @ np.where(remote, frames, 0)
+            sends += remote
+            link_sends += on_link
+            np.maximum(waiting, frames, out=waiting)
+        sent, link_sent = np.zeros(per_device), np.zeros(per_device)
+        for number in range(len(hosts)):
+            mine = source == number
+            sent[number] = self._bytes @ (sends * mine)
+            link_sent[number] = self._bytes @ (link_sends * mine)
+            messages[number] += (sends * mine).sum(axis=0)
+            held[number] += self._bytes @ (waiting * mine)
+        wire = received.sum(axis=0)
+        for layer, size in self._results:
+            wire = wire + size
+            for number in range(len(hosts)):
+                mine = device_of[layer] == number
+                sent[number] += size * mine
+                link_sent[number] += size * mine
+                messages[number] += mine
+                held[number] += size * (2 + SLACK_FRAMES) * mine
+        return _Flows(sent, received, link_sent, link_received, messages, held, wire)
+
+
+def _distinct_levels(levels: NDArray[np.int32], mine: NDArray[np.bool_]) -> Floats:
+    """Number of different levels among the layers in `mine`, for each individual."""
+    top = int(levels.max(initial=0)) + 1
+    seen = np.zeros((top, levels.shape[1]), dtype=bool)
+    rows, columns = np.nonzero(mine)
+    seen[levels[rows, columns], columns] = True
+    return np.asarray(seen.sum(axis=0), dtype=np.float64)
+
+
+def _host_numbers(devices: Sequence[Device]) -> NDArray[np.intp]:
+    """A number per machine; a device without a `host` is a machine of its own."""
+    names = [
+        f"alone {number}" if device.host is None else f"host {device.host}"
+        for number, device in enumerate(devices)
+    ]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], dtype=np.intp)

@@ -1,0 +1,96 @@
+"""What every device of a planned dataflow holds.
+
+**Weights**: each once per device. **Activations**: the largest live set of any phase, since the
+engine's arena is shared by all phases of a device and one phase runs at a time. A phase's own
+inputs and outputs are counted in it although their frames lie in channels, because engines make
+copies in a layout of their own. **Channels**: a frame of a channel is claimed before the firing
+that makes it and freed after the last firing that reads it, and while it lives it is at the
+producer, at the consumer, or (while it is being sent) at both. So the consumer never holds more
+than the capacity of each channel that comes in from elsewhere, and the producer never more than
+the capacity of each that goes out; of a tensor that goes to several devices it keeps one copy, for
+the slowest of them. **Engine**: the agent itself and a session per phase.
+
+All four are upper bounds: a device that has less than their sum may still suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cnn.network import Network
+from csdf.from_network import Dataflow, Phase
+from csdf.skew import Pipeline
+from partition.devices import Device
+from partition.engine_memory import engine_bytes
+from partition.paper_equations import device_beta_bytes
+from partition.plan import MemoryPrediction
+
+
+def predict_memory(
+    dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
+) -> dict[str, MemoryPrediction]:
+    """Device name → what it will hold, with the paper's Eq. 2 beside it."""
+    names = [device.name for device in devices]
+    eq2 = device_beta_bytes(dataflow.network, dataflow.partition, names)
+    channels = channel_bytes(dataflow, pipeline.capacity_frames, names)
+    predictions = {}
+    for name in names:
+        phases = dataflow.devices.get(name, ())
+        layers = {layer for phase in phases for layer in phase.layers}
+        predictions[name] = MemoryPrediction(
+            weights_bytes=dataflow.network.weight_bytes(layers),
+            activations_bytes=max(
+                (live_bytes(dataflow.network, phase) for phase in phases), default=0
+            ),
+            channels_bytes=channels[name],
+            engine_bytes=engine_bytes(len(phases)),
+            eq2_bytes=eq2[name],
+        )
+    return predictions
+
+
+def live_bytes(network: Network, phase: Phase) -> int:
+    """Largest sum of the tensors that are alive at once while `phase` runs layer by layer.
+
+    A tensor lives from the layer that makes it (an input of the phase: from the first that reads
+    it) to the last layer of the phase that reads it; an output of the phase lives to its end.
+    """
+    last_read: dict[str, int] = {}
+    for step, name in enumerate(phase.layers):
+        for tensor in network.layer[name].inputs:
+            last_read[tensor] = step
+    kept = set(phase.outputs)
+    alive: set[str] = set()
+    held = largest = 0
+    for step, name in enumerate(phase.layers):
+        layer = network.layer[name]
+        for tensor in (*layer.inputs, *layer.outputs):
+            if tensor not in alive:
+                alive.add(tensor)
+                held += network.tensors[tensor].bytes
+        largest = max(largest, held)
+        for tensor in (*layer.inputs, *layer.outputs):
+            if tensor in alive and tensor not in kept and last_read.get(tensor, step) == step:
+                alive.discard(tensor)
+                held -= network.tensors[tensor].bytes
+    return largest
+
+
+def channel_bytes(
+    dataflow: Dataflow, capacity_frames: Mapping[str, int], devices: Sequence[str]
+) -> dict[str, int]:
+    """Device → the most that its incoming and outgoing channels can hold there."""
+    held = dict.fromkeys(devices, 0)
+    waiting: dict[tuple[str, str], int] = {}
+    size = {}
+    for flow in dataflow.flows:
+        capacity = capacity_frames[flow.name]
+        if flow.target_device in held and not flow.is_local:
+            held[flow.target_device] += capacity * flow.tensor.bytes
+        made = (flow.source_device, flow.tensor.name)
+        waiting[made] = max(waiting.get(made, 0), capacity)
+        size[made] = flow.tensor.bytes
+    for (device, tensor), frames in waiting.items():
+        if device in held:
+            held[device] += frames * size[device, tensor]
+    return held

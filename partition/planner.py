@@ -1,0 +1,193 @@
+"""From an assignment to a plan: convert, schedule, prove, predict, refuse.
+
+Every strategy's result goes this one way. A plan that does not fit a device's memory, or that is
+not proved free of deadlock, is refused here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cnn.network import Network
+from csdf.errors import CsdfError
+from csdf.from_network import Dataflow, convert
+from csdf.proof import prove
+from csdf.skew import Pipeline, schedule
+from partition.compute_time import layer_seconds
+from partition.cost import SLACK_FRAMES
+from partition.devices import Device
+from partition.errors import DoesNotFitError, PartitionError
+from partition.memory import predict_memory
+from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
+from partition.timing import latency_periods, period_s, wire_bytes
+
+
+def make_plan(
+    network: Network,
+    model_digest: str,
+    devices: Sequence[Device],
+    assignment: Mapping[str, str],
+    *,
+    strategy: str,
+    explanation: str,
+) -> Plan:
+    """The plan that follows from `assignment` (layer name → device name).
+
+    Channels get `SLACK_FRAMES` frames beyond what their skews need; if that does not fit, they get
+    none, and the explanation says so. Raises `DoesNotFitError` if it still does not fit, and
+    `PartitionError` if the assignment is not one of this network to these devices or if the plan
+    cannot be proved free of deadlock.
+    """
+    _check_devices(devices, assignment)
+    try:
+        dataflow = convert(network, assignment)
+        pipeline = schedule(dataflow, slack_frames=SLACK_FRAMES)
+        memory = predict_memory(dataflow, pipeline, devices)
+        if _overfull(devices, memory):
+            pipeline = schedule(dataflow, slack_frames=0)
+            memory = predict_memory(dataflow, pipeline, devices)
+            _refuse_overfull(devices, memory)
+            explanation += (
+                "; channels hold no spare frame, because memory is tight, so the period counts on "
+                "a wire that is fast beside it"
+            )
+        proof = prove(dataflow, pipeline)
+    except CsdfError as error:
+        raise PartitionError(f"no plan for network {network.name!r}: {error}") from error
+    phases = _planned_phases(dataflow, pipeline, devices)
+    channels = _planned_channels(dataflow, pipeline)
+    period = period_s(devices, phases, channels)
+    return Plan(
+        network=network.name,
+        model_digest=model_digest,
+        strategy=strategy,
+        explanation=explanation,
+        devices=tuple(devices),
+        assignment={layer.name: assignment[layer.name] for layer in network.layers},
+        phases=phases,
+        channels=channels,
+        memory=memory,
+        period_s=period,
+        latency_s=period * latency_periods(phases, channels),
+        bytes_per_frame=wire_bytes(channels),
+        proof=proof.sentence,
+    )
+
+
+def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
+    """`plan` with each phase's predicted time replaced by a measured one (phase name → seconds).
+
+    Period and latency follow anew. Raises `PartitionError` if a phase of the plan has no time.
+    """
+    missing = [phase.name for phase in plan.phases if phase.name not in phase_s]
+    if missing:
+        raise PartitionError(
+            f"no measured time for phase {missing[0]!r}; measure every phase of the plan"
+        )
+    phases = tuple(replace(phase, predicted_s=phase_s[phase.name]) for phase in plan.phases)
+    period = period_s(plan.devices, phases, plan.channels)
+    return replace(
+        plan,
+        phases=phases,
+        period_s=period,
+        latency_s=period * latency_periods(phases, plan.channels),
+        times="measured",
+    )
+
+
+def _check_devices(devices: Sequence[Device], assignment: Mapping[str, str]) -> None:
+    known = [device.name for device in devices]
+    for layer, device in assignment.items():
+        if device not in known:
+            raise PartitionError(
+                f"layer {layer!r} is assigned to {device!r}, which is not among the devices "
+                f"{', '.join(known)}; correct the assignment or plan anew for these devices"
+            )
+
+
+def _planned_phases(
+    dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
+) -> tuple[PlannedPhase, ...]:
+    seconds = layer_seconds(dataflow.network, devices)
+    row = {layer.name: number for number, layer in enumerate(dataflow.network.layers)}
+    column = {device.name: number for number, device in enumerate(devices)}
+    return tuple(
+        PlannedPhase(
+            name=phase.name,
+            device=phase.device,
+            index=phase.index,
+            layers=phase.layers,
+            inputs=phase.inputs,
+            outputs=phase.outputs,
+            skew=pipeline.skew[phase.name],
+            predicted_s=float(
+                sum(seconds[row[layer], column[phase.device]] for layer in phase.layers)
+            ),
+        )
+        for phase in dataflow.phases
+    )
+
+
+def _planned_channels(dataflow: Dataflow, pipeline: Pipeline) -> tuple[PlannedChannel, ...]:
+    return tuple(
+        PlannedChannel(
+            tensor=flow.tensor,
+            source=flow.source,
+            source_device=flow.source_device,
+            target_device=flow.target_device,
+            targets=flow.targets,
+            capacity_frames=pipeline.capacity_frames[flow.name],
+        )
+        for flow in dataflow.flows
+    )
+
+
+def _overfull(
+    devices: Sequence[Device], memory: Mapping[str, MemoryPrediction]
+) -> list[tuple[int, Device, int]]:
+    """(bytes over the limit, device, limit) of every device that holds too much, worst first."""
+    over = [
+        (memory[device.name].total_bytes - device.memory_bytes, device, device.memory_bytes)
+        for device in devices
+        if device.memory_bytes is not None
+    ]
+    return sorted((entry for entry in over if entry[0] > 0), key=lambda entry: -entry[0])
+
+
+def _refuse_overfull(devices: Sequence[Device], memory: Mapping[str, MemoryPrediction]) -> None:
+    over = _overfull(devices, memory)
+    if not over:
+        return
+    _, device, limit = over[0]
+    need = memory[device.name]
+    others = f" (and {len(over) - 1} more devices hold too much)" if len(over) > 1 else ""
+    raise DoesNotFitError(
+        f"device {device.name!r} would hold {_megabytes(need.total_bytes)} "
+        f"(weights {_megabytes(need.weights_bytes)}, activations "
+        f"{_megabytes(need.activations_bytes)}, channels {_megabytes(need.channels_bytes)}, "
+        f"engine {_megabytes(need.engine_bytes)}) and may hold {_megabytes(limit)}, even with "
+        f"channels as small as they can be{others}; {_what_would_help(devices, memory, device)}"
+    )
+
+
+def _what_would_help(
+    devices: Sequence[Device], memory: Mapping[str, MemoryPrediction], device: Device
+) -> str:
+    need = memory[device.name]
+    if device.memory_bytes is not None and need.engine_bytes >= device.memory_bytes:
+        return f"the engine alone needs more: raise the memory of {device.name!r} or leave it out"
+    bound = [device for device in devices if device.memory_bytes is not None]
+    unavoidable = sum(
+        memory[device.name].weights_bytes + memory[device.name].engine_bytes for device in bound
+    )
+    if len(bound) < len(devices) or unavoidable < sum(d.memory_bytes or 0 for d in bound):
+        return (
+            "all devices together have room for the weights: choose strategy 'vertical', pin fewer "
+            f"layers, raise the memory of {device.name!r}, or add devices"
+        )
+    return f"raise the memory of {device.name!r}, or add devices"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"

@@ -1,0 +1,126 @@
+"""What a strategy is: from a network and devices to a device for every layer.
+
+A strategy decides nothing else. Phases, channels, capacities, proofs and predictions follow from
+its assignment, by the same path for every strategy (`partition.planner.make_plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.network import Network
+from partition.cost import CostModel
+from partition.devices import Device
+from partition.errors import PartitionError
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """How far a search is: `done` of `total` steps, and its best so far in a few words."""
+
+    done: int
+    total: int
+    best: str
+
+
+OnProgress = Callable[[SearchProgress], None]
+
+
+def ignore_progress(_: SearchProgress) -> None:
+    """For those who do not watch."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network, devices in the user's order, and layers whose device the user has decided.
+
+    All randomness of a strategy comes from `seed`: the same problem has the same solution.
+    Construction raises `PartitionError` for a network without layers, for no devices, for two of
+    one name, and for a pin that names an unknown layer or device.
+    """
+
+    network: Network
+    devices: tuple[Device, ...]
+    pins: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
+    on_progress: OnProgress = field(default=ignore_progress, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.network.layers:
+            raise PartitionError(f"network {self.network.name!r} has no layer to assign")
+        if not self.devices:
+            raise PartitionError("there is no device; name at least one")
+        names = [device.name for device in self.devices]
+        for name in names:
+            if names.count(name) > 1:
+                raise PartitionError(f"two devices are called {name!r}; give each its own name")
+        for layer, device in self.pins.items():
+            if layer not in self.network.layer:
+                raise PartitionError(
+                    f"layer {layer!r} is pinned to device {device!r}, but network "
+                    f"{self.network.name!r} has no such layer; correct its name or remove the pin"
+                )
+            if device not in names:
+                raise PartitionError(
+                    f"layer {layer!r} is pinned to device {device!r}, which is not among the "
+                    f"devices {', '.join(names)}; correct its name or remove the pin"
+                )
+
+    @cached_property
+    def costs(self) -> CostModel:
+        """The cost model of this network on these devices."""
+        return CostModel(self.network, self.devices)
+
+    @cached_property
+    def pinned(self) -> NDArray[np.intp]:
+        """For every layer its pinned device's number, or −1: shape [layers]."""
+        numbers = {device.name: number for number, device in enumerate(self.devices)}
+        return np.array(
+            [numbers.get(self.pins.get(layer.name, ""), -1) for layer in self.network.layers],
+            dtype=np.intp,
+        )
+
+    def assignment(self, numbers: NDArray[np.integer]) -> dict[str, str]:
+        """Layer → device for one row of device numbers, shape [layers]."""
+        return {
+            layer.name: self.devices[number].name
+            for layer, number in zip(self.network.layers, numbers, strict=True)
+        }
+
+    def numbers(self, assignment: Mapping[str, str]) -> NDArray[np.intp]:
+        """The reverse of `assignment`."""
+        numbers = {device.name: number for number, device in enumerate(self.devices)}
+        return np.array(
+            [numbers[assignment[layer.name]] for layer in self.network.layers], dtype=np.intp
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A device for every layer, and a sentence for people on how it was chosen."""
+
+    assignment: Mapping[str, str]
+    explanation: str
+
+
+class Strategy(Protocol):
+    """One way to divide a network. Stateless: everything it needs is in the problem."""
+
+    @property
+    def name(self) -> str:
+        """What users write in `cluster.yaml`."""
+        ...
+
+    def solve(self, problem: Problem) -> Solution:
+        """Assign every layer, pins respected, within memory limits if the strategy can.
+
+        Whether the result fits is judged by `make_plan`, which refuses what does not. Raises
+        `PartitionError` if the pins contradict what the strategy does.
+        """
+        ...

@@ -1,0 +1,107 @@
+"""Period and latency of a plan, from the times of its phases.
+
+In the steady state every device fires each of its phases once per period, and phases of different
+devices run at the same time (`csdf.skew`). So the period is that of whatever is busiest: a device's
+processor (its phases, what each firing costs besides, and, unless its wire is free, what sending
+and receiving costs), a network interface in one direction, or the cores that devices of one machine
+share. The latency is the number of periods that a frame spends in the pipeline times the period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from csdf.from_network import HOST
+from partition.devices import Device
+from partition.plan import PlannedChannel, PlannedPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one device does per frame. `link_*` leaves out what stays on its own machine."""
+
+    compute_s: float
+    busy_s: float
+    sent_bytes: int
+    received_bytes: int
+    link_sent_bytes: int
+    link_received_bytes: int
+
+
+def loads(
+    devices: Sequence[Device], phases: Iterable[PlannedPhase], channels: Iterable[PlannedChannel]
+) -> dict[str, Load]:
+    """Device name → its load, from the phases' predicted or measured seconds."""
+    compute = {device.name: 0.0 for device in devices}
+    firings = dict.fromkeys(compute, 0)
+    messages = dict.fromkeys(compute, 0)
+    sent, received = dict.fromkeys(compute, 0), dict.fromkeys(compute, 0)
+    link_sent, link_received = dict.fromkeys(compute, 0), dict.fromkeys(compute, 0)
+    host = {device.name: device.host for device in devices}
+    for phase in phases:
+        compute[phase.device] += phase.predicted_s
+        firings[phase.device] += 1
+    for channel in channels:
+        if channel.is_local:
+            continue
+        ends = (host.get(channel.source_device), host.get(channel.target_device))
+        stays = ends[0] is not None and ends[0] == ends[1]
+        for end, total, on_link in (
+            (channel.source_device, sent, link_sent),
+            (channel.target_device, received, link_received),
+        ):
+            if end != HOST:
+                messages[end] += 1
+                total[end] += channel.tensor.bytes
+                on_link[end] += 0 if stays else channel.tensor.bytes
+    found = {}
+    for device in devices:
+        name = device.name
+        wire = (
+            messages[name] * device.wire_s_per_message
+            + (sent[name] + received[name]) * device.wire_s_per_byte
+        )
+        busy = compute[name] + firings[name] * device.firing_s
+        busy += 0.0 if device.wire_is_free else wire
+        found[name] = Load(
+            compute[name],
+            busy,
+            sent[name],
+            received[name],
+            link_sent[name],
+            link_received[name],
+        )
+    return found
+
+
+def period_s(
+    devices: Sequence[Device], phases: Iterable[PlannedPhase], channels: Iterable[PlannedChannel]
+) -> float:
+    """Seconds per frame in the steady state."""
+    load = loads(devices, phases, channels)
+    bounds = [0.0]
+    machines: dict[str, list[Device]] = {}
+    for device in devices:
+        own = load[device.name]
+        link = max(own.link_sent_bytes, own.link_received_bytes)
+        bounds += [own.busy_s, link / device.link_bytes_per_s]
+        if device.host is not None:
+            machines.setdefault(device.host, []).append(device)
+    for members in machines.values():
+        cores = max(device.host_cores for device in members)
+        bounds.append(sum(load[device.name].busy_s for device in members) / cores)
+    return max(bounds)
+
+
+def latency_periods(phases: Iterable[PlannedPhase], channels: Iterable[PlannedChannel]) -> int:
+    """Periods from the one in which a frame is sent to the one in which its result is in."""
+    skew = {phase.name: phase.skew for phase in phases}
+    return 1 + max(
+        (skew[channel.source] for channel in channels if channel.target_device == HOST), default=0
+    )
+
+
+def wire_bytes(channels: Iterable[PlannedChannel]) -> int:
+    """Bytes per frame that leave a device or the launcher for another."""
+    return sum(channel.tensor.bytes for channel in channels if not channel.is_local)
