@@ -1,0 +1,87 @@
+"""From operators to layers.
+
+A layer is one operator that reads an activation, together with the operators that prepare its
+constants and that folding has left alone on purpose (`DequantizeLinear` of an 8-bit weight). Those
+go wherever the layer goes; if two layers share one, each carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+from cnn.macs import macs
+from cnn.network import Layer, Tensor
+from cnn.simplify import Simplified
+
+PRODUCER = "csdf-edge"
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The ONNX nodes of each layer: those that prepare constants first, the layer's own last."""
+
+    of_layer: Mapping[str, tuple[onnx.NodeProto, ...]]
+    opset_import: tuple[onnx.OperatorSetIdProto, ...]
+    ir_version: int
+
+    def nodes(self, layers: Iterable[str]) -> list[onnx.NodeProto]:
+        """The nodes of these layers, each once, in the layers' order."""
+        found: dict[str, onnx.NodeProto] = {}
+        for layer in layers:
+            for node in self.of_layer[layer]:
+                found.setdefault(_identity(node), node)
+        return list(found.values())
+
+    def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        """A model around `graph`, for the operator sets that its nodes were written for."""
+        return helper.make_model(
+            graph,
+            opset_imports=self.opset_import,
+            ir_version=self.ir_version,
+            producer_name=PRODUCER,
+        )
+
+
+def layers_of(
+    model: Simplified, tensors: Mapping[str, Tensor]
+) -> tuple[tuple[Layer, ...], Operators]:
+    """Layers in topological order, with unique names, and the operators behind them."""
+    preparing: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    layers: list[Layer] = []
+    operators: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    for node in model.nodes:
+        read = [name for name in dict.fromkeys(node.input) if name]
+        before = [x for name in read if name in preparing for x in preparing[name]]
+        closure = tuple({_identity(x): x for x in (*before, node)}.values())
+        activations = [x for x in read if x not in model.weights and x not in preparing]
+        made = tuple(name for name in node.output if name)
+        if not activations:
+            preparing.update(dict.fromkeys(made, closure))
+            continue
+        name = _unique(node.name or made[0], operators)
+        constants = dict.fromkeys(x for part in closure for x in part.input if x in model.weights)
+        layers.append(
+            Layer(
+                name, node.op_type, tuple(activations), made, tuple(constants), macs(node, tensors)
+            )
+        )
+        operators[name] = closure
+    return tuple(layers), Operators(operators, model.opset_import, model.ir_version)
+
+
+def _identity(node: onnx.NodeProto) -> str:
+    """Every node makes at least one tensor, and no other node makes it."""
+    return next(str(name) for name in node.output if name)
+
+
+def _unique(name: str, taken: Mapping[str, object]) -> str:
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name}#{number}" in taken:
+        number += 1
+    return f"{name}#{number}"

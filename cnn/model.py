@@ -1,0 +1,176 @@
+"""Reading a network, and cutting subnets out of it.
+
+`read` takes an ONNX file through a fixed row of steps, each a module of its own: `source` finds and
+parses it, `inputs` settles its input shapes, `fill` makes up weights that were left out, `simplify`
+folds and fuses, `shapes` describes every tensor, `macs` counts. What remains is a `Network` for
+everything that decides, and the operators and weights that `Model.cut` writes out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, inliner, numpy_helper
+
+from cnn.errors import ModelError
+from cnn.fill import fill
+from cnn.inputs import InputShapes, freeze, settle
+from cnn.layers import Operators, layers_of
+from cnn.network import Network, Tensor
+from cnn.shapes import infer
+from cnn.simplify import simplify
+from cnn.source import Source, locate
+from cnn.subnet import Subnet, write
+from cnn.supported import opset
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network that has been read: its layer graph and all that is needed to cut it.
+
+    `digest` (SHA-256, hexadecimal) changes with the file, its external data, the input shapes, the
+    seed if weights were filled in, and the layers that simplification yields. `filled_seed` is that
+    seed, None for a model with weights of its own.
+    """
+
+    network: Network
+    digest: str
+    filled_seed: int | None
+    _operators: Operators = field(repr=False)
+    _weights: Mapping[str, NDArray[np.generic]] = field(repr=False)
+    _origin: _Origin = field(repr=False)
+
+    def cut(
+        self,
+        phase_layers: Collection[str],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        directory: Path,
+    ) -> Subnet:
+        """Write the named layers as an ONNX model of their own into `directory`.
+
+        `inputs` and `outputs` become the model's, in that order. Files are named by their content
+        (see `cnn.subnet`), so the same cut is the same file. Raises `ModelError` if a layer is
+        unknown, reads a tensor that is neither given nor made inside, or an output is not made.
+        """
+        wanted = set(phase_layers)
+        unknown = wanted - self.network.layer.keys()
+        if unknown:
+            raise ModelError(f"{self.network.name} has no layer {min(unknown)!r}")
+        layers = [layer for layer in self.network.layers if layer.name in wanted]
+        known = set(inputs)
+        for layer in layers:
+            for tensor in layer.inputs:
+                if tensor not in known:
+                    raise ModelError(
+                        f"layer {layer.name!r} reads {tensor!r}, which is neither an input of the "
+                        "subnet nor made inside it"
+                    )
+            known.update(layer.outputs)
+        made = {tensor for layer in layers for tensor in layer.outputs}
+        for tensor in outputs:
+            if tensor not in made:
+                raise ModelError(f"no layer of the subnet makes its output {tensor!r}")
+        graph = helper.make_graph(
+            self._operators.nodes([layer.name for layer in layers]),
+            "subnet",
+            [_value(self.network.tensors[name]) for name in inputs],
+            [_value(self.network.tensors[name]) for name in outputs],
+        )
+        names = dict.fromkeys(name for layer in layers for name in layer.weights)
+        constants = ((name, self._weights[name]) for name in names)
+        return write(self._operators.model(graph), constants, directory)
+
+    def write_original(self, directory: Path) -> Path:
+        """Write the model as it was before simplification, for an independent reference run.
+
+        Input shapes are those that were settled on, and missing weights are filled in. The file is
+        read anew and may need the memory of its weights once more meanwhile.
+        """
+        proto, _, _ = self._origin.prepare()
+        tensors = list(proto.graph.initializer)
+        del proto.graph.initializer[:]
+        constants = ((x.name, np.asarray(numpy_helper.to_array(x))) for x in tensors)
+        return write(proto, constants, directory).graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """How to come by the unsimplified model, again if need be."""
+
+    source: Source
+    input_shapes: InputShapes
+    seed: int
+
+    def prepare(self) -> tuple[onnx.ModelProto, bool, bytes]:
+        """The original with static inputs and all weights; whether they were filled; its hash."""
+        proto, fingerprint = self.source.load()
+        label = self.source.label
+        opset(proto, label)
+        if proto.functions:
+            proto = inliner.inline_local_functions(proto)
+        freeze(proto)
+        shapes = settle(proto, self.input_shapes, label)
+        filled = fill(proto, self.seed)
+        digest = hashlib.sha256(fingerprint)
+        digest.update(repr(sorted(shapes.items())).encode())
+        if filled:
+            digest.update(f"seed {self.seed}".encode())
+        return proto, filled, digest.digest()
+
+
+def read(path: str | Path, *, input_shapes: InputShapes = None, seed: int = 0) -> Model:
+    """Read an ONNX model.
+
+    `path` is a file, `onnx-wheel:NAME` or `builtin:NAME` (see `cnn.source`). `input_shapes` settles
+    open axes: one shape for a model with one input, or one per input name; an open first axis that
+    is not given becomes 1. `seed` matters if the file holds no weights (see `cnn.fill`).
+
+    Raises `ModelError`: one sentence with the file, the layer or input, and what to do.
+    """
+    source = locate(path)
+    origin = _Origin(source, input_shapes, seed)
+    proto, filled, fingerprint = origin.prepare()
+    simplified = simplify(proto, source.label)
+    del proto
+    tensors = infer(simplified, source.label)
+    layers, operators = layers_of(simplified, tensors)
+    inside = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
+    inputs = tuple(value.name for value in simplified.inputs)
+    constants = {name for layer in layers for name in layer.weights}
+    network = Network(
+        name=source.name,
+        layers=layers,
+        tensors={name: tensors[name] for name in tensors if name in inside},
+        weights={name: tensors[name] for name in tensors if name in constants},
+        inputs=inputs,
+        outputs=tuple(value.name for value in simplified.outputs),
+    )
+    digest = hashlib.sha256(fingerprint)
+    for line in _lines(network):
+        digest.update(line.encode() + b"\n")
+    return Model(
+        network,
+        digest.hexdigest(),
+        seed if filled else None,
+        operators,
+        {name: simplified.weights[name] for name in network.weights},
+        origin,
+    )
+
+
+def _lines(network: Network) -> Iterator[str]:
+    yield repr((network.inputs, network.outputs))
+    for layer in network.layers:
+        yield repr(layer)
+
+
+def _value(tensor: Tensor) -> onnx.ValueInfoProto:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    return helper.make_tensor_value_info(tensor.name, kind, tensor.shape)

@@ -1,0 +1,141 @@
+"""Where a network comes from: an ONNX file, a light model of the `onnx` wheel, or one built here.
+
+The `onnx` wheel carries nine networks of the ONNX model zoo with their weights left out; they are
+called `onnx-wheel:NAME`. Networks that this package builds are called `builtin:NAME`. Anything else
+is the path of a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx.external_data_helper import load_external_data_for_model
+
+from cnn.errors import ModelError
+
+WHEEL = "onnx-wheel:"
+BUILTIN = "builtin:"
+WHEEL_MODELS = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+BUILTIN_MODELS = ("yolov2",)
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A readable origin: `label` is what messages call it, `file` is None for a built network."""
+
+    name: str
+    label: str
+    file: Path | None
+
+    def load(self) -> tuple[onnx.ModelProto, bytes]:
+        """The model with its external data loaded, and a SHA-256 over all that it was read from.
+
+        Raises `ModelError` if a file is missing, truncated or not ONNX.
+        """
+        digest = hashlib.sha256()
+        if self.file is None:
+            from cnn.yolov2 import build  # noqa: PLC0415 - built only when asked for
+
+            proto = build()
+            digest.update(proto.SerializeToString(deterministic=True))
+            return proto, digest.digest()
+        content = _read(self.file, self.label)
+        digest.update(hashlib.sha256(content).digest())
+        proto = _parse(content, self.label)
+        del content
+        for location in _external_locations(proto):
+            digest.update(location.encode() + b"\0" + _hash_external(self.file, location))
+        try:
+            load_external_data_for_model(proto, str(self.file.parent))
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise ModelError(f"{self.label}: its external data cannot be read: {error}") from error
+        return proto, digest.digest()
+
+
+def locate(path: str | Path) -> Source:
+    """Resolve what the user wrote for `path`; raises `ModelError` for an unknown short name."""
+    text = str(path)
+    if text.startswith(WHEEL):
+        name = text.removeprefix(WHEEL)
+        if name not in WHEEL_MODELS:
+            raise ModelError(_unknown(text, WHEEL, WHEEL_MODELS))
+        light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+        return Source(name, text, light / f"light_{name}.onnx")
+    if text.startswith(BUILTIN):
+        name = text.removeprefix(BUILTIN)
+        if name not in BUILTIN_MODELS:
+            raise ModelError(_unknown(text, BUILTIN, BUILTIN_MODELS))
+        return Source(name, text, None)
+    file = Path(path)
+    return Source(file.stem, text, file)
+
+
+def _unknown(text: str, prefix: str, known: tuple[str, ...]) -> str:
+    names = ", ".join(prefix + name for name in known)
+    return f"there is no network called {text}; there are {names}"
+
+
+def _read(file: Path, label: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"{label}: there is no such file") from error
+    except OSError as error:
+        raise ModelError(f"{label}: the file cannot be read: {error.strerror}") from error
+
+
+def _parse(content: bytes, label: str) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(
+            f"{label}: this is not an ONNX file, or it is truncated; export or download it again"
+        ) from error
+    if not proto.graph.node or not proto.opset_import:
+        raise ModelError(
+            f"{label}: this is not an ONNX model, or it is truncated: "
+            "it holds no operator or names no operator set"
+        )
+    return proto
+
+
+def _external_locations(proto: onnx.ModelProto) -> list[str]:
+    found = {
+        entry.value
+        for tensor in proto.graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    return sorted(found)
+
+
+def _hash_external(file: Path, location: str) -> bytes:
+    digest = hashlib.sha256()
+    try:
+        with (file.parent / location).open("rb") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise ModelError(
+            f"{file}: its weights should lie in {file.parent / location}, which cannot be read "
+            f"({error.strerror}); put that file beside the model"
+        ) from error
+    return digest.digest()

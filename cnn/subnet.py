@@ -1,0 +1,122 @@
+"""Writing ONNX models whose files are named by the SHA-256 of their content.
+
+All initialisers of a model lie in one file beside it, at aligned offsets, so that an engine can map
+them into memory instead of reading them; tensors below 1 KiB stay in the graph, where engines look
+for shapes and scales while they load. Weights are streamed tensor by tensor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+INLINE_BYTES = 1024
+"""Tensors below this size stay in the graph."""
+
+ALIGNMENT = 64
+"""Offsets of tensors in a weights file: a cache line, and what vector units want."""
+
+PAGE = 4096
+PAGE_ALIGNED_BYTES = 1 << 20
+"""Tensors from this size on start on a page, so that they can be mapped on their own."""
+
+_CHUNK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet:
+    """A model on disk: its graph and, if it has any, its weights. Sizes in bytes."""
+
+    graph: Path
+    weights: Path | None
+    graph_bytes: int
+    weights_bytes: int
+
+
+def write(
+    model: onnx.ModelProto, constants: Iterable[tuple[str, NDArray[np.generic]]], directory: Path
+) -> Subnet:
+    """Write `model`, which has no initialisers yet, with `constants`.
+
+    The same input makes the same files. Takes no more memory than one tensor beside what the caller
+    holds. `directory` is made if absent.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    places: list[tuple[onnx.TensorProto, int, int]] = []
+    with _hashed_file(directory) as weights:
+        for name, array in constants:
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            tensor = onnx.TensorProto(name=name, data_type=kind, dims=array.shape)
+            if array.nbytes < INLINE_BYTES:
+                tensor.raw_data = array.tobytes()
+            else:
+                places.append((tensor, weights.append(array), array.nbytes))
+            model.graph.initializer.append(tensor)
+            if array.nbytes >= INLINE_BYTES:
+                places[-1] = (model.graph.initializer[-1], *places[-1][1:])
+        weights_file = weights.close() if places else None
+    for tensor, offset, length in places:
+        assert weights_file is not None  # noqa: S101 - there are places, so there is a file
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = {"location": weights_file.name, "offset": str(offset), "length": str(length)}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+    with _hashed_file(directory) as graph:
+        graph.write(model.SerializeToString(deterministic=True))
+        graph_file = graph.close()
+    return Subnet(
+        graph_file, weights_file, graph.size_bytes, weights.size_bytes if weights_file else 0
+    )
+
+
+class _HashedFile:
+    """A file that is hashed while it is written, and named by its hash when it is closed."""
+
+    def __init__(self, stream: IO[bytes], directory: Path) -> None:
+        self._stream = stream
+        self._directory = directory
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._stream.write(data)
+        self._hash.update(data)
+        self.size_bytes += len(data)
+
+    def append(self, array: NDArray[np.generic]) -> int:
+        """Write a tensor's bytes at the next aligned offset, which is returned."""
+        alignment = PAGE if array.nbytes >= PAGE_ALIGNED_BYTES else ALIGNMENT
+        self.write(bytes(-self.size_bytes % alignment))
+        offset = self.size_bytes
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for start in range(0, len(content), _CHUNK_BYTES):
+            self.write(content[start : start + _CHUNK_BYTES])
+        return offset
+
+    def close(self) -> Path:
+        self._stream.close()
+        path = self._directory / self._hash.hexdigest()
+        os.replace(self._stream.name, path)
+        return path
+
+
+@contextlib.contextmanager
+def _hashed_file(directory: Path) -> Iterator[_HashedFile]:
+    """A file under a passing name, gone at the end unless it was closed under its own."""
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".", delete=False) as stream:
+        try:
+            yield _HashedFile(stream, directory)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(stream.name)

@@ -1,0 +1,95 @@
+"""What can be handled, said early and by name: operators, operator sets and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from cnn.errors import ModelError
+
+OLDEST_OPSET = 7
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
+
+
+def opset(proto: onnx.ModelProto, label: str) -> int:
+    """The version of ONNX's own operator set; raises `ModelError` if absent or too old."""
+    versions = [x.version for x in proto.opset_import if x.domain in STANDARD_DOMAINS]
+    if not versions:
+        raise ModelError(f"{label}: the model does not use ONNX's own operator set")
+    version = int(max(versions))
+    if version < OLDEST_OPSET:
+        raise ModelError(
+            f"{label}: operator set {version} is too old, the oldest that can be run is "
+            f"{OLDEST_OPSET}; convert the file with onnx.version_converter.convert_version"
+        )
+    return version
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """How messages call a node: its name, else the tensor that it makes, and its operator."""
+    name = node.name or next(iter(node.output), "")
+    return f"layer {name!r} ({node.op_type})"
+
+
+def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
+    """Refuse operators of other domains than ONNX's own: nobody knows their shapes."""
+    for node in nodes:
+        if node.domain not in STANDARD_DOMAINS:
+            raise ModelError(
+                f"{label}: {describe(node)} is a custom operator of the domain {node.domain!r}; "
+                "export the model with standard ONNX operators only"
+            )
+
+
+def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
+    """Refuse control flow, randomness, sequences and optionals, after constants were folded."""
+    for node in nodes:
+        called = f"{label}: {describe(node)}"
+        if node.op_type in CONTROL_FLOW:
+            raise ModelError(
+                f"{called} is control flow, which a static dataflow graph cannot hold; export the "
+                "model with fixed input shapes, or unroll it"
+            )
+        if node.op_type in RANDOM:
+            raise ModelError(
+                f"{called} draws random numbers, so no run could be compared with another; "
+                "export the model for inference"
+            )
+        if node.op_type.startswith(("Sequence", "Optional", "String")) or node.op_type in {
+            "ConcatFromSequence",
+            "SplitToSequence",
+        }:
+            raise ModelError(
+                f"{called} works on sequences, optionals or strings; only tensors of numbers can "
+                "travel between devices. Cut this part off the model before exporting it"
+            )
+
+
+def numpy_dtype(element_type: int, what: str) -> str:
+    """The NumPy name of an ONNX element type; raises `ModelError` for what NumPy does not have."""
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element_type))
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"{what} has no element type") from error
+    name = onnx.TensorProto.DataType.Name(element_type).lower()
+    if dtype.kind not in "fiub" or dtype.isbuiltin != 1 or name.startswith("string"):
+        raise ModelError(
+            f"{what} holds {name} values, which NumPy does not have; "
+            "export the model in float32, float16 or 8-bit integers"
+        )
+    return dtype.name
