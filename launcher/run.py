@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import secrets
+import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +15,15 @@ from typing import Protocol
 
 import numpy as np
 
-from nodes.core.messages import Order, Stats
+from launcher.core.supervisor import Contact, Supervisor
+from launcher.core.watch import Limits
+from launcher.deployment import SubnetBlobs, blueprint
+from launcher.drive import Drive
+from launcher.errors import BadInputError
+from launcher.host import Host
+from launcher.processes import LocalAgents, start_agents
+from launcher.sockets import Sockets
+from nodes.core.messages import HOST, BlobInfo, Order, Stats
 from partition.plan import Plan
 
 Frame = Mapping[str, np.ndarray]
@@ -43,7 +57,12 @@ class Frames(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run. Seconds throughout; `cache` is where started agents keep subnets."""
+    """How to run. Seconds throughout; `cache` is where started agents keep subnets.
+
+    `connect_timeout_s`: until an agent at an address answers. `deploy_timeout_s`: without any
+    progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
+    pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
+    """
 
     order: Order = "pipelined"
     connect_timeout_s: float = 10.0
@@ -55,7 +74,11 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Progress of a run, for a bar or a line: `done` of `total` in `stage`."""
+    """Progress of a run, for a bar or a line: `done` of `total` in `stage`.
+
+    Stages in order, and what they count: `connecting` nodes, `uploading` bytes (absent if every
+    node has its subnets), `loading` phases, `streaming` frames.
+    """
 
     stage: str
     done: int
@@ -64,7 +87,12 @@ class Update:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What was measured. Latencies and times in seconds, one entry per frame in frame order."""
+    """What was measured.
+
+    `sent_s` and `received_s` have one entry per frame in frame order: seconds from the call of
+    `run` until all inputs of that frame were on their way, and until all its outputs were here.
+    The mappings have one entry per node that has a phase.
+    """
 
     sent_s: tuple[float, ...]
     received_s: tuple[float, ...]
@@ -76,7 +104,8 @@ class RunResult:
 
 
 OnResult = Callable[[int, Mapping[str, np.ndarray]], None]
-"""Called once per frame, in frame order: (frame, output name → array). The array may be kept."""
+"""Called once per frame, in frame order: (frame, output name → array). The array may be kept, but
+not written to. While it runs, nothing else does: longer than `lease_s` and agents give us up."""
 
 OnUpdate = Callable[[Update], None]
 
@@ -96,3 +125,125 @@ class Runner(Protocol):
     ) -> RunResult:
         """Run `plan`; raises `LauncherError`, and leaves no process behind, whatever happens."""
         ...
+
+
+def run(
+    plan: Plan,
+    nodes: tuple[Node, ...],
+    subnets: Mapping[str, SubnetFiles],
+    frames: Frames,
+    on_result: OnResult,
+    on_update: OnUpdate,
+    options: RunOptions,
+    agents: LocalAgents | None = None,
+) -> RunResult:
+    """Run `plan` on `nodes` (a `Runner`).
+
+    Nodes without a phase in the plan are not asked for anything. `agents` are those started before
+    planning (`launcher.processes.start_agents`); without them, this starts and ends its own.
+
+    Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
+    version, missing) and frames that do not fit; `RunFailedError` once a run went wrong.
+    """
+    began_s = time.monotonic()
+    used = _nodes_in_use(plan, nodes)
+    if not len(frames):
+        raise BadInputError("there is no frame to run")
+    files = _blob_files(subnets)
+    share = blueprint(
+        plan,
+        {phase: _blobs(subnet) for phase, subnet in subnets.items()},
+        {node.name: node.threads for node in used},
+        epoch=secrets.randbits(62),
+        order=options.order,
+    )
+    with contextlib.ExitStack() as stack:
+        if agents is None:
+            agents = stack.enter_context(start_agents(used, options.cache))
+        sockets = stack.enter_context(Sockets())
+        contacts = [_contact(node, agents) for node in used]
+        for contact in contacts:
+            _connect(sockets, contact)
+        host = Host(share, frames, on_result, sockets, began_s)
+        supervisor = Supervisor(share, contacts, len(frames), _session_name(), _limits(options))
+        Drive(
+            supervisor, host, sockets, agents, files, lambda *report: on_update(Update(*report))
+        ).run()
+    sessions = supervisor.sessions.values()
+    return RunResult(
+        sent_s=tuple(host.sent_s),
+        received_s=tuple(host.received_s),
+        stats={s.node: s.stats for s in sessions if s.stats is not None},
+        idle_rss_bytes={s.node: s.welcome.rss_bytes for s in sessions if s.welcome is not None},
+        warmup_s={s.node: s.deployed.phase_s for s in sessions if s.deployed is not None},
+        first_result_s=host.first_result_s,
+    )
+
+
+def _contact(node: Node, agents: LocalAgents) -> Contact:
+    if node.address is not None:
+        return Contact(node.name, node.address, started_by_us=False)
+    return Contact(node.name, agents[node.name].address, started_by_us=True)
+
+
+def _connect(sockets: Sockets, contact: Contact) -> None:
+    try:
+        sockets.open_control(contact.name, contact.address)
+    except ValueError as error:
+        raise BadInputError(f"node {contact.name!r}: {error}") from error
+
+
+def _session_name() -> str:
+    """Random, and telling whoever is refused meanwhile who has the agent."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _limits(options: RunOptions) -> Limits:
+    return Limits(
+        connect_timeout_s=options.connect_timeout_s,
+        deploy_timeout_s=options.deploy_timeout_s,
+        silence_timeout_s=options.silence_timeout_s,
+        lease_s=options.lease_s,
+    )
+
+
+_is_digest = re.compile(r"[0-9a-f]{64}").fullmatch
+
+
+def _blobs(files: SubnetFiles) -> SubnetBlobs:
+    return SubnetBlobs(_blob(files.graph), _blob(files.weights) if files.weights else None)
+
+
+def _blob(path: Path) -> BlobInfo:
+    if not _is_digest(path.name):
+        raise BadInputError(f"{path} is not called by the SHA-256 of its content")
+    try:
+        return BlobInfo(path.name, path.stat().st_size)
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read ({error}): make the plan anew") from error
+
+
+def _blob_files(subnets: Mapping[str, SubnetFiles]) -> dict[str, Path]:
+    files = (path for subnet in subnets.values() for path in (subnet.graph, subnet.weights))
+    return {path.name: path for path in files if path is not None}
+
+
+def _nodes_in_use(plan: Plan, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes that the plan has phases for; raises `BadInputError` if they cannot be what it
+    means."""
+    devices = {phase.device for phase in plan.phases} - {HOST}
+    known = {node.name for node in nodes}
+    for device in sorted(devices - known):
+        raise BadInputError(
+            f"the plan needs a node {device!r}, which is not among {', '.join(sorted(known))}: "
+            "make the plan anew for these nodes"
+        )
+    used = tuple(node for node in nodes if node.name in devices)
+    at: dict[str, str] = {}
+    for node in used:
+        if node.address is not None and at.setdefault(node.address, node.name) != node.name:
+            raise BadInputError(
+                f"nodes {at[node.address]!r} and {node.name!r} have the same address "
+                f"{node.address}: an agent can be one node only"
+            )
+    return used

@@ -1,0 +1,38 @@
+"""Addresses as the transport writes them: `tcp://HOST:PORT` and `ipc://PATH`."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+
+def data_address(offered: str, control_address: str) -> str:
+    """The address at which peers reach a data port that its agent offers as `offered`.
+
+    A host of `0.0.0.0`, `*` or `[::]` becomes the host that the control address was reached at.
+    """
+    if not offered.startswith("tcp://"):
+        return offered
+    host, _, port = offered.removeprefix("tcp://").rpartition(":")
+    if host not in ("0.0.0.0", "*", "[::]", "::"):  # noqa: S104 - compared with, not bound to
+        return offered
+    reached, _, _ = control_address.removeprefix("tcp://").rpartition(":")
+    return f"tcp://{reached}:{port}"
+
+
+def host_of(address: str) -> str | None:
+    """The host of a tcp address, without an IPv6 address's brackets; None for other transports."""
+    if not address.startswith("tcp://"):
+        return None
+    host, _, _ = address.removeprefix("tcp://").rpartition(":")
+    return host.strip("[]")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only its own machine can reach it over tcp."""
+    host = host_of(address)
+    if host is None:
+        return False
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,67 @@
+"""What is deployed: each node's share of a plan, and the launcher's own ends of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from launcher.core.addresses import is_loopback
+from launcher.errors import BadInputError
+from nodes.core.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A plan cut up by node. `deployments` still lack whom to dial: see `addressed`.
+
+    `to_host` and `from_host` are the launcher's ends; `passed_through` names the network inputs
+    that are network outputs too and never leave the host.
+    """
+
+    epoch: int
+    deployments: Mapping[str, Deployment]
+    from_host: tuple[ChannelSpec, ...]
+    to_host: tuple[ChannelSpec, ...]
+    passed_through: tuple[str, ...] = ()
+
+    def blobs(self, node: str) -> tuple[BlobInfo, ...]:
+        """The blobs that a node needs, each once, in the order of its phases."""
+        wanted = (
+            blob
+            for phase in self.deployments[node].phases
+            for blob in (phase.graph, phase.weights)
+            if blob is not None
+        )
+        return tuple(dict.fromkeys(wanted))
+
+    def host_peers(self) -> tuple[str, ...]:
+        """The nodes that the host feeds or is fed by, in the plan's order of nodes."""
+        found = {channel.target_node for channel in self.from_host}
+        found |= {channel.source_node for channel in self.to_host}
+        return tuple(node for node in self.deployments if node in found)
+
+    def addressed(self, data_addresses: Mapping[str, str]) -> Mapping[str, Deployment]:
+        """The deployments with the addresses that each node dials (node → data address).
+
+        Raises `BadInputError` where a node on another machine would have to dial a loopback
+        address.
+        """
+        return {
+            node: replace(deployment, dial=self._dial(node, data_addresses))
+            for node, deployment in self.deployments.items()
+        }
+
+    def _dial(self, node: str, data_addresses: Mapping[str, str]) -> tuple[PeerSpec, ...]:
+        consumers = dict.fromkeys(
+            channel.target_node
+            for channel in self.deployments[node].channels
+            if channel.source_node == node and channel.target_node not in (node, HOST)
+        )
+        for peer in consumers:
+            if is_loopback(data_addresses[peer]) and not is_loopback(data_addresses[node]):
+                raise BadInputError(
+                    f"node {peer!r} is known by the loopback address {data_addresses[peer]}, which "
+                    f"node {node!r} at {data_addresses[node]} cannot reach: "
+                    f"give {peer!r} its address on the network"
+                )
+        return tuple(PeerSpec(peer, data_addresses[peer]) for peer in consumers)

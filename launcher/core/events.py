@@ -1,0 +1,118 @@
+"""What happens to the supervisor (events) and what it wants done (actions)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.errors import LauncherError
+from nodes.core.messages import BlobInfo, Control
+
+# ---------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The run begins: greet every agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An agent said something on its control connection."""
+
+    node: str
+    message: Control
+
+
+@dataclass(frozen=True, slots=True)
+class Garbled:
+    """What came from an agent cannot be read; `reason` is the decoder's sentence."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """An agent's control connection closed."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process of an agent that we started ended; `code` < 0 is minus the signal's number.
+
+    `last_words` is the end of what it wrote to standard error.
+    """
+
+    node: str
+    code: int
+    last_words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """`frames` results in all are in the user's hands, out of as many as the run has."""
+
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Nobody wants the run any more (Ctrl-C), or the shell failed: say goodbye to all."""
+
+    error: LauncherError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; due at `Supervisor.deadline_s` at the latest."""
+
+
+Event = Begin | Heard | Garbled | Disconnected | Exited | Taken | Abandoned | Tick
+
+# ---------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this message to the node's agent."""
+
+    node: str
+    message: Control
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunk:
+    """Send `size_bytes` of this blob from `offset_bytes` on as a `Put`."""
+
+    node: str
+    blob: BlobInfo
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Every agent has started: attach to those at these data addresses and stream frames."""
+
+    data_addresses: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Progress for people: `done` of `total` in `stage`."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The run is over, and this is the last action. `error` is None if all went well."""
+
+    error: LauncherError | None
+
+
+Action = Send | SendChunk | Stream | Report | End

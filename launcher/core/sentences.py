@@ -1,0 +1,86 @@
+"""The sentences that tell of a failed run: which node, where, what happened, what to do."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+from launcher.core.session import Session, State
+from launcher.errors import BadInputError, LauncherError, RunFailedError
+from nodes.core.messages import PROTOCOL, Refused
+
+CLOSED = (
+    "its agent closed the connection: it was ended, it crashed, or its machine or the network "
+    "went down (the agent's log there may tell)"
+)
+
+
+def where(session: Session) -> str:
+    """The node and where it is, as every sentence names it."""
+    if session.started_by_us:
+        return f"node {session.node!r} (started on this machine)"
+    return f"node {session.node!r} at {session.address}"
+
+
+def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
+    """Nobody answered in time at one or more addresses."""
+    named = list(sessions)
+    places = ", ".join(where(session) for session in named)
+    if all(session.started_by_us for session in named):
+        return RunFailedError(f"{places} did not answer within {waited_s:g} s of being started")
+    return BadInputError(
+        f"{places} did not answer within {waited_s:g} s: is node-agent running there, "
+        "and can this machine reach it?"
+    )
+
+
+def refused(session: Session, answer: Refused) -> LauncherError:
+    """The agent wants no session with us."""
+    if answer.protocol != PROTOCOL:
+        return other_protocol(session, answer.protocol)
+    return BadInputError(f"{where(session)} refused: {answer.reason}")
+
+
+def other_protocol(session: Session, theirs: int) -> LauncherError:
+    """The agent is of another protocol version."""
+    older = "that node" if theirs < PROTOCOL else "this machine"
+    return BadInputError(
+        f"{where(session)} speaks protocol {theirs}, this launcher protocol {PROTOCOL}: "
+        f"install one version of csdf-edge on both ({older} has the older one)"
+    )
+
+
+def unintelligible(session: Session, reason: str) -> LauncherError:
+    """What came from the agent's address cannot be read or may not come now."""
+    if session.state is State.CONNECTING:
+        return BadInputError(
+            f"{where(session)} answered something else than protocol {PROTOCOL} ({reason}): "
+            "is a node-agent of this version running there?"
+        )
+    return RunFailedError(
+        f"{where(session)} broke the protocol while {session.state.value}: {reason}"
+    )
+
+
+def lost(session: Session, how: str, progress: str) -> LauncherError:
+    """A node that had been reached is gone."""
+    return RunFailedError(f"{where(session)} was lost while {session.state.value}{progress}: {how}")
+
+
+def failed(session: Session, state: State, reason: str, progress: str) -> LauncherError:
+    """The agent itself told that it cannot go on."""
+    return RunFailedError(f"{where(session)} failed while {state.value}{progress}: {reason}")
+
+
+def exit_of(code: int, last_words: str) -> str:
+    """How a process ended, and the last that it wrote."""
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = "unknown"
+        how = f"its agent was ended by signal {-code} ({name})"
+    else:
+        how = f"its agent ended with exit code {code}"
+    words = last_words.strip()
+    return f"{how}; the last it wrote:\n{words}" if words else f"{how} and wrote nothing"

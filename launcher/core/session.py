@@ -1,0 +1,133 @@
+"""The life of one agent's session, as a table.
+
+    CONNECTING ──Welcome──▶ QUERYING ──Missing──▶ UPLOADING ──all stored──▶ STOCKED
+        │                                                                     │ all welcomed
+      Refused                                                                 ▼
+        ▼                                  READY ◀──Deployed── DEPLOYING (Deploy sent, Progress)
+      LOST ◀──gone── any                     │ all ready
+    FAILED ◀──Failed── any                   ▼
+                         STOPPED ◀──Stopped── STOPPING ◀──last result── RUNNING (Start sent)
+
+Some steps are taken by the agent (it sends a message), others by the supervisor once all agents
+are so far: no agent is told to deploy before every peer's data address is known, none to start
+before every one is ready. A message that the table does not have for the present state breaks the
+protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from launcher.core.upload import Upload
+from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+from nodes.core.messages import (
+    Control,
+    Deployed,
+    Failed,
+    Missing,
+    Pong,
+    Progress,
+    Refused,
+    Stats,
+    Stopped,
+    Stored,
+    Welcome,
+)
+
+
+class State(Enum):
+    """How far a session is; the value completes “it was …”."""
+
+    CONNECTING = "being greeted"
+    QUERYING = "looking which subnets it has"
+    UPLOADING = "receiving its subnets"
+    STOCKED = "waiting for the other nodes"
+    DEPLOYING = "loading its subnets"
+    READY = "ready to start"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    LOST = "lost"
+
+
+class Step(Enum):
+    """What the supervisor does by itself."""
+
+    STOCKED = "everything it lacked is stored"
+    DEPLOY = "all are welcome: Deploy"
+    START = "all are ready: Start"
+    STOP = "the last result is in: Stop"
+    LOSE = "it is gone"
+
+
+Trigger = type[Control] | Step
+
+_S = State
+_OWN_STEPS: Mapping[tuple[State, Trigger], State] = {
+    (_S.UPLOADING, Step.STOCKED): _S.STOCKED,
+    (_S.STOCKED, Step.DEPLOY): _S.DEPLOYING,
+    (_S.READY, Step.START): _S.RUNNING,
+    (_S.RUNNING, Step.STOP): _S.STOPPING,
+    **{(state, Step.LOSE): _S.LOST for state in _S},
+}
+_HEARD: Mapping[tuple[State, Trigger], State] = {
+    (_S.CONNECTING, Welcome): _S.QUERYING,
+    (_S.CONNECTING, Refused): _S.LOST,
+    (_S.QUERYING, Missing): _S.UPLOADING,
+    (_S.UPLOADING, Stored): _S.UPLOADING,
+    (_S.DEPLOYING, Progress): _S.DEPLOYING,
+    (_S.DEPLOYING, Deployed): _S.READY,
+    (_S.STOPPING, Stopped): _S.STOPPED,
+    # Once welcomed, an agent may answer pings, give statistics or fail at any time.
+    **{
+        (state, kind): (_S.FAILED if kind is Failed else state)
+        for state in _S
+        if state not in (_S.CONNECTING, _S.FAILED, _S.LOST)
+        for kind in (Pong, Stats, Failed)
+    },
+}
+TRANSITIONS: Mapping[tuple[State, Trigger], State] = {**_OWN_STEPS, **_HEARD}
+"""(state, message heard or own step) → next state; what is missing is forbidden."""
+
+
+@dataclass(slots=True)
+class Session:
+    """What the supervisor knows about one agent."""
+
+    node: str
+    address: str
+    started_by_us: bool
+    state: State = State.CONNECTING
+    welcome: Welcome | None = None
+    upload: Upload = field(default_factory=Upload)
+    loaded: int = 0
+    deployed: Deployed | None = None
+    stats: Stats | None = None
+    deadline_s: float | None = None
+    """When the present state has lasted too long; None where only silence counts."""
+    overdue: str = ""
+    """What to say then, where the state does not say it."""
+    asked_s: float | None = None
+    """When the oldest ping was sent after which nothing was heard."""
+
+    def step(self, step: Step) -> None:
+        """Take a step of our own; raises `LocalProtocolError` if the table has none."""
+        following = TRANSITIONS.get((self.state, step))
+        if following is None:
+            raise LocalProtocolError(f"node {self.node!r}: no {step} while {self.state}")
+        self.state = following
+
+    def hear(self, message: Control) -> None:
+        """Follow a message; raises `RemoteProtocolError` if it may not come now."""
+        following = TRANSITIONS.get((self.state, type(message)))
+        if following is None:
+            raise RemoteProtocolError(f"it sent {type(message).__name__} while {self.state.value}")
+        self.state = following
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the agent holds our session, as far as we know."""
+        return self.welcome is not None and self.state is not State.LOST

@@ -1,0 +1,74 @@
+"""Sending an agent the blobs that it lacks, with a bounded number of unanswered chunks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.messages import CHUNK_BYTES, PUT_WINDOW, BlobInfo, Stored
+
+Chunk = tuple[BlobInfo, int, int]
+"""A blob, an offset in it and a number of bytes from there."""
+
+
+def chunks(blob: BlobInfo) -> Iterable[Chunk]:
+    """The chunks of one blob in order; an empty blob has one empty chunk."""
+    for offset in range(0, max(blob.size_bytes, 1), CHUNK_BYTES):
+        yield blob, offset, min(CHUNK_BYTES, blob.size_bytes - offset)
+
+
+class Upload:
+    """The blobs on their way to one agent: at most `PUT_WINDOW` chunks unanswered.
+
+    Answers must come in the order of the chunks, as they do on one connection.
+    """
+
+    def __init__(self, blobs: Iterable[BlobInfo] = ()) -> None:
+        waiting = [chunk for blob in blobs for chunk in chunks(blob)]
+        self._waiting: deque[Chunk] = deque(waiting)
+        self._unanswered: deque[Chunk] = deque()
+        self.total_bytes = sum(size for _, _, size in waiting)
+        self.stored_bytes = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every chunk was sent and answered."""
+        return not self._waiting and not self._unanswered
+
+    def due(self) -> list[Chunk]:
+        """The chunks to send now, which the window has room for; each is named once."""
+        due: list[Chunk] = []
+        while self._waiting and len(self._unanswered) < PUT_WINDOW:
+            chunk = self._waiting.popleft()
+            self._unanswered.append(chunk)
+            due.append(chunk)
+        return due
+
+    def stored(self, answer: Stored) -> None:
+        """Note an answer; raises `RemoteProtocolError` if it is not the one that is due."""
+        if not self._unanswered:
+            raise RemoteProtocolError(
+                f"it stored a chunk of {answer.digest[:12]} that we never sent"
+            )
+        blob, offset, size = self._unanswered[0]
+        if (answer.digest, answer.offset_bytes) != (blob.digest, offset):
+            raise RemoteProtocolError(
+                f"it answered for {answer.digest[:12]} at {answer.offset_bytes} "
+                f"where {blob.digest[:12]} at {offset} was due"
+            )
+        if offset + size == blob.size_bytes and not answer.complete:
+            raise RemoteProtocolError(
+                f"it got all of {blob.digest[:12]} and does not call it complete: "
+                "its content changed on the way or on our disk"
+            )
+        self._unanswered.popleft()
+        self.stored_bytes += size
+        if answer.complete:
+            self._skip(blob)
+
+    def _skip(self, blob: BlobInfo) -> None:
+        """Leave out what was not sent of a blob: another agent with the same cache got it first."""
+        skipped = [chunk for chunk in self._waiting if chunk[0] == blob]
+        self._waiting = deque(chunk for chunk in self._waiting if chunk[0] != blob)
+        self.stored_bytes += sum(size for _, _, size in skipped)

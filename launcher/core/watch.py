@@ -1,0 +1,109 @@
+"""Patience with agents: deadlines, pings, silence, and whom to blame when one fails.
+
+Silence is measured from the oldest ping that nothing followed, so a launcher that is itself late
+(a slow consumer of results, a suspended laptop) never blames its agents for it.
+
+An agent that reports a failure may be the victim of another that died. So its report is a
+suspicion first, and stands only if no lost node turns up within `CAUSE_GRACE_S`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from launcher.core.session import Session, State
+from launcher.errors import LauncherError
+
+PING_EVERY_S = 1.0
+CAUSE_GRACE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Patience, in seconds: see `launcher.run.RunOptions`.
+
+    `start_timeout_s` takes the place of `connect_timeout_s` for agents that we started ourselves,
+    which first have to import their engine.
+    """
+
+    connect_timeout_s: float
+    deploy_timeout_s: float
+    silence_timeout_s: float
+    lease_s: float
+    start_timeout_s: float = 60.0
+
+
+class Watch:
+    """Watches over sessions; asks nobody and decides nothing."""
+
+    def __init__(self, sessions: Iterable[Session], limits: Limits) -> None:
+        self._sessions = tuple(sessions)
+        self._limits = limits
+        self._next_ping_s: float | None = None
+        self._suspicion_due_s: float | None = None
+        self.suspicion: LauncherError | None = None
+
+    def begin(self, now_s: float) -> None:
+        """Somebody is there to be pinged."""
+        if self._next_ping_s is None:
+            self._next_ping_s = now_s + PING_EVERY_S
+
+    def suspect(self, error: LauncherError, now_s: float) -> None:
+        """An agent failed for this reason; the first one counts."""
+        if self.suspicion is None:
+            self.suspicion = error
+            self._suspicion_due_s = now_s + CAUSE_GRACE_S
+
+    @property
+    def deadline_s(self) -> float | None:
+        """The earliest time at which anything here changes; None if nothing does by itself."""
+        due = [self._next_ping_s, self._suspicion_due_s]
+        due += [session.deadline_s for session in self._sessions]
+        due += [self._silent_at_s(session) for session in self._sessions]
+        return min((at_s for at_s in due if at_s is not None), default=None)
+
+    def unreached(self, now_s: float) -> list[Session]:
+        """Those that did not answer our greeting in time."""
+        return [s for s in self._late(now_s) if s.state is State.CONNECTING]
+
+    def gone(self, now_s: float) -> tuple[Session, str] | None:
+        """One that was reached and is late with its next step, or silent; and how it is gone."""
+        for session in self._late(now_s):
+            if session.overdue:
+                return session, session.overdue
+            if session.state is State.STOPPING:
+                return session, f"it did not stop within {self._limits.silence_timeout_s:g} s"
+            return session, f"it made no progress for {self._limits.deploy_timeout_s:g} s"
+        for session in self._sessions:
+            if _is_past(self._silent_at_s(session), now_s):
+                silence_s = self._limits.silence_timeout_s
+                return session, f"its agent has been silent for {silence_s:g} s"
+        return None
+
+    def suspicion_is_due(self, now_s: float) -> bool:
+        """Whether the failure that an agent reported is the run's failure."""
+        return _is_past(self._suspicion_due_s, now_s)
+
+    def to_ping(self, now_s: float) -> list[str]:
+        """The nodes to ping now."""
+        if not _is_past(self._next_ping_s, now_s):
+            return []
+        self._next_ping_s = now_s + PING_EVERY_S
+        open_sessions = [session for session in self._sessions if session.is_open]
+        for session in open_sessions:
+            if session.asked_s is None:
+                session.asked_s = now_s
+        return [session.node for session in open_sessions]
+
+    def _late(self, now_s: float) -> list[Session]:
+        return [session for session in self._sessions if _is_past(session.deadline_s, now_s)]
+
+    def _silent_at_s(self, session: Session) -> float | None:
+        if session.asked_s is None:
+            return None
+        return session.asked_s + self._limits.silence_timeout_s
+
+
+def _is_past(at_s: float | None, now_s: float) -> bool:
+    return at_s is not None and now_s >= at_s

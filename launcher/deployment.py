@@ -1,0 +1,99 @@
+"""From a plan to what each agent is told: phases, numbered channels, whom to dial, which blobs.
+
+A channel's number is its place in the plan, so both of its ends agree on it. Channels from or to
+the host are the launcher's own ends of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.core.blueprint import Blueprint
+from launcher.errors import BadInputError
+from nodes.core.messages import (
+    HOST,
+    BlobInfo,
+    ChannelSpec,
+    Deployment,
+    Order,
+    PhaseSpec,
+)
+from partition.plan import Plan, PlannedChannel
+
+
+@dataclass(frozen=True, slots=True)
+class SubnetBlobs:
+    """A phase's subnet as blobs: its ONNX graph, and its weights if it has any."""
+
+    graph: BlobInfo
+    weights: BlobInfo | None
+
+
+def blueprint(
+    plan: Plan,
+    subnets: Mapping[str, SubnetBlobs],
+    threads: Mapping[str, int],
+    epoch: int,
+    order: Order,
+) -> Blueprint:
+    """Cut a plan up by node.
+
+    `subnets` has an entry per phase (by its name), `threads` one per node (1 where it is missing).
+    Nodes without a phase get no deployment. Raises `BadInputError` for a phase without a subnet.
+    """
+    nodes = dict.fromkeys(phase.device for phase in plan.phases)
+    phases = {
+        node: sorted((p for p in plan.phases if p.device == node), key=lambda p: p.index)
+        for node in nodes
+    }
+    missing = [phase.name for phase in plan.phases if phase.name not in subnets]
+    if missing:
+        raise BadInputError(f"the plan has no subnet for phase {missing[0]!r}: make the plan anew")
+    index = {phase.name: i for own in phases.values() for i, phase in enumerate(own)}
+    channels = [_specify(number, channel, index) for number, channel in enumerate(plan.channels)]
+    return Blueprint(
+        epoch=epoch,
+        deployments={
+            node: Deployment(
+                epoch=epoch,
+                node=node,
+                order=order,
+                phases=tuple(
+                    PhaseSpec(
+                        phase.name,
+                        subnets[phase.name].graph,
+                        subnets[phase.name].weights,
+                        phase.inputs,
+                        phase.outputs,
+                    )
+                    for phase in phases[node]
+                ),
+                channels=tuple(c for c in channels if node in (c.source_node, c.target_node)),
+                dial=(),
+                threads=threads.get(node, 1),
+            )
+            for node in nodes
+        },
+        from_host=tuple(c for c in channels if c.source_node == HOST != c.target_node),
+        to_host=tuple(c for c in channels if c.target_node == HOST != c.source_node),
+        passed_through=tuple(c.tensor for c in channels if c.source_node == HOST == c.target_node),
+    )
+
+
+def _specify(number: int, channel: PlannedChannel, index: Mapping[str, int]) -> ChannelSpec:
+    return ChannelSpec(
+        number=number,
+        tensor=channel.tensor.name,
+        dtype=channel.tensor.dtype,
+        shape=channel.tensor.shape,
+        source_node=channel.source_device,
+        source_phase=None if channel.source_device == HOST else index[channel.source],
+        target_node=channel.target_device,
+        target_phases=(
+            ()
+            if channel.target_device == HOST
+            else tuple(index[target] for target in channel.targets)
+        ),
+        capacity_frames=channel.capacity_frames,
+    )

@@ -1,0 +1,154 @@
+"""One run, driven: what sockets and processes tell goes into the supervisor, its actions come out.
+
+One thread and one wait: until something arrives or the supervisor's next deadline is due.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from launcher.core.events import (
+    Abandoned,
+    Action,
+    Begin,
+    Disconnected,
+    End,
+    Event,
+    Exited,
+    Garbled,
+    Heard,
+    Report,
+    Send,
+    SendChunk,
+    Stream,
+    Taken,
+    Tick,
+)
+from launcher.core.supervisor import Supervisor
+from launcher.errors import RunFailedError
+from launcher.host import Host
+from launcher.processes import LocalAgent, LocalAgents
+from launcher.sockets import Arrival, Closed, FromControl, FromData, Readable, Sockets, Unreadable
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.messages import Put
+
+LOOK_EVERY_S = 1.0
+"""How often processes are looked at whose standard error a child of theirs keeps open."""
+
+
+class Drive:
+    """Drives a supervisor and a host until the run ends."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        host: Host,
+        sockets: Sockets,
+        agents: LocalAgents,
+        files: Mapping[str, Path],
+        on_report: Callable[[str, int, int], None],
+    ) -> None:
+        """`files` are the blobs by digest; `on_report(stage, done, total)` hears of progress."""
+        self._supervisor = supervisor
+        self._host = host
+        self._sockets = sockets
+        self._agents = {agents[name].stderr: agents[name] for name in agents}
+        self._files = files
+        self._on_report = on_report
+        self._end: End | None = None
+
+    def run(self) -> None:
+        """Run to the end; raises the `LauncherError` that it ended with, if any."""
+        for descriptor in self._agents:
+            self._sockets.watch(descriptor)
+        try:
+            self._handle(Begin())
+            while self._end is None:
+                self._turn()
+        except BaseException:
+            self._handle(Abandoned(None))
+            raise
+        if self._end.error is not None:
+            raise self._end.error
+
+    def _turn(self) -> None:
+        for arrival in self._sockets.poll(self._patience_s()):
+            self._arrived(arrival)
+        if self._host.is_busy:
+            taken = self._host.taken
+            self._host.step()
+            if self._host.taken != taken:
+                self._handle(Taken(self._host.taken))
+        deadline_s = self._supervisor.deadline_s
+        if deadline_s is not None and time.monotonic() >= deadline_s:
+            self._look_at_processes()
+            self._handle(Tick())
+
+    def _patience_s(self) -> float | None:
+        if self._host.is_busy:
+            return 0.0
+        deadline_s = self._supervisor.deadline_s
+        return LOOK_EVERY_S if deadline_s is None else deadline_s - time.monotonic()
+
+    # ------------------------------------------------------------ events
+
+    def _arrived(self, arrival: Arrival) -> None:
+        match arrival:
+            case FromControl(node, message):
+                self._handle(Heard(node, message))
+            case FromData(node):
+                try:
+                    self._host.arrived(arrival)
+                except RemoteProtocolError as error:
+                    self._handle(Garbled(node, str(error)))
+            case Unreadable(node, reason):
+                self._handle(Garbled(node, reason))
+            case Closed(node):
+                self._handle(Disconnected(node))
+            case Readable(descriptor):
+                self._read_stderr(self._agents[descriptor])
+
+    def _read_stderr(self, agent: LocalAgent) -> None:
+        if not agent.read_stderr():
+            self._sockets.unwatch(agent.stderr)
+            self._look_at(agent)
+
+    def _look_at_processes(self) -> None:
+        for agent in self._agents.values():
+            self._look_at(agent)
+
+    def _look_at(self, agent: LocalAgent) -> None:
+        code = agent.exit_code()
+        if code is not None and agent.name in self._supervisor.sessions:
+            self._handle(Exited(agent.name, code, agent.last_words()))
+
+    # ------------------------------------------------------------ actions
+
+    def _handle(self, event: Event) -> None:
+        for action in self._supervisor.handle(event, time.monotonic()):
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Send(node, message):
+                self._sockets.send(node, message)
+            case SendChunk(node, blob, offset, size):
+                data = self._read_blob(blob.digest, offset, size)
+                self._sockets.send(node, Put(blob, offset, data))
+            case Stream(data_addresses):
+                self._host.attach(data_addresses)
+            case Report(stage, done, total):
+                self._on_report(stage, done, total)
+            case End():
+                self._end = action
+
+    def _read_blob(self, digest: str, offset: int, size: int) -> bytes:
+        path = self._files[digest]
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read(size)
+        except OSError as error:
+            raise RunFailedError(f"the subnet {path} cannot be read: {error}") from error

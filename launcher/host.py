@@ -1,0 +1,144 @@
+"""The host's part in the dataflow: loads frames, feeds them in, hands results to the user.
+
+A thin shell around `launcher.core.stream`: which frame may go and which result is complete is
+decided there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from launcher.core.blueprint import Blueprint
+from launcher.core.stream import Sink, Source
+from launcher.errors import BadInputError
+from launcher.sockets import FromData, Sockets
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
+
+if TYPE_CHECKING:
+    from launcher.run import Frame, Frames, OnResult
+
+
+class Host:
+    """Streams `frames` through a running deployment; `step` until `taken` is their number.
+
+    `sent_s[k]` and `received_s[k]` are when frame k was sent and when the last of its outputs had
+    arrived, in seconds after `began_s` of the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        frames: Frames,
+        on_result: OnResult,
+        sockets: Sockets,
+        began_s: float,
+    ) -> None:
+        self.sent_s: list[float] = []
+        self.received_s: list[float] = []
+        self.first_result_s = 0.0
+        self.stale = 0
+        self._epoch = blueprint.epoch
+        self._passed_through = blueprint.passed_through
+        self._frames = frames
+        self._on_result = on_result
+        self._sockets = sockets
+        self._began_s = began_s
+        self._attached = False
+        self._next: Frame | None = None
+        self._source = Source(blueprint.from_host, len(frames), blueprint.epoch)
+        self._sink: Sink[np.ndarray] = Sink(blueprint.to_host, len(frames), blueprint.epoch)
+
+    @property
+    def taken(self) -> int:
+        """How many results the user has taken."""
+        return self._sink.taken
+
+    def attach(self, data_addresses: Mapping[str, str]) -> None:
+        """Dial the nodes that we feed or are fed by; give those that feed us their credits."""
+        self._attached = True
+        for node, address in data_addresses.items():
+            self._sockets.open_data(node, address)
+            self._sockets.send_data(node, Attach(self._epoch, HOST))
+            for credit in self._sink.attach(node):
+                self._sockets.send_data(node, credit)
+
+    def arrived(self, arrival: FromData) -> None:
+        """Take in a credit or a tensor; raises `RemoteProtocolError` for what may not come."""
+        match arrival.message:
+            case Credit() as credit:
+                fresh = self._source.credit(credit)
+            case TensorHeader() as header if arrival.tensor is not None:
+                fresh = self._sink.tensor(arrival.node, header, arrival.tensor)
+            case other:
+                raise RemoteProtocolError(f"it sent {type(other).__name__} on the data connection")
+        self.stale += not fresh
+        self.received_s += [self._now_s()] * (self._sink.complete - len(self.received_s))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `step` has something to do."""
+        return self._may_send or self._may_take or self._may_load
+
+    def step(self) -> None:
+        """Do one thing: send a frame, else hand over a result, else load the next frame."""
+        if self._may_send:
+            self._send()
+        elif self._may_take:
+            self._take()
+        elif self._may_load:
+            self._next = self._load(self._source.next_frame)
+
+    @property
+    def _may_send(self) -> bool:
+        return self._attached and self._source.is_ready
+
+    @property
+    def _may_take(self) -> bool:
+        return self._attached and self._sink.is_ready
+
+    @property
+    def _may_load(self) -> bool:
+        return self._next is None and self._source.next_frame < len(self._frames)
+
+    def _send(self) -> None:
+        frame = self._load(self._source.next_frame) if self._next is None else self._next
+        self._next = None
+        for channel, header in self._source.fire():
+            self._sockets.send_tensor(channel.target_node, header, frame[channel.tensor])
+        self.sent_s.append(self._now_s())
+
+    def _take(self) -> None:
+        number, outputs = self._sink.result()
+        if self._passed_through:
+            frame = self._frames[number]
+            outputs.update({name: frame[name] for name in self._passed_through})
+        if not number:
+            self.first_result_s = self._now_s()
+        self._on_result(number, outputs)
+        for node, credit in self._sink.take():
+            self._sockets.send_data(node, credit)
+
+    def _load(self, number: int) -> Frame:
+        frame = self._frames[number]
+        return {c.tensor: _checked(number, frame, c) for c in self._source.channels}
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+
+def _checked(number: int, frame: Frame, channel: ChannelSpec) -> np.ndarray:
+    """The frame's array for a channel in C order; raises `BadInputError` if it does not fit."""
+    array = frame.get(channel.tensor)
+    if array is None:
+        raise BadInputError(f"frame {number} has no input {channel.tensor!r}")
+    if (array.dtype.name, array.shape) != (channel.dtype, channel.shape):
+        raise BadInputError(
+            f"frame {number}: input {channel.tensor!r} is {array.dtype.name}{list(array.shape)}, "
+            f"but the network takes {channel.dtype}{list(channel.shape)}"
+        )
+    return np.ascontiguousarray(array)

@@ -1,0 +1,225 @@
+"""The launcher's end of the wire: one control and at most one data connection per node.
+
+The only file of the launcher that knows ZeroMQ. Connections are made in the background and made
+again if they break; what that means is the supervisor's business. Tensors go out and come in
+without a copy: what is sent must not be changed until the node has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import zmq
+
+from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.messages import Attach, Control, Credit, Message, TensorHeader
+
+GOODBYE_S = 1.0
+"""How long the last messages to agents may take to leave when everything closes."""
+
+COPY_BELOW_BYTES = 1 << 16
+"""Smaller tensors are copied when they arrive: they would keep a receive buffer alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromControl:
+    """A message on a node's control connection."""
+
+    node: str
+    message: Control
+
+
+@dataclass(frozen=True, slots=True)
+class FromData:
+    """A message on a node's data connection; `tensor` is there with a `TensorHeader`."""
+
+    node: str
+    message: Message
+    tensor: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What came from a node is no message of the protocol."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A node's control connection closed."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A watched file descriptor has something to read, or its end."""
+
+    descriptor: int
+
+
+Arrival = FromControl | FromData | Unreadable | Closed | Readable
+
+
+class Sockets:
+    """All connections of one run; a context manager that closes them."""
+
+    def __init__(self) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._poller = zmq.Poller()
+        self._control: dict[str, zmq.Socket[bytes]] = {}
+        self._data: dict[str, zmq.Socket[bytes]] = {}
+        self._readers: dict[object, Callable[[], Iterator[Arrival]]] = {}
+        self._monitors: list[zmq.Socket[bytes]] = []
+        self._greeted: set[str] = set()
+
+    def __enter__(self) -> Sockets:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for socket in self._control.values():
+            socket.disable_monitor()
+        for socket in self._monitors:
+            socket.close(linger=0)
+        for node, socket in self._control.items():
+            socket.close(linger=int(GOODBYE_S * 1000) if node in self._greeted else 0)
+        for socket in self._data.values():
+            socket.close(linger=0)
+        self._context.term()
+
+    def open_control(self, node: str, address: str) -> None:
+        """Connect to a node's control address; raises `ValueError` if it is not an address."""
+        socket = self._control[node] = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitors.append(monitor)
+        self._read(monitor, lambda: _drain_monitor(node, monitor))
+        self._read(socket, lambda: self._drain_control(node, socket))
+        _connect(socket, address)
+
+    def open_data(self, node: str, address: str) -> None:
+        """Connect to a node's data address; raises `ValueError` if it is not an address."""
+        socket = self._data[node] = self._context.socket(zmq.DEALER)
+        # Credits bound what is under way; a second bound could only block.
+        socket.setsockopt(zmq.SNDHWM, 0)
+        socket.setsockopt(zmq.RCVHWM, 0)
+        self._read(socket, lambda: _drain_data(node, socket))
+        _connect(socket, address)
+
+    def watch(self, descriptor: int) -> None:
+        """Report `Readable` whenever this file descriptor has something to read."""
+        self._read(descriptor, lambda: iter([Readable(descriptor)]))
+
+    def unwatch(self, descriptor: int) -> None:
+        """No longer report on this file descriptor."""
+        self._poller.unregister(descriptor)
+        del self._readers[descriptor]
+
+    def _read(
+        self, source: zmq.Socket[bytes] | int, reader: Callable[[], Iterator[Arrival]]
+    ) -> None:
+        self._readers[source] = reader
+        self._poller.register(source, zmq.POLLIN)
+
+    def send(self, node: str, message: Control) -> None:
+        """Send a control message; it leaves once the connection stands."""
+        self._control[node].send(encode(message))
+
+    def send_data(self, node: str, message: Attach | Credit) -> None:
+        """Send a data message without a tensor."""
+        self._data[node].send(encode(message))
+
+    def send_tensor(self, node: str, header: TensorHeader, tensor: np.ndarray) -> None:
+        """Send a C-contiguous tensor without copying it."""
+        self._data[node].send_multipart([encode(header), tensor.data], copy=False)
+
+    def poll(self, timeout_s: float | None) -> Iterator[Arrival]:
+        """Wait until something arrives or the time is over; then all that is there.
+
+        In order of arrival on each connection. None waits for ever.
+        """
+        timeout_ms = None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000)
+        for source, _ in self._poller.poll(timeout_ms):
+            if source in self._readers:
+                yield from self._readers[source]()
+
+    def _drain_control(self, node: str, socket: zmq.Socket[bytes]) -> Iterator[Arrival]:
+        while (parts := _receive(socket)) is not None:
+            self._greeted.add(node)
+            yield _control(node, parts)
+
+
+def _connect(socket: zmq.Socket[bytes], address: str) -> None:
+    if address.startswith("tcp://["):
+        socket.setsockopt(zmq.IPV6, 1)
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        raise ValueError(f"{address!r} is not an address ({error})") from error
+
+
+def _drain_monitor(node: str, monitor: zmq.Socket[bytes]) -> Iterator[Arrival]:
+    while _receive(monitor) is not None:
+        yield Closed(node)
+
+
+def _drain_data(node: str, socket: zmq.Socket[bytes]) -> Iterator[Arrival]:
+    while (parts := _receive(socket)) is not None:
+        yield _data(node, parts)
+
+
+def _receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
+    try:
+        return socket.recv_multipart(zmq.DONTWAIT, copy=False)
+    except zmq.Again:
+        return None
+
+
+def _control(node: str, parts: list[zmq.Frame]) -> Arrival:
+    try:
+        if len(parts) != 1:
+            raise RemoteProtocolError(f"a control message of {len(parts)} parts")
+        message = decode(parts[0].buffer)
+        if isinstance(message, (Attach, Credit, TensorHeader)):
+            raise RemoteProtocolError(f"{type(message).__name__} on the control connection")
+        return FromControl(node, message)
+    except RemoteProtocolError as error:
+        return Unreadable(node, str(error))
+
+
+def _data(node: str, parts: list[zmq.Frame]) -> Arrival:
+    try:
+        message = decode(parts[0].buffer)
+        if isinstance(message, TensorHeader):
+            return FromData(node, message, _tensor(message, parts[1:]))
+        if len(parts) != 1:
+            raise RemoteProtocolError(f"{type(message).__name__} of {len(parts)} parts")
+        return FromData(node, message, None)
+    except RemoteProtocolError as error:
+        return Unreadable(node, str(error))
+
+
+def _tensor(header: TensorHeader, parts: list[zmq.Frame]) -> np.ndarray:
+    if len(parts) != 1:
+        raise RemoteProtocolError(f"a tensor with {len(parts)} parts of bytes, not one")
+    dtype = np.dtype(header.dtype)
+    data = parts[0].buffer
+    if data.nbytes != dtype.itemsize * int(np.prod(header.shape, dtype=np.int64)):
+        raise RemoteProtocolError(
+            f"{data.nbytes} bytes for {header.dtype}{list(header.shape)} of channel "
+            f"{header.channel}"
+        )
+    array = np.frombuffer(data, dtype).reshape(header.shape)
+    return array.copy() if data.nbytes < COPY_BELOW_BYTES else array

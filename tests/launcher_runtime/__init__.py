@@ -1,0 +1,1 @@
+"""The launcher's runtime: deployment, supervisor, streaming, processes; and real runs."""
