@@ -31,10 +31,11 @@ def make_plan(
     *,
     strategy: str,
     explanation: str,
+    slack_frames: int = SLACK_FRAMES,
 ) -> Plan:
     """The plan that follows from `assignment` (layer name → device name).
 
-    Channels get `SLACK_FRAMES` frames beyond what their skews need; if that does not fit, they get
+    Channels get `slack_frames` frames beyond what their skews need; if that does not fit, they get
     none, and the explanation says so. Raises `DoesNotFitError` if it still does not fit, and
     `PartitionError` if the assignment is not one of this network to these devices or if the plan
     cannot be proved free of deadlock.
@@ -42,16 +43,16 @@ def make_plan(
     _check_devices(devices, assignment)
     try:
         dataflow = convert(network, assignment)
-        pipeline = schedule(dataflow, slack_frames=SLACK_FRAMES)
+        pipeline = schedule(dataflow, slack_frames=slack_frames)
         memory = predict_memory(dataflow, pipeline, devices)
-        if _overfull(devices, memory):
+        if slack_frames and _overfull(devices, memory):
             pipeline = schedule(dataflow, slack_frames=0)
             memory = predict_memory(dataflow, pipeline, devices)
-            _refuse_overfull(devices, memory)
             explanation += (
                 "; channels hold no spare frame, because memory is tight, so the period counts on "
                 "a wire that is fast beside it"
             )
+        _refuse_overfull(devices, memory)
         proof = prove(dataflow, pipeline)
     except CsdfError as error:
         raise PartitionError(f"no plan for network {network.name!r}: {error}") from error
