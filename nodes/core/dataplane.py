@@ -1,0 +1,204 @@
+"""One epoch's data: links to peers, the ends of channels, the actor that fires between them.
+
+Links come up in either direction: we dial the nodes that we feed, and are dialled by those that
+feed us and by the host. Whoever dials says first who it is (`Attach`). Credits then flow from each
+consumer to its producer, tensors back, and every change may make a phase ready. Nothing is sent on
+a channel but by its two nodes over the link between them; whatever else comes is a
+`RemoteProtocolError`.
+"""
+
+from __future__ import annotations
+
+from nodes.core.actions import Action, Dial, Fire, SendData
+from nodes.core.actor import Actor, Ports
+from nodes.core.deployment import check, described, tensor_bytes
+from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+from nodes.core.events import FiringEnded, Link
+from nodes.core.fifo import Inlet, Outlet
+from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, Deployment, TensorHeader
+
+
+class DataPlane:
+    """The data side of one deployment; raises `DeploymentError` if that contradicts itself.
+
+    `firings` and `busy_s` have one entry per phase; the byte counters count tensors that crossed a
+    socket, without their headers.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        check(deployment)
+        self.deployment = deployment
+        self.epoch = deployment.epoch
+        self.firings = [0] * len(deployment.phases)
+        self.busy_s = [0.0] * len(deployment.phases)
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self.started = False
+        node = deployment.node
+        specs = deployment.channels
+        self._outlets = {
+            c.number: Outlet(c.number, c.capacity_frames) for c in specs if c.source_node == node
+        }
+        self._inlets = {
+            c.number: Inlet(c.number, c.capacity_frames, len(c.target_phases))
+            for c in specs
+            if c.target_node == node
+        }
+        self._spec = {c.number: c for c in specs}
+        self._bytes = {c.number: tensor_bytes(c) for c in specs}
+        self._link_to: dict[str, Link] = {}
+        self._link_from: dict[str, Link] = {}
+        self._local = self._outlets.keys() & self._inlets.keys()
+        self._actor = Actor(
+            deployment.order,
+            [self._ports(phase) for phase in range(len(deployment.phases))],
+            [(self._outlets[n], self._inlets[n]) for n in sorted(self._local)],
+        )
+        self._remote_inputs = [self._remote(phase, incoming=True) for phase in self._phases]
+        self._remote_outputs = [self._remote(phase, incoming=False) for phase in self._phases]
+
+    @property
+    def _phases(self) -> range:
+        return range(len(self.deployment.phases))
+
+    def _reads(self, channel: ChannelSpec, phase: int) -> bool:
+        return channel.target_node == self.deployment.node and phase in channel.target_phases
+
+    def _writes(self, channel: ChannelSpec, phase: int) -> bool:
+        return channel.source_node == self.deployment.node and phase == channel.source_phase
+
+    def _ports(self, phase: int) -> Ports:
+        specs = self.deployment.channels
+        return Ports(
+            tuple(
+                (self._inlets[c.number], c.target_phases.index(phase))
+                for c in specs
+                if self._reads(c, phase)
+            ),
+            tuple(self._outlets[c.number] for c in specs if self._writes(c, phase)),
+        )
+
+    def _remote(self, phase: int, *, incoming: bool) -> tuple[ChannelSpec, ...]:
+        touches = self._reads if incoming else self._writes
+        return tuple(
+            c for c in self.deployment.channels if touches(c, phase) and c.number not in self._local
+        )
+
+    # ------------------------------------------------------------ links
+
+    def start(self) -> list[Action]:
+        """Every node has deployed: dial those that we feed, say who we are, begin to fire."""
+        self.started = True
+        actions: list[Action] = []
+        for peer in self.deployment.dial:
+            self._link_to[peer.name] = peer.name
+            actions.append(Dial(peer.name, peer.data_address))
+            actions.append(SendData(peer.name, Attach(self.epoch, self.deployment.node)))
+        return actions + self._fire()
+
+    def attach(self, link: Link, message: Attach) -> list[Action]:
+        """A peer that dialled us says who it is; it is granted the capacities of its channels."""
+        node = message.node
+        fed = [self._spec[n] for n in self._inlets if self._spec[n].source_node == node]
+        if isinstance(link, str) or node == self.deployment.node or (not fed and node != HOST):
+            raise RemoteProtocolError(f"{node!r} attached, which feeds nothing here")
+        if node in self._link_from or link in self._link_from.values():
+            raise RemoteProtocolError(f"{node!r} attached a second time")
+        self._link_from[node] = link
+        if node == HOST:
+            self._link_to[HOST] = link
+        return [SendData(link, Credit(self.epoch, c.number, c.capacity_frames)) for c in fed]
+
+    def node_of(self, link: Link) -> str | None:
+        """The node at the other end of a link of this epoch."""
+        for links in (self._link_from, self._link_to):
+            for node, known in links.items():
+                if known == link:
+                    return node
+        return None
+
+    def unanswered(self) -> list[str]:
+        """The nodes that we dialled and that have not granted anything on one of our channels."""
+        return sorted(
+            {
+                self._spec[number].target_node
+                for number, outlet in self._outlets.items()
+                if outlet.granted == 0 and self._spec[number].target_node != HOST
+            }
+        )
+
+    # ------------------------------------------------------------ credits and tensors
+
+    def credit(self, link: Link, message: Credit) -> list[Action]:
+        """A consumer has room for more frames."""
+        number = message.channel
+        if number not in self._outlets or number in self._local:
+            raise RemoteProtocolError(f"credit for channel {number}, which does not leave here")
+        if self._link_to.get(self._spec[number].target_node) != link:
+            raise RemoteProtocolError(f"credit for {described(self._spec[number])} by another node")
+        self._outlets[number].grant(message.frames)
+        self._actor.changed(number)
+        return self._fire()
+
+    def tensor(
+        self, link: Link, header: TensorHeader, payload: object, payload_bytes: int
+    ) -> list[Action]:
+        """A producer's frame arrived."""
+        number = header.channel
+        if number not in self._inlets or number in self._local:
+            raise RemoteProtocolError(f"a tensor of channel {number}, which does not arrive here")
+        spec = self._spec[number]
+        if self._link_from.get(spec.source_node) != link:
+            raise RemoteProtocolError(f"a tensor of {described(spec)} from another node")
+        if header.dtype != spec.dtype or header.shape != spec.shape:
+            raise RemoteProtocolError(
+                f"{described(spec)}: {header.dtype}{list(header.shape)} came, "
+                f"{spec.dtype}{list(spec.shape)} was agreed"
+            )
+        if payload is None or payload_bytes != self._bytes[number]:
+            raise RemoteProtocolError(
+                f"{described(spec)}: {payload_bytes} bytes came with a header "
+                f"that tells of {self._bytes[number]}"
+            )
+        self._inlets[number].put(header.frame, payload)
+        self.received_bytes += payload_bytes
+        self._actor.changed(number)
+        return self._fire()
+
+    # ------------------------------------------------------------ firings
+
+    def _fire(self) -> list[Action]:
+        """Dispatch what is ready, as far as the executor takes it."""
+        actions: list[Action] = []
+        if not self.started:
+            return actions
+        while (phase := self._actor.choose()) is not None:
+            frame = self._actor.dispatch(phase)
+            inputs = {
+                spec.tensor: self._inlets[spec.number].token(frame)
+                for spec in self._remote_inputs[phase]
+            }
+            actions.append(Fire(self.epoch, phase, frame, inputs))
+        return actions
+
+    def ended(self, event: FiringEnded) -> list[Action]:
+        """A firing ended: send what it made, give back the places of what it read."""
+        phase, frame = event.phase, event.frame
+        self._actor.ended(phase, frame)
+        self.firings[phase] += 1
+        self.busy_s[phase] += event.busy_s
+        sending: list[Action] = []
+        for spec in self._remote_inputs[phase]:
+            inlet = self._inlets[spec.number]
+            freed = inlet.end(spec.target_phases.index(phase), frame)
+            if freed:
+                credit = Credit(self.epoch, spec.number, freed)
+                sending.append(SendData(self._link_from[spec.source_node], credit))
+        for spec in self._remote_outputs[phase]:
+            if self._outlets[spec.number].send() != frame:
+                raise LocalProtocolError(f"{described(spec)} is not at frame {frame}")
+            header = TensorHeader(self.epoch, spec.number, frame, spec.dtype, spec.shape)
+            payload = event.outputs[spec.tensor]
+            sending.append(SendData(self._link_to[spec.target_node], header, payload))
+            self.sent_bytes += self._bytes[spec.number]
+        return self._fire() + sending

@@ -1,0 +1,95 @@
+"""Whether a deployment makes sense for one agent: checked before anything is loaded.
+
+The launcher proves that the whole dataflow is consistent and live; here an agent makes sure of
+what it relies on itself: that the channels fit its own phases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from nodes.core.errors import NodeError
+from nodes.core.fields import DTYPE_BYTES
+from nodes.core.messages import HOST, ChannelSpec, Deployment
+
+MAX_TENSOR_BYTES = 1 << 30
+"""Longest tensor that an agent's data port takes."""
+
+
+class DeploymentError(NodeError):
+    """A deployment that contradicts itself; the message names the channel or phase."""
+
+
+def tensor_bytes(channel: ChannelSpec) -> int:
+    """Bytes of one frame of a channel."""
+    return math.prod(channel.shape) * DTYPE_BYTES[channel.dtype]
+
+
+def described(channel: ChannelSpec) -> str:
+    """A channel as sentences call it."""
+    return (
+        f"channel {channel.number} ({channel.tensor!r}, "
+        f"{channel.source_node} → {channel.target_node})"
+    )
+
+
+def check(deployment: Deployment) -> None:
+    """Raise `DeploymentError` if the deployment's phases and channels do not fit together."""
+    if not deployment.phases:
+        raise DeploymentError(f"node {deployment.node!r} is given no phase")
+    twice = [n for n, times in Counter(c.number for c in deployment.channels).items() if times > 1]
+    if twice:
+        raise DeploymentError(f"two channels have the number {twice[0]}")
+    dialled = {peer.name for peer in deployment.dial}
+    for channel in deployment.channels:
+        _check_channel(channel, deployment)
+        remote = channel.target_node not in (deployment.node, HOST)
+        if remote and channel.target_node not in dialled:
+            raise DeploymentError(f"{described(channel)}: no address to dial its target at")
+    _check_phases(deployment)
+
+
+def _check_channel(channel: ChannelSpec, deployment: Deployment) -> None:
+    def refuse(why: str) -> DeploymentError:
+        return DeploymentError(f"{described(channel)} {why}")
+
+    node = deployment.node
+    if node not in (channel.source_node, channel.target_node):
+        raise refuse(f"does not touch node {node!r}")
+    if tensor_bytes(channel) > MAX_TENSOR_BYTES:
+        raise refuse(f"has frames of {tensor_bytes(channel)} bytes, at most {MAX_TENSOR_BYTES} go")
+    if channel.source_node == node:
+        source = channel.source_phase
+        if source is None or source >= len(deployment.phases):
+            raise refuse(f"comes from phase {source} of {len(deployment.phases)}")
+        if channel.tensor not in deployment.phases[source].outputs:
+            raise refuse(f"carries no output of phase {deployment.phases[source].name!r}")
+    if channel.target_node == node:
+        targets = channel.target_phases
+        if not targets or len(set(targets)) != len(targets):
+            raise refuse(f"goes to the phases {list(targets)}")
+        for target in targets:
+            if target >= len(deployment.phases) or (
+                channel.source_node == node and target == channel.source_phase
+            ):
+                raise refuse(f"goes to phase {target}")
+            if channel.tensor not in deployment.phases[target].inputs:
+                raise refuse(f"carries no input of phase {deployment.phases[target].name!r}")
+
+
+def _check_phases(deployment: Deployment) -> None:
+    for index, phase in enumerate(deployment.phases):
+        arriving = Counter(
+            channel.tensor
+            for channel in deployment.channels
+            if channel.target_node == deployment.node and index in channel.target_phases
+        )
+        for tensor in phase.inputs:
+            if arriving[tensor] != 1:
+                raise DeploymentError(
+                    f"phase {phase.name!r} gets its input {tensor!r} from {arriving[tensor]} "
+                    "channels, not from one"
+                )
+        if not phase.inputs and not phase.outputs:
+            raise DeploymentError(f"phase {phase.name!r} has neither inputs nor outputs")

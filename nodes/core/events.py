@@ -1,0 +1,182 @@
+"""What happens to an agent: the events that its core is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from nodes.core.messages import Control, Data
+
+Peer = bytes
+"""A control connection: the routing id of whoever dialled our control port."""
+
+Link = bytes | str
+"""A data connection: the routing id of a peer that dialled our data port, or the name of the node
+whose data port we dialled."""
+
+Purpose = Literal["start", "stats", "stop"]
+"""What a measurement of the process is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the process uses: memory as in `messages.Stats`, CPU seconds since its start."""
+
+    rss_bytes: int
+    rss_peak_bytes: int
+    anonymous_bytes: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ControlReceived:
+    """A well-formed message came in on the control port."""
+
+    peer: Peer
+    message: Control | Data
+
+
+@dataclass(frozen=True, slots=True)
+class DataReceived:
+    """A well-formed message came in on a data connection.
+
+    `payload` is the second part if there was one, of `payload_bytes` bytes; the core passes it on
+    and never looks inside.
+    """
+
+    link: Link
+    message: Control | Data
+    payload: object = None
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ControlMalformed:
+    """What came in on the control port is no message; `peer` is cut off."""
+
+    peer: Peer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataMalformed:
+    """What came in on a data connection is no message; the link is cut off."""
+
+    link: Link
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A connection was dropped before it could say a word (it does not speak ZMTP)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    """A data connection broke."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """The answer to `actions.LookUp`."""
+
+    peer: Peer
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkWritten:
+    """A chunk is on disk; `complete` if the blob is whole and its hash agrees."""
+
+    peer: Peer
+    digest: str
+    offset_bytes: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFailed:
+    """A chunk could not be written; `reason` is a sentence."""
+
+    peer: Peer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """`done` of `total` phases are loaded; `what` goes on now."""
+
+    epoch: int
+    done: int
+    total: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """All phases are loaded and warm: seconds per phase of a warm run, memory then."""
+
+    epoch: int
+    phase_s: tuple[float, ...]
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """A phase could not be loaded or tried; `reason` is a sentence."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FiringEnded:
+    """A firing ended after `busy_s` seconds; its outputs by tensor name, as opaque payloads."""
+
+    epoch: int
+    phase: int
+    frame: int
+    outputs: Mapping[str, object]
+    busy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FiringFailed:
+    """A firing ended in an error; `reason` is a sentence."""
+
+    epoch: int
+    phase: int
+    frame: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """The executor holds nothing of this epoch any more."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The answer to `actions.Measure`."""
+
+    purpose: Purpose
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; due at `Agent.deadline_s` at the latest."""
+
+
+Event = (
+    ControlReceived | DataReceived | ControlMalformed | DataMalformed | Rejected | LinkLost
+    | LookedUp | ChunkWritten | ChunkFailed | LoadProgress | Loaded | LoadFailed
+    | FiringEnded | FiringFailed | Unloaded | Measured | Tick
+)  # fmt: skip

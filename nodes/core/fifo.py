@@ -1,0 +1,139 @@
+"""The two ends of a bounded FIFO: an `Outlet` that holds credits, an `Inlet` that holds tokens.
+
+The consumer grants as many credits as the channel has places. A producer claims one at the start
+of a firing and sends the frame at its end; a place becomes free, and its credit goes back, when
+the last reader of that frame has ended. This is the bounded channel of CSDF (a reverse channel that
+starts with `capacity` tokens), so at any moment
+
+    credits + claimed + in sockets + held by the consumer + credits on their way back = capacity
+
+and neither end can see more than `capacity` of anything. What a peer does against that is a
+`RemoteProtocolError`, what we do against it a `LocalProtocolError`.
+
+A channel whose ends are on one node is an `Outlet` and an `Inlet` joined by calls, not by sockets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+
+
+class Outlet:
+    """The producer's end: which frames may be claimed, which are still to be sent.
+
+    Three counters tell everything: `granted` credits ever, `claimed` and `sent` frames ever, with
+    0 ≤ sent ≤ claimed ≤ granted ≤ sent + capacity.
+    """
+
+    __slots__ = ("capacity", "claimed", "granted", "number", "sent")
+
+    def __init__(self, number: int, capacity: int) -> None:
+        if capacity < 1:
+            raise LocalProtocolError(f"channel {number}: a capacity of {capacity} frames")
+        self.number = number
+        self.capacity = capacity
+        self.granted = 0
+        self.claimed = 0
+        self.sent = 0
+
+    @property
+    def credits(self) -> int:
+        """Frames that may be claimed now."""
+        return self.granted - self.claimed
+
+    def grant(self, frames: int) -> None:
+        """The consumer has `frames` more places; it cannot have more than the capacity."""
+        granted = self.granted + frames
+        if frames < 1 or granted > self.sent + self.capacity:
+            raise RemoteProtocolError(
+                f"channel {self.number}: {frames} credits granted, {self.granted} had been; "
+                f"{self.sent} frames were sent and the capacity is {self.capacity}"
+            )
+        self.granted = granted
+
+    def claim(self) -> int:
+        """Take a credit for the next frame and return its number."""
+        if self.claimed >= self.granted:
+            raise LocalProtocolError(
+                f"channel {self.number}: frame {self.claimed} claimed without a credit"
+            )
+        frame = self.claimed
+        self.claimed += 1
+        return frame
+
+    def send(self) -> int:
+        """The oldest claimed frame goes out; returns its number."""
+        if self.sent >= self.claimed:
+            raise LocalProtocolError(
+                f"channel {self.number}: frame {self.sent} sent without having been claimed"
+            )
+        frame = self.sent
+        self.sent += 1
+        return frame
+
+
+class Inlet:
+    """The consumer's end: the frames that arrived and which of its readers have ended with them.
+
+    Each reader reads the frames 0, 1, 2, … once and in order, at its own pace. With `freed` the
+    frames that the slowest reader has ended: freed ≤ ended[r] ≤ arrived ≤ freed + capacity.
+    """
+
+    __slots__ = ("_ended", "_tokens", "arrived", "capacity", "freed", "number")
+
+    def __init__(self, number: int, capacity: int, readers: int = 1) -> None:
+        if capacity < 1 or readers < 1:
+            raise LocalProtocolError(
+                f"channel {number}: a capacity of {capacity} frames and {readers} readers"
+            )
+        self.number = number
+        self.capacity = capacity
+        self.arrived = 0
+        self.freed = 0
+        self._ended = [0] * readers
+        self._tokens: deque[object] = deque()
+
+    @property
+    def held(self) -> int:
+        """Frames here now: arrived and not yet ended with by every reader."""
+        return self.arrived - self.freed
+
+    def put(self, frame: int, token: object) -> None:
+        """Frame `frame` arrived; frames arrive in order and only into free places."""
+        if frame != self.arrived:
+            raise RemoteProtocolError(
+                f"channel {self.number}: frame {frame} came where frame {self.arrived} is next"
+            )
+        if self.arrived >= self.freed + self.capacity:
+            raise RemoteProtocolError(
+                f"channel {self.number}: frame {frame} came without a credit; "
+                f"all {self.capacity} places are taken"
+            )
+        self._tokens.append(token)
+        self.arrived += 1
+
+    def has(self, frame: int) -> bool:
+        """Whether that frame is here."""
+        return self.freed <= frame < self.arrived
+
+    def token(self, frame: int) -> object:
+        """What was put in as that frame."""
+        if not self.freed <= frame < self.arrived:
+            raise LocalProtocolError(f"channel {self.number}: frame {frame} is not here")
+        return self._tokens[frame - self.freed]
+
+    def end(self, reader: int, frame: int) -> int:
+        """`reader` has ended with `frame`; returns how many places that freed (0 or 1)."""
+        if frame != self._ended[reader] or frame >= self.arrived:
+            raise LocalProtocolError(
+                f"channel {self.number}: reader {reader} ended with frame {frame}, "
+                f"frame {self._ended[reader]} of {self.arrived} was next"
+            )
+        self._ended[reader] += 1
+        if min(self._ended) == self.freed:
+            return 0
+        self._tokens.popleft()
+        self.freed += 1
+        return 1

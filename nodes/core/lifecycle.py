@@ -1,0 +1,269 @@
+"""The life of a deployment on one agent, from `Deploy` to unloaded. Its table:
+
+    EMPTY ──Deploy──▶ LOADING ──Loaded──▶ READY ──Start──▶ RUNNING
+      ▲                  │ failed, Stop      │ Stop           │ failed, Stop
+      │                  ▼                   ▼                ▼
+      └──Unloaded── UNLOADING ◀──────────────┴────────────────┘
+
+The end of the session unloads as well. Data of another epoch than the deployment's is ignored and
+counted, and so is `Start` of another epoch. Links to other nodes outlive the deployment: closed at
+`Stop`, they would look like a failure to a peer that has not heard of the stop yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from nodes.core import events as ev
+from nodes.core.actions import Action, HangUp, Load, Log, Measure, Unload
+from nodes.core.dataplane import DataPlane
+from nodes.core.deployment import DeploymentError
+from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+from nodes.core.messages import (
+    HOST,
+    Control,
+    Credit,
+    Data,
+    Deployed,
+    Deployment,
+    Failed,
+    Progress,
+    Start,
+    Stats,
+    Stop,
+    Stopped,
+    TensorHeader,
+)
+
+ANSWER_TIMEOUT_S = 10.0
+"""How long a node that was dialled may take to grant its first credits."""
+
+
+class Stage(Enum):
+    """How far the deployment is."""
+
+    EMPTY = "nothing deployed"
+    LOADING = "loading"
+    READY = "ready to start"
+    RUNNING = "running"
+    UNLOADING = "unloading"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Messages that were ignored because of their epoch, and those that broke the protocol."""
+
+    stale_messages: int = 0
+    bad_messages: int = 0
+
+
+class Lifecycle:
+    """See the module's docstring. `tell` turns a message into the action of sending it to the
+    launcher, or into nothing without a session."""
+
+    def __init__(self, tally: Tally, tell: Callable[[Control], list[Action]]) -> None:
+        self.stage = Stage.EMPTY
+        self.plane: DataPlane | None = None
+        self.answer_by_s: float | None = None
+        self._tally = tally
+        self._tell = tell
+        self._links: list[str] = []
+        self._queued: Deployment | None = None
+        self._started_s = 0.0
+        self._started_cpu_s = 0.0
+        self._final: Stats | None = None
+        self._stop_is_due = False
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the deployment, None without one."""
+        return None if self.plane is None else self.plane.epoch
+
+    def _is(self, epoch: int, stage: Stage) -> bool:
+        return epoch == self.epoch and stage is self.stage
+
+    # ------------------------------------------------------------ commands
+
+    def deploy(self, deployment: Deployment) -> list[Action]:
+        """Load a deployment, once an earlier one that is being unloaded is gone."""
+        if self.stage is Stage.UNLOADING:
+            self._queued = deployment
+            return []
+        if self.stage is not Stage.EMPTY:
+            reason = f"epoch {self.epoch} is {self.stage.value}: it must be stopped first"
+            return self._tell(Failed(deployment.epoch, reason))
+        actions = self.hang_up()
+        try:
+            self.plane = DataPlane(deployment)
+        except DeploymentError as error:
+            return actions + self._tell(Failed(deployment.epoch, str(error)))
+        self.stage = Stage.LOADING
+        self._final = None
+        return [*actions, Load(deployment)]
+
+    def start(self, message: Start, now_s: float) -> list[Action]:
+        """Dial, attach, fire."""
+        if message.epoch != self.epoch or self.plane is None or self.stage is Stage.UNLOADING:
+            return self._ignore()
+        if self.stage is not Stage.READY:
+            raise RemoteProtocolError(f"Start while {self.stage.value}")
+        self.stage = Stage.RUNNING
+        self._started_s = now_s
+        self._links = [peer.name for peer in self.plane.deployment.dial]
+        self.answer_by_s = now_s + ANSWER_TIMEOUT_S if self._links else None
+        return [Measure("start"), *self.plane.start()]
+
+    def stop(self, message: Stop) -> list[Action]:
+        """Unload; `Stopped` follows. Of an epoch that is already gone, it follows at once."""
+        if message.epoch == self.epoch:
+            self._stop_is_due = True
+            return self._unload()
+        stats = self._final
+        if stats is None or stats.epoch != message.epoch:
+            stats = Stats(message.epoch, (), (), 0.0, 0.0, *[0] * 7)
+        return self._tell(Stopped(message.epoch, stats))
+
+    def end(self) -> list[Action]:
+        """The session is over: unload, and close the links to other nodes."""
+        self._queued = None
+        self._stop_is_due = False
+        return self.hang_up() + self._unload()
+
+    def hang_up(self) -> list[Action]:
+        """Close the links that we dialled."""
+        links, self._links = self._links, []
+        return [HangUp(node) for node in links]
+
+    def fail(self, reason: str) -> list[Action]:
+        """The deployment cannot go on: say so and unload it."""
+        epoch = 0 if self.epoch is None else self.epoch
+        return [Log("error", reason), *self._tell(Failed(epoch, reason)), *self._unload()]
+
+    def _unload(self) -> list[Action]:
+        if self.plane is None or self.stage is Stage.UNLOADING:
+            return []
+        self.stage = Stage.UNLOADING
+        self.answer_by_s = None
+        return [Measure("stop"), Unload(self.plane.epoch)]
+
+    # ------------------------------------------------------------ data
+
+    def data(self, event: ev.DataReceived) -> list[Action]:
+        """A message on a data connection."""
+        message, plane = event.message, self.plane
+        if not isinstance(message, Data):
+            raise RemoteProtocolError(f"{type(message).__name__} on a data connection")
+        if event.payload is not None and not isinstance(message, TensorHeader):
+            raise RemoteProtocolError(f"{type(message).__name__} with a payload")
+        if plane is None or message.epoch != plane.epoch or self.stage is Stage.UNLOADING:
+            return self._ignore()
+        if isinstance(message, TensorHeader):
+            return plane.tensor(event.link, message, event.payload, event.payload_bytes)
+        if isinstance(message, Credit):
+            actions = plane.credit(event.link, message)
+            if self.answer_by_s is not None and not plane.unanswered():
+                self.answer_by_s = None
+            return actions
+        return plane.attach(event.link, message)
+
+    def link_lost(self, event: ev.LinkLost) -> list[Action]:
+        """A connection broke. The host's is watched by the session instead."""
+        node = self.node_of(event.link)
+        if node is None or node == HOST or self.stage is not Stage.RUNNING:
+            return []
+        return self.fail(f"the data connection with node {node!r} broke")
+
+    def node_of(self, link: ev.Link) -> str | None:
+        """The node of the current deployment at the other end of a link."""
+        if self.plane is None or self.stage is Stage.UNLOADING:
+            return None
+        return self.plane.node_of(link)
+
+    def answer_overdue(self) -> list[Action]:
+        """Nodes that we dialled have not answered in time."""
+        if self.plane is None:
+            return []
+        addresses = {peer.name: peer.data_address for peer in self.plane.deployment.dial}
+        silent = ", ".join(f"{node!r} at {addresses[node]}" for node in self.plane.unanswered())
+        return self.fail(
+            f"node {self.plane.deployment.node!r} gets no answer from node {silent}: "
+            "is that data port open to this machine?"
+        )
+
+    def _ignore(self) -> list[Action]:
+        self._tally.stale_messages += 1
+        return []
+
+    # ------------------------------------------------------------ what the shell answers
+
+    def load_progress(self, event: ev.LoadProgress) -> list[Action]:
+        """Some phases are loaded."""
+        if not self._is(event.epoch, Stage.LOADING):
+            return []
+        return self._tell(Progress(event.epoch, event.done, event.total, event.what))
+
+    def loaded(self, event: ev.Loaded) -> list[Action]:
+        """All phases are."""
+        if not self._is(event.epoch, Stage.LOADING):
+            return []
+        self.stage = Stage.READY
+        ready = Log("info", f"epoch {event.epoch} is loaded: {len(event.phase_s)} phases")
+        return [ready, *self._tell(Deployed(event.epoch, event.phase_s, event.rss_bytes))]
+
+    def load_failed(self, event: ev.LoadFailed) -> list[Action]:
+        """One could not be."""
+        return self.fail(event.reason) if self._is(event.epoch, Stage.LOADING) else []
+
+    def firing_ended(self, event: ev.FiringEnded) -> list[Action]:
+        """A phase has run."""
+        if self.plane is None or not self._is(event.epoch, Stage.RUNNING):
+            return []
+        return self.plane.ended(event)
+
+    def firing_failed(self, event: ev.FiringFailed) -> list[Action]:
+        """A phase could not run."""
+        return self.fail(event.reason) if self._is(event.epoch, Stage.RUNNING) else []
+
+    def unloaded(self, event: ev.Unloaded) -> list[Action]:
+        """Nothing of the deployment is left; a queued one may load."""
+        if not self._is(event.epoch, Stage.UNLOADING):
+            raise LocalProtocolError(f"epoch {event.epoch} was unloaded without being asked for")
+        self.stage = Stage.EMPTY
+        self.plane = None
+        actions: list[Action] = []
+        if self._stop_is_due and self._final is not None:
+            actions += self._tell(Stopped(event.epoch, self._final))
+        self._stop_is_due = False
+        queued, self._queued = self._queued, None
+        return actions if queued is None else actions + self.deploy(queued)
+
+    def measured(self, event: ev.Measured, now_s: float) -> list[Action]:
+        """What the process uses now."""
+        if event.purpose == "start":
+            self._started_cpu_s = event.usage.cpu_s
+            return []
+        stats = self._stats(event.usage, now_s)
+        if event.purpose == "stop":
+            self._final = stats
+            return []
+        return self._tell(stats)
+
+    def _stats(self, usage: ev.Usage, now_s: float) -> Stats:
+        plane = self.plane
+        ran = plane is not None and plane.started
+        return Stats(
+            epoch=0 if plane is None else plane.epoch,
+            firings=() if plane is None else tuple(plane.firings),
+            busy_s=() if plane is None else tuple(plane.busy_s),
+            elapsed_s=now_s - self._started_s if ran else 0.0,
+            cpu_s=max(0.0, usage.cpu_s - self._started_cpu_s) if ran else 0.0,
+            sent_bytes=0 if plane is None else plane.sent_bytes,
+            received_bytes=0 if plane is None else plane.received_bytes,
+            rss_bytes=usage.rss_bytes,
+            rss_peak_bytes=usage.rss_peak_bytes,
+            anonymous_bytes=usage.anonymous_bytes,
+            stale_messages=self._tally.stale_messages,
+            bad_messages=self._tally.bad_messages,
+        )
