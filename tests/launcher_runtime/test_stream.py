@@ -1,0 +1,184 @@
+"""The host's ends keep to the capacities, whatever the order of arrivals, and accept no mistake."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.core.stream import Sink, Source
+from launcher.core.upload import Upload
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.messages import (
+    CHUNK_BYTES,
+    HOST,
+    PUT_WINDOW,
+    ChannelSpec,
+    Credit,
+    Stored,
+    TensorHeader,
+)
+from tests.launcher_runtime.plans import EPOCH, blob
+
+
+def inward(number: int, capacity: int) -> ChannelSpec:
+    return ChannelSpec(number, f"x{number}", "float32", (2,), HOST, None, "n0", (0,), capacity)
+
+
+def outward(number: int, capacity: int, node: str = "n0") -> ChannelSpec:
+    return ChannelSpec(number, f"y{number}", "float32", (2,), node, 0, HOST, (), capacity)
+
+
+def header(channel: int, frame: int, epoch: int = EPOCH) -> TensorHeader:
+    return TensorHeader(epoch, channel, frame, "float32", (2,))
+
+
+capacities = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@given(capacities, st.integers(1, 12), st.data())
+def test_frames_come_back_in_order_and_never_more_than_the_capacities_are_under_way(
+    capacity: list[int], frames: int, data: st.DataObject
+) -> None:
+    """Source → a network of FIFOs that moves at random → sink, until every frame is through."""
+    source = Source([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
+    sink: Sink[int] = Sink([outward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
+    places = [0] * len(capacity)
+    for credit in sink.attach("n0"):
+        places[credit.channel] += credit.frames
+    for i, c in enumerate(capacity):
+        source.credit(Credit(EPOCH, i, c))
+    inside: list[deque[int]] = [deque() for _ in capacity]
+    sent = [0] * len(capacity)
+    results = []
+    while not sink.is_done:
+        moves: list[tuple[str, int]] = [("send", 0)] * source.is_ready
+        moves += [("take", 0)] * sink.is_ready
+        moves += [("pass", i) for i, fifo in enumerate(inside) if fifo and places[i]]
+        assert moves, "a stall"
+        move, channel = data.draw(st.sampled_from(moves))
+        if move == "send":
+            for spec, head in source.fire():
+                inside[spec.number].append(head.frame)
+                assert len(inside[spec.number]) <= spec.capacity_frames
+        elif move == "pass":
+            frame = inside[channel].popleft()
+            places[channel] -= 1
+            sent[channel] += 1
+            assert sent[channel] - sink.taken <= capacity[channel]
+            assert sink.tensor("n0", header(channel, frame), frame)
+            assert source.credit(Credit(EPOCH, channel, 1))
+        else:
+            number, outputs = sink.result()
+            assert outputs == {f"y{i}": number for i in range(len(capacity))}
+            results.append(number)
+            for _, credit in sink.take():
+                places[credit.channel] += credit.frames
+    assert results == list(range(frames))
+
+
+def test_the_source_waits_for_a_credit_of_every_channel() -> None:
+    source = Source([inward(0, 3), inward(1, 1)], 5, EPOCH)
+    source.credit(Credit(EPOCH, 0, 3))
+    assert not source.is_ready
+    source.credit(Credit(EPOCH, 1, 1))
+    assert [head.frame for _, head in source.fire()] == [0, 0]
+    assert not source.is_ready
+
+
+@pytest.mark.parametrize(
+    ("grant", "why"),
+    [
+        (Credit(EPOCH, 5, 1), "channel 5, not fed by us"),
+        (Credit(EPOCH, 0, 3), "which makes 3 where the capacity is 2"),
+    ],
+)
+def test_credits_that_cannot_be_are_a_breach(grant: Credit, why: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=why):
+        Source([inward(0, 2)], 9, EPOCH).credit(grant)
+
+
+@pytest.mark.parametrize(
+    ("node", "head", "why"),
+    [
+        ("n0", header(0, 0), "frame 0 of 'y0' twice"),
+        ("n0", header(0, 2), "frame 2 of 'y0' where frame 1 was due"),
+        ("n1", header(0, 1), "not its own"),
+        ("n0", header(7, 1), "not its own"),
+        ("n0", TensorHeader(EPOCH, 0, 1, "float64", (2,)), r"float64\[2\] as 'y0'"),
+        ("n0", TensorHeader(EPOCH, 0, 1, "float32", (3,)), r"float32\[3\] as 'y0'"),
+    ],
+)
+def test_a_tensor_that_is_not_due_is_a_breach(node: str, head: TensorHeader, why: str) -> None:
+    sink: Sink[str] = Sink([outward(0, 4)], 9, EPOCH)
+    sink.tensor("n0", header(0, 0), "first")
+    with pytest.raises(RemoteProtocolError, match=why):
+        sink.tensor(node, head, "second")
+
+
+def test_a_tensor_beyond_the_credits_is_a_breach() -> None:
+    sink: Sink[str] = Sink([outward(0, 2)], 9, EPOCH)
+    for frame in (0, 1):
+        sink.tensor("n0", header(0, frame), "fine")
+    with pytest.raises(RemoteProtocolError, match="without a credit"):
+        sink.tensor("n0", header(0, 2), "too many")
+
+
+def test_another_epoch_is_ignored() -> None:
+    sink: Sink[str] = Sink([outward(0, 2)], 9, EPOCH)
+    assert not sink.tensor("n0", header(0, 0, EPOCH + 1), "stale")
+    assert not sink.is_ready
+    source = Source([inward(0, 2)], 9, EPOCH)
+    assert not source.credit(Credit(EPOCH - 1, 0, 2))
+    assert not source.is_ready
+
+
+@given(st.lists(st.integers(0, 5 * CHUNK_BYTES), min_size=1, max_size=4), st.data())
+def test_an_upload_sends_every_byte_once_in_order_within_its_window(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    blobs = [blob(i, size) for i, size in enumerate(sizes)]
+    upload = Upload(blobs)
+    arrived = dict.fromkeys(blobs, 0)
+    under_way: deque[Stored] = deque()
+    while not upload.is_complete:
+        for sent, offset, size in upload.due():
+            assert offset == arrived[sent]
+            arrived[sent] += size
+            complete = arrived[sent] == sent.size_bytes
+            under_way.append(Stored(sent.digest, offset, complete))
+        assert len(under_way) <= PUT_WINDOW
+        for _ in range(data.draw(st.integers(1, len(under_way)))):
+            upload.stored(under_way.popleft())
+    assert arrived == {b: b.size_bytes for b in blobs}
+    assert upload.stored_bytes == upload.total_bytes == sum(sizes)
+
+
+def test_a_blob_that_another_agent_completed_meanwhile_is_not_sent_on() -> None:
+    big, small = blob(0, 30 * CHUNK_BYTES), blob(1, 10)
+    upload = Upload([big, small])
+    first = upload.due()
+    for sent, offset, _ in first:
+        upload.stored(Stored(sent.digest, offset, complete=True))
+    assert [sent for sent, _, _ in upload.due()] == [small]
+    upload.stored(Stored(small.digest, 0, complete=True))
+    assert upload.is_complete
+    assert upload.stored_bytes == upload.total_bytes
+
+
+def test_a_blob_that_arrived_with_another_content_is_a_breach() -> None:
+    upload = Upload([blob(0, 10)])
+    upload.due()
+    with pytest.raises(RemoteProtocolError, match="does not call it complete"):
+        upload.stored(Stored(blob(0, 10).digest, 0, complete=False))
+
+
+def test_answers_nobody_waits_for_are_a_breach() -> None:
+    with pytest.raises(RemoteProtocolError, match="never sent"):
+        Upload().stored(Stored(blob(0, 1).digest, 0, complete=True))
+    upload = Upload([blob(0, 10)])
+    upload.due()
+    with pytest.raises(RemoteProtocolError, match="was due"):
+        upload.stored(Stored(blob(0, 10).digest, 5, complete=True))

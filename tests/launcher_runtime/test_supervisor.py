@@ -1,0 +1,287 @@
+"""The supervisor takes all nodes through a run together, or ends it with a sentence for all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
+from launcher.core.session import TRANSITIONS, State, Step
+from launcher.errors import BadInputError, LauncherError, RunFailedError
+from nodes.core.messages import PROTOCOL, Deployed, Failed, Pong, Refused, Stopped, Welcome
+from partition.plan import Plan
+from tests.launcher_runtime.plans import EPOCH, in_a_row, plans
+from tests.launcher_runtime.simulation import LIMITS, World, stats_of
+
+DELAYS = st.sampled_from([0.0, 0.001, 0.3, 2.0])
+
+
+def error_of(world: World) -> LauncherError:
+    assert world.end is not None
+    assert world.end.error is not None
+    return world.end.error
+
+
+def last_words(world: World) -> dict[str, str]:
+    return {name: agent.words[-1] for name, agent in world.agents.items() if agent.words}
+
+
+# ---------------------------------------------------------------- a run that goes well
+
+
+@given(plans(), st.data())
+def test_every_node_is_taken_through_the_whole_protocol_whatever_the_delays(
+    plan: Plan, data: st.DataObject
+) -> None:
+    world = World(plan, delay_s=lambda: data.draw(DELAYS), missing=data.draw(st.integers(0, 4)))
+    world.run()
+    assert world.end is not None
+    assert world.end.error is None
+    for agent in world.agents.values():
+        told = [word for word in agent.words if word != "SendChunk"]
+        assert told == ["Hello", "Query", "Deploy", "Start", "Stop", "Bye"]
+        blobs = {b.digest: b.size_bytes for b in world.supervisor.blueprint.blobs(agent.name)}
+        assert agent.lacks == {digest: blobs[digest] for digest in agent.lacks}
+    for session in world.supervisor.sessions.values():
+        assert session.stats == stats_of(2)
+
+
+@given(plans(), st.data())
+def test_all_nodes_pass_each_barrier_together(plan: Plan, data: st.DataObject) -> None:
+    world = World(plan, delay_s=lambda: data.draw(DELAYS)).run()
+    words = [word for _, word in world.trace]
+    nodes = len(world.agents)
+    for before, after in [("Hello", "Deploy"), ("Deploy", "Start"), ("Stop", "Bye")]:
+        assert words.count(after) == nodes
+        # Each `after` follows the answers to every `before`.
+        assert words.index(after) > len(words) - 1 - words[::-1].index(before)
+
+
+def test_agents_that_we_started_are_told_to_shut_down() -> None:
+    world = World(in_a_row(3), started_by_us=True).run()
+    assert error_free(world)
+    assert set(last_words(world).values()) == {"Shutdown"}
+
+
+def error_free(world: World) -> bool:
+    return world.end is not None and world.end.error is None
+
+
+def test_a_node_that_has_all_blobs_is_sent_none() -> None:
+    world = World(in_a_row(2), missing=0).run()
+    assert "SendChunk" not in [word for _, word in world.trace]
+    assert "uploading" not in {report.stage for report in world.reports}
+
+
+def test_progress_is_reported_stage_by_stage_and_ends_complete() -> None:
+    world = World(in_a_row(4), frames=7).run()
+    stages = [report.stage for report in world.reports]
+    assert list(dict.fromkeys(stages)) == ["connecting", "uploading", "loading", "streaming"]
+    for stage in dict.fromkeys(stages):
+        counts = [r.done for r in world.reports if r.stage == stage]
+        assert counts == sorted(counts)
+        last = [r for r in world.reports if r.stage == stage][-1]
+        assert last.done == last.total
+    assert world.reports[-1].total == 7
+
+
+def test_the_stream_goes_to_the_hosts_neighbours_where_their_data_ports_are() -> None:
+    world = World(in_a_row(3)).run()
+    assert [s.data_addresses for s in world.streams] == [
+        {"n0": "tcp://10.0.0.0:7000", "n2": "tcp://10.0.0.2:7002"}
+    ]
+
+
+# ---------------------------------------------------------------- a run that does not
+
+MISFORTUNES = {
+    "exits": lambda node: Exited(node, -9, "out of memory\n"),
+    "disconnects": Disconnected,
+    "fails": lambda node: Heard(node, Failed(EPOCH, "the engine broke")),
+    "babbles": lambda node: Garbled(node, "not msgpack"),
+    "jumps ahead": lambda node: Heard(node, Stopped(EPOCH, stats_of(1))),
+}
+
+
+@given(plans(), st.sampled_from(sorted(MISFORTUNES)), st.data())
+def test_whatever_befalls_a_node_and_when_the_run_ends_naming_it(
+    plan: Plan, misfortune: str, data: st.DataObject
+) -> None:
+    world = World(plan, frames=20, started_by_us=misfortune == "exits")
+    victim = data.draw(st.sampled_from(sorted(world.agents)))
+    at_s = data.draw(st.floats(0.03, 2.0))
+
+    def strike() -> None:
+        if world.end is None:
+            world.silent.add(victim)
+            world.event(MISFORTUNES[misfortune](victim))
+
+    world.at(at_s, strike)
+    world.run()
+    error = error_of(world)
+    assert isinstance(error, RunFailedError)
+    assert f"node {victim!r}" in str(error)
+    assert world.end_s < at_s + 3.0
+    goodbye = "Shutdown" if misfortune == "exits" else "Bye"
+    for name, agent in world.agents.items():
+        if name != victim and "Hello" in agent.words:
+            assert agent.words[-1] == goodbye
+            assert agent.words.count(goodbye) == 1
+
+
+@given(plans(), st.data())
+def test_a_node_that_falls_silent_is_given_up_after_the_silence_timeout(
+    plan: Plan, data: st.DataObject
+) -> None:
+    world = World(plan, frames=60, frame_s=1.0)
+    victim = data.draw(st.sampled_from(sorted(world.agents)))
+    at_s = data.draw(st.floats(0.1, 30.0))
+    world.at(at_s, lambda: world.silent.add(victim))
+    world.run()
+    assert f"node {victim!r}" in str(error_of(world))
+    assert "silent for 10 s" in str(error_of(world))
+    assert at_s + LIMITS.silence_timeout_s - 1 < world.end_s < at_s + LIMITS.silence_timeout_s + 2
+
+
+def test_the_sentence_tells_how_far_the_run_got_and_the_last_words() -> None:
+    world = World(in_a_row(2), frames=64, started_by_us=True)
+    world.at(1.25, lambda: world.event(Exited("n1", -9, "cannot allocate memory\n")))
+    world.run()
+    assert "node 'n1' (started on this machine) was lost while running, after" in str(
+        error_of(world)
+    )
+    assert f"after {world.supervisor.taken} of 64 results" in str(error_of(world))
+    assert "signal 9 (SIGKILL)" in str(error_of(world))
+    assert "cannot allocate memory" in str(error_of(world))
+
+
+def test_unreachable_nodes_are_all_named_with_their_addresses() -> None:
+    world = World(in_a_row(3))
+    world.silent |= {"n0", "n2"}
+    world.run()
+    error = error_of(world)
+    assert isinstance(error, BadInputError)
+    assert world.end_s == LIMITS.connect_timeout_s
+    assert str(error) == (
+        "node 'n0' at tcp://10.0.0.0:7000, node 'n2' at tcp://10.0.0.2:7000 did not answer within "
+        "10 s: is node-agent running there, and can this machine reach it?"
+    )
+    assert last_words(world) == {"n1": "Bye"}
+
+
+def test_an_agent_of_another_protocol_is_a_users_matter_and_both_versions_are_named() -> None:
+    for answer in (
+        Refused("it speaks another protocol", PROTOCOL + 1),
+        Welcome(PROTOCOL + 1, "n1", "9", "tcp://*:1", "none", "sim", 1, 1),
+    ):
+        world = World(in_a_row(2))
+        world.silent.add("n1")
+        world.at(0.5, lambda w=world, a=answer: w.event(Heard("n1", a)))
+        error = error_of(world.run())
+        assert isinstance(error, BadInputError)
+        assert f"protocol {PROTOCOL + 1}" in str(error)
+        assert f"protocol {PROTOCOL}:" in str(error)
+
+
+def test_a_busy_agent_refuses_and_its_reason_is_told() -> None:
+    world = World(in_a_row(2))
+    world.silent.add("n0")
+    world.at(0.5, lambda: world.event(Heard("n0", Refused("laptop-17 has it", PROTOCOL))))
+    assert "node 'n0' at tcp://10.0.0.0:7000 refused: laptop-17 has it" in str(
+        error_of(world.run())
+    )
+
+
+def test_the_failure_of_a_victim_gives_way_to_the_loss_that_caused_it() -> None:
+    world = World(in_a_row(3), frames=100, started_by_us=True)
+    world.at(2.0, lambda: world.event(Heard("n2", Failed(EPOCH, "n1 closed its connection"))))
+    world.at(2.1, lambda: world.event(Exited("n1", -11, "")))
+    world.run()
+    assert "node 'n1'" in str(error_of(world))
+    assert "SIGSEGV" in str(error_of(world))
+
+
+def test_an_agent_of_ours_that_disconnects_is_waited_for_to_tell_its_exit_code() -> None:
+    world = World(in_a_row(2), frames=100, started_by_us=True)
+    world.at(2.0, lambda: world.event(Disconnected("n1")))
+    world.at(2.2, lambda: world.event(Exited("n1", 3, "no such CPU\n")))
+    assert "exit code 3; the last it wrote:\nno such CPU" in str(error_of(world.run()))
+
+
+def test_an_upload_without_progress_ends_after_the_deploy_timeout() -> None:
+    limits = replace(LIMITS, deploy_timeout_s=5.0, silence_timeout_s=50.0)
+    world = World(in_a_row(2), limits=limits)
+
+    def mute(node: str = "n0") -> None:
+        world.silent.add(node)
+
+    world.at(0.025, mute)  # after its welcome, before it says what it lacks
+    world.run()
+    assert "node 'n0'" in str(error_of(world))
+    assert "made no progress for 5 s" in str(error_of(world))
+
+
+def test_a_launcher_that_was_late_itself_blames_nobody() -> None:
+    """A slow consumer of results: a minute passes, then the answers that waited are read."""
+    world = World(in_a_row(2), frames=50)
+
+    def sleep() -> None:
+        world.now_s += 60.0
+        for node in world.agents:
+            world.event(Heard(node, Pong()))
+
+    world.at(2.0, sleep)
+    assert error_free(world.run(until_s=2000.0))
+
+
+@given(plans(), st.floats(0.0, 1.5))
+def test_a_run_that_is_given_up_says_goodbye_to_everyone_it_greeted(
+    plan: Plan, at_s: float
+) -> None:
+    world = World(plan, frames=20)
+
+    def give_up() -> None:
+        welcomed.update(n for n, s in world.supervisor.sessions.items() if s.welcome is not None)
+        if world.end is None:
+            world.event(Abandoned(None))
+
+    welcomed: set[str] = set()
+    world.at(at_s, give_up)
+    world.run()
+    assert {n for n, word in last_words(world).items() if word == "Bye"} >= welcomed
+
+
+def test_answers_of_another_epoch_are_ignored() -> None:
+    world = World(in_a_row(2))
+    stale = Deployed(EPOCH + 1, (0.1,), 1)
+    for at_s in (0.05, 0.3, 0.6):
+        world.at(at_s, lambda: world.event(Heard("n0", stale)))
+    assert error_free(world.run())
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_the_table_of_states_can_reach_every_state_and_never_leaves_a_lost_one() -> None:
+    reached = {State.CONNECTING}
+    while True:
+        more = {after for (before, _), after in TRANSITIONS.items() if before in reached}
+        if more <= reached:
+            break
+        reached |= more
+    assert reached == set(State)
+    assert {after for (before, _), after in TRANSITIONS.items() if before is State.LOST} == {
+        State.LOST
+    }
+
+
+def test_an_agent_can_be_lost_in_every_state() -> None:
+    assert all((state, Step.LOSE) in TRANSITIONS for state in State)
+
+
+@pytest.mark.parametrize("state", [s for s in State if s not in (State.DEPLOYING,)])
+def test_an_agent_may_call_itself_deployed_only_while_deploying(state: State) -> None:
+    assert (state, Deployed) not in TRANSITIONS
