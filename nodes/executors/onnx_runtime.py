@@ -55,7 +55,10 @@ class OnnxRuntimeExecutor:
         return f"ONNX Runtime {self._ort.__version__} ({', '.join([*names, 'CPU'])})"
 
     def prepare(
-        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
+        self,
+        graphs: Sequence[Path],
+        options: LoadOptions,  # noqa: ARG002 - none of them changes the optimised model
+        on_done: OnPrepared | None = None,
     ) -> None:
         """Optimise those of `graphs` that the cache lacks, in one child process."""
         done = on_done or (lambda _: None)

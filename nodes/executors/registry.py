@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from nodes.executors.base import Executor, ExecutorError
 from nodes.executors.gpu import cuda_devices
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
 
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 
@@ -16,7 +15,50 @@ EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 def open_executor(name: EngineName, cache: Path) -> Executor:
     """The engine called `name`, keeping what it prepares under `cache`.
 
-    `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. Raises
-    ExecutorError with the wheel to install if there is no engine.
+    `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. `tensorrt` is
+    its own Python API where that is installed, else ONNX Runtime's TensorRT execution provider.
+    Raises ExecutorError with the wheel to install if there is no such engine.
     """
-    return OnnxRuntimeExecutor(cache)
+    if name == "auto":
+        name = "tensorrt" if _tensorrt_missing() is None else "onnxruntime"
+        if name == "onnxruntime" and find_spec("onnxruntime") is None:
+            raise ExecutorError(
+                "no engine is installed: `pip install csdf-edge[cpu]` for ONNX Runtime, "
+                "`csdf-edge[cuda]` for ONNX Runtime on a GPU; on a Jetson use the onnxruntime-gpu "
+                "wheel of its JetPack, or its TensorRT with `pip install cuda-python`"
+            )
+    if name == "onnxruntime":
+        return _onnx_runtime(cache)
+    if name == "tensorrt":
+        missing = _tensorrt_missing()
+        if missing is None:
+            from nodes.executors.tensor_rt import TensorRtExecutor  # noqa: PLC0415
+
+            return TensorRtExecutor(cache)
+        executor = _onnx_runtime(cache, tensorrt=True) if find_spec("onnxruntime") else None
+        if executor is not None and "Tensorrt" in executor.describe():
+            return executor
+        raise ExecutorError(f"TensorRT cannot be used: {missing}")
+    raise ExecutorError(
+        f"no engine is called {name!r}; there are {', '.join(get_args(EngineName))}"
+    )
+
+
+def _onnx_runtime(cache: Path, *, tensorrt: bool = False) -> Executor:
+    from nodes.executors.onnx_runtime import OnnxRuntimeExecutor  # noqa: PLC0415
+
+    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt)
+
+
+def _tensorrt_missing() -> str | None:
+    """What TensorRT lacks here and what to do about it; None if it can be used."""
+    if find_spec("tensorrt") is None:
+        return (
+            "it is not installed: `pip install csdf-edge[tensorrt]`; on a Jetson it comes with "
+            "JetPack, make it visible with `python -m venv --system-site-packages`"
+        )
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return "its memory needs cuda-python: `pip install cuda-python`"
+    if not cuda_devices():
+        return "this machine has no GPU that CUDA can use"
+    return None

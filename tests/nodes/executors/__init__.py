@@ -1,0 +1,1 @@
+"""Executors: one conformance suite for all, and what is particular to each."""

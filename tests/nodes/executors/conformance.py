@@ -1,0 +1,238 @@
+"""What every executor promises. A subclass says which one by the fixture `executor`."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+from nodes.executors.base import Executor, ExecutorError, LoadOptions, Subnet, TensorSpec
+from tests.nodes.executors import models
+
+OPTIONS = LoadOptions()
+RELATIVE_ERROR = 1e-4
+
+
+def load(executor: Executor, proto: onnx.ModelProto, folder: Path) -> Subnet:
+    return executor.load(models.save(proto, folder), OPTIONS)
+
+
+def some_inputs(subnet: Subnet, seed: int = 0) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return {
+        name: (generator.standard_normal(spec.shape) * 4).astype(spec.dtype)
+        for name, spec in subnet.inputs.items()
+    }
+
+
+def largest_error(measured: np.ndarray, expected: np.ndarray) -> float:
+    """Relative to the largest magnitude expected."""
+    scale = np.abs(expected.astype(np.float64)).max() or 1.0
+    return float(np.abs(measured.astype(np.float64) - expected).max() / scale)
+
+
+class ExecutorConformance:
+    """The contract of `nodes.executors.base`."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float16", "int32", "int64", "uint8", "bool")
+
+    @pytest.fixture
+    def executor(self, tmp_path: Path) -> Iterator[Executor]:
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------- results
+
+    @pytest.mark.parametrize(
+        "proto",
+        [models.residual(), models.classifier(), models.two_in_two_out(), models.mean_of_all(),
+         models.passes_through()],
+        ids=lambda proto: proto.graph.name,
+    )  # fmt: skip
+    def test_computes_what_onnx_says(
+        self, executor: Executor, tmp_path: Path, proto: onnx.ModelProto
+    ) -> None:
+        subnet = load(executor, proto, tmp_path)
+        inputs = some_inputs(subnet)
+        outputs, expected = subnet.run(inputs), models.evaluate(proto, inputs)
+        assert list(outputs) == list(expected)
+        for name, array in outputs.items():
+            assert array.shape == expected[name].shape
+            assert array.dtype == expected[name].dtype
+            assert array.flags.c_contiguous
+            assert largest_error(array, expected[name]) <= RELATIVE_ERROR
+
+    def test_carries_every_dtype(self, executor: Executor, tmp_path: Path) -> None:
+        for dtype in self.dtypes:
+            subnet = load(executor, models.transpose(dtype), tmp_path / dtype)
+            assert subnet.inputs == {"x": TensorSpec(dtype, (3, 5))}
+            inputs = some_inputs(subnet)
+            np.testing.assert_array_equal(subnet.run(inputs)["y"], inputs["x"].T)
+
+    def test_tells_its_inputs_and_outputs_in_the_models_order(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        subnet = load(executor, models.two_in_two_out(), tmp_path)
+        pair = TensorSpec("float32", (2, 3))
+        assert list(subnet.inputs.items()) == [("a", pair), ("b", pair)]
+        assert list(subnet.outputs.items()) == [("sum", pair), ("difference", pair)]
+
+    def test_describes_itself(self, executor: Executor) -> None:
+        assert any(character.isdigit() for character in executor.describe())
+
+    # -------------------------------------------------------------------------- inputs
+
+    def test_takes_any_memory_layout(self, executor: Executor, tmp_path: Path) -> None:
+        subnet = load(executor, models.residual(), tmp_path)
+        x = some_inputs(subnet)["x"]
+        expected = subnet.run({"x": x})["y"]
+        strided = np.repeat(x, 2, axis=3)[..., ::2]
+        transposed = np.asfortranarray(x)
+        unaligned = np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1).reshape(x.shape)
+        constant = x.copy()
+        constant.flags.writeable = False
+        assert not strided.flags.c_contiguous
+        assert not unaligned.flags.aligned
+        for same in (strided, transposed, unaligned, constant):
+            np.testing.assert_array_equal(subnet.run({"x": same})["y"], expected)
+
+    def test_leaves_inputs_alone_and_does_not_keep_them(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        subnet = load(executor, models.residual(), tmp_path)
+        inputs = some_inputs(subnet)
+        before = inputs["x"].copy()
+        subnet.run(inputs)
+        np.testing.assert_array_equal(inputs["x"], before)
+        alive = weakref.ref(inputs["x"])
+        del inputs
+        gc.collect()
+        assert alive() is None
+
+    def test_a_wrong_input_is_named(self, executor: Executor, tmp_path: Path) -> None:
+        subnet = load(executor, models.two_in_two_out(), tmp_path)
+        a = np.zeros((2, 3), np.float32)
+        for inputs, says in (
+            ({"a": a}, r'subnet pair: its input "b" is missing'),
+            ({"a": a, "b": a, "c": a}, r'subnet pair has no input "c"; it takes "a", "b"'),
+            ({"a": a, "b": a.T}, r'"b" must be float32\[2, 3\], not float32\[3, 2\]'),
+            ({"a": a, "b": a[0]}, r'"b" must be float32\[2, 3\], not float32\[3\]'),
+            ({"a": a.astype(np.float64), "b": a}, r'"a" must be float32\[2, 3\], not float64'),
+            ({"a": a.astype(">f4"), "b": a}, r'"a" must be float32\[2, 3\], not >f4'),
+        ):
+            with pytest.raises(ExecutorError, match=says):
+                subnet.run(inputs)
+        assert set(subnet.run({"a": a, "b": a})) == {"sum", "difference"}, "it still works"
+
+    # -------------------------------------------------------------------------- outputs
+
+    def test_outputs_belong_to_the_caller(self, executor: Executor, tmp_path: Path) -> None:
+        subnet = load(executor, models.residual(), tmp_path)
+        kept = [subnet.run(some_inputs(subnet, seed))["y"] for seed in range(4)]
+        copies = [array.copy() for array in kept]
+        for seed in range(4, 8):
+            subnet.run(some_inputs(subnet, seed))
+        subnet.close()
+        for array, copy in zip(kept, copies, strict=True):
+            np.testing.assert_array_equal(array, copy)
+            array[...] = 0
+
+    # -------------------------------------------------------------------------- loading
+
+    def test_prepare_tells_of_each_graph_in_order(self, executor: Executor, tmp_path: Path) -> None:
+        graphs = [models.save(models.residual(seed=n), tmp_path / str(n)) for n in range(3)]
+        done: list[Path] = []
+        executor.prepare([graphs[1]], OPTIONS)
+        executor.prepare([*graphs, graphs[0]], OPTIONS, done.append)
+        assert done == [*graphs, graphs[0]]
+        inputs = {"x": models.normal(7, 1, 16, 12, 12)}
+        for seed, graph in enumerate(graphs):
+            expected = models.evaluate(models.residual(seed=seed), inputs)["y"]
+            measured = executor.load(graph, OPTIONS).run(inputs)["y"]
+            assert largest_error(measured, expected) <= RELATIVE_ERROR
+
+    def test_a_broken_file_is_named(self, executor: Executor, tmp_path: Path) -> None:
+        whole = models.save(models.residual(), tmp_path / "whole")
+        weightless = models.save(models.residual(), tmp_path / "weightless")
+        next(path for path in weightless.parent.iterdir() if path != weightless).unlink()
+        broken = {
+            "missing": None, "empty": b"", "text": b"not a model" * 9,
+            "truncated": whole.read_bytes()[:-40],
+        }  # fmt: skip
+        for name, content in broken.items():
+            path = tmp_path / name
+            if content is not None:
+                path.write_bytes(content)
+            for use in (executor.load, lambda graph, options: executor.prepare([graph], options)):
+                with pytest.raises(ExecutorError, match=str(path)):
+                    use(path, OPTIONS)
+        with pytest.raises(ExecutorError, match=r"weights of .* are missing"):
+            executor.load(weightless, OPTIONS)
+
+    def test_truncated_weights_are_named(self, executor: Executor, tmp_path: Path) -> None:
+        graph = models.save(models.residual(), tmp_path)
+        weights = next(path for path in tmp_path.iterdir() if path != graph and path.is_file())
+        weights.write_bytes(weights.read_bytes()[:100])
+        with pytest.raises(ExecutorError, match="residual0"):
+            executor.load(graph, OPTIONS)
+
+    def test_weights_outside_the_directory_are_refused(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        graph = models.save(models.residual(), tmp_path / "inside")
+        proto = onnx.load(graph, load_external_data=False)
+        for tensor in proto.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    (tmp_path / entry.value).write_bytes((graph.parent / entry.value).read_bytes())
+                    entry.value = f"../{entry.value}"
+        graph.write_bytes(proto.SerializeToString())
+        with pytest.raises(ExecutorError, match="outside its own directory"):
+            executor.load(graph, OPTIONS)
+
+    def test_an_unknown_operator_is_named(self, executor: Executor, tmp_path: Path) -> None:
+        with pytest.raises(ExecutorError, match=r"subnet strange: .*Frobnicate"):
+            load(executor, models.unknown_operator(), tmp_path)
+
+    def test_a_dynamic_shape_is_refused(self, executor: Executor, tmp_path: Path) -> None:
+        with pytest.raises(ExecutorError, match=r"subnet dynamic: .*dynamic shape.*input_shape"):
+            load(executor, models.dynamic_shape(), tmp_path)
+
+    # -------------------------------------------------------------------------- life and memory
+
+    def test_a_closed_subnet_says_so(self, executor: Executor, tmp_path: Path) -> None:
+        subnet = load(executor, models.residual(), tmp_path)
+        inputs = some_inputs(subnet)
+        subnet.close()
+        subnet.close()
+        with pytest.raises(ExecutorError, match="subnet residual0 is closed"):
+            subnet.run(inputs)
+
+    def test_two_subnets_run_at_once(self, executor: Executor, tmp_path: Path) -> None:
+        protos = [models.residual(seed=n) for n in range(2)]
+        subnets = [load(executor, p, tmp_path / str(n)) for n, p in enumerate(protos)]
+        inputs = some_inputs(subnets[0])
+        expected = [subnet.run(inputs)["y"] for subnet in subnets]
+        assert not np.array_equal(*expected)
+        with ThreadPoolExecutor(2) as threads:
+            repeated = threads.map(lambda n: subnets[n % 2].run(inputs)["y"], (0, 1))
+            for measured, first in zip(repeated, expected, strict=True):
+                np.testing.assert_array_equal(measured, first)
+
+    def test_a_hundred_runs_do_not_leak(self, executor: Executor, tmp_path: Path) -> None:
+        subnet = load(executor, models.residual(channels=32, size=48), tmp_path)
+        inputs = some_inputs(subnet)
+        for _ in range(5):
+            subnet.run(inputs)
+        process = psutil.Process()
+        before = process.memory_info().rss
+        for _ in range(100):
+            outputs = subnet.run(inputs)
+        assert process.memory_info().rss - before < 20 * outputs["y"].nbytes

@@ -1,0 +1,259 @@
+"""ONNX Runtime: the contract on the CPU and, where there is one, on the GPU; cache and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import psutil
+import pytest
+from onnx import TensorProto, helper
+
+from nodes.executors.base import Executor, ExecutorError, LoadOptions
+from nodes.executors.onnx_optimise import MODEL, OptimiserProcess
+from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx_sessions import explain, gpu_providers, provider_arguments
+from tests.nodes.executors import models
+from tests.nodes.executors.conformance import OPTIONS, ExecutorConformance, load, some_inputs
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "derived"
+
+
+@pytest.fixture
+def cpu(cache: Path) -> Iterator[OnnxRuntimeExecutor]:
+    executor = OnnxRuntimeExecutor(cache)
+    if executor.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
+        pytest.skip("this machine computes on a GPU")
+    yield executor
+    executor.close()
+
+
+@pytest.fixture
+def no_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("optimised again")
+
+    monkeypatch.setattr(OptimiserProcess, "run", refuse)
+
+
+class TestOnTheCpu(ExecutorConformance):
+    dtypes = ("float32", "float16", "float64", "int8", "int32", "int64", "uint8", "bool")
+
+    @pytest.fixture
+    def executor(self, cpu: OnnxRuntimeExecutor) -> Executor:
+        return cpu
+
+
+@pytest.mark.parametrize("tensorrt", [False, True], ids=["cuda", "tensorrt"])
+class TestOnTheGpu(ExecutorConformance):
+    @pytest.fixture
+    def executor(self, cache: Path, tensorrt: bool) -> Iterator[Executor]:
+        wanted = "TensorrtExecutionProvider" if tensorrt else "CUDAExecutionProvider"
+        if wanted not in gpu_providers(onnxruntime, tensorrt=tensorrt):
+            pytest.skip(f"no GPU, or this onnxruntime has no {wanted}")
+        executor = OnnxRuntimeExecutor(cache, tensorrt=tensorrt)
+        yield executor
+        executor.close()
+
+
+# ------------------------------------------------------------------------------ the cache
+
+
+def test_what_was_optimised_is_not_optimised_again(
+    cpu: OnnxRuntimeExecutor, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    graph = models.save(models.residual(), tmp_path)
+    cpu.load(graph, OPTIONS)
+    request.getfixturevalue("no_optimiser")
+    cpu.prepare([graph], OPTIONS)
+    cpu.load(graph, OPTIONS)
+    OnnxRuntimeExecutor(cache).load(graph, LoadOptions(threads=2))
+
+
+def test_the_weights_belong_to_the_key(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+    """Also where the weight file is not named by its digest."""
+    graph = models.save(models.residual(), tmp_path)
+    weights = next(path for path in tmp_path.iterdir() if path != graph and path.is_file())
+    graph.write_bytes(graph.read_bytes().replace(weights.name.encode(), b"w" * 64))
+    weights = weights.rename(tmp_path / ("w" * 64))
+    inputs = {"x": models.normal(0, 1, 16, 12, 12)}
+    first = cpu.load(graph, OPTIONS).run(inputs)["y"]
+    weights.write_bytes(bytes(len(weights.read_bytes())))
+    second = cpu.load(graph, OPTIONS).run(inputs)["y"]
+    assert not np.array_equal(first, second)
+
+
+def _truncate(entry: Path) -> None:
+    (entry / MODEL).write_bytes((entry / MODEL).read_bytes()[:100])
+
+
+def _flip_a_bit(entry: Path) -> None:
+    path = max(entry.iterdir(), key=lambda file: file.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _remove_the_model(entry: Path) -> None:
+    (entry / MODEL).unlink()
+
+
+def _garble_the_list(entry: Path) -> None:
+    (entry / "entry.json").write_text('{"files": 3')
+
+
+def _remove_the_list(entry: Path) -> None:
+    (entry / "entry.json").unlink()
+
+
+@pytest.mark.parametrize(
+    "damage", [_truncate, _flip_a_bit, _remove_the_model, _garble_the_list, _remove_the_list]
+)
+def test_a_damaged_entry_is_made_anew(
+    cpu: OnnxRuntimeExecutor, cache: Path, tmp_path: Path, damage
+) -> None:
+    proto = models.residual()
+    subnet = load(cpu, proto, tmp_path)
+    inputs = some_inputs(subnet)
+    expected = subnet.run(inputs)["y"]
+    (entry,) = cache.iterdir()
+    damage(entry)
+    np.testing.assert_array_equal(load(cpu, proto, tmp_path).run(inputs)["y"], expected)
+    assert [path.name for path in cache.iterdir()] == [entry.name], "nothing else is left"
+
+
+def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExecutorError, match=r"cache directory .* cannot be used"):
+        OnnxRuntimeExecutor(tmp_path / "file" / "derived")
+
+
+# ------------------------------------------------------------------------------ the child
+
+
+def test_a_child_that_is_killed_is_told_of(
+    cpu: OnnxRuntimeExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = subprocess.Popen
+
+    def killed(*arguments, **options):
+        child = real(*arguments, **options)
+        os.kill(child.pid, signal.SIGKILL)
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", killed)
+    with pytest.raises(ExecutorError, match=r"residual0.* killed, most likely for want of memory"):
+        load(cpu, models.residual(), tmp_path)
+
+
+def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    """Its input closes before it has done its jobs, or was given any."""
+    job = {"cache": str(tmp_path), "jobs": [["/nowhere", "s", "k"]]}
+    for request in ("", json.dumps(job) + "\n"):
+        with psutil.Popen(
+            [psutil.Process().exe(), "-m", "nodes.executors.onnx_optimise"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as child:
+            child.communicate(request.encode(), timeout=30)
+
+
+# ------------------------------------------------------------------------------ memory
+
+
+def wide(megabytes: int) -> tuple[int, object]:
+    """A subnet of two 1x1 convolutions with little activation and this much weight."""
+    channels = int((megabytes * 2**20 / 4 / 2) ** 0.5)
+    shape = [1, channels, 2, 2]
+    weights = {f"w{n}": models.normal(n, channels, channels, 1, 1) for n in range(2)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["m"]),
+        helper.make_node("Conv", ["m", "w1"], ["y"]),
+    ]
+    proto = models.model(
+        "wide",
+        nodes,
+        [("x", TensorProto.FLOAT, shape)],
+        [("y", TensorProto.FLOAT, shape)],
+        weights,
+    )
+    return sum(array.nbytes for array in weights.values()), proto
+
+
+def test_weights_are_pages_of_a_file(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+    weight_bytes, proto = wide(megabytes=16)
+    graph = models.save(proto, tmp_path)
+    del proto
+    cpu.prepare([graph], OPTIONS)
+    process = psutil.Process()
+
+    def anonymous() -> int:
+        return sum(area.anonymous for area in process.memory_maps())
+
+    before = anonymous()
+    subnet = cpu.load(graph, OPTIONS)
+    subnet.run(some_inputs(subnet))
+    assert anonymous() - before < weight_bytes / 4
+
+
+# ------------------------------------------------------------------------------ words
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (
+            "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for "
+            "Acos(7) node with name 'n1'",
+            'no kernel for operator Acos (opset 7, node "n1")',
+        ),
+        (
+            "[ONNXRuntimeError] : 10 : INVALID_GRAPH : This is an invalid model. In Node, "
+            '("n1", Foo, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , Error No Op '
+            "registered for Foo with domain_version of 13",
+            "does not know operator Foo (opset 13); install a newer onnxruntime",
+        ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Fatal error: com.acme:Foo(-1) is not a registered "
+            "function/op",
+            "does not know operator com.acme:Foo",
+        ),
+        (
+            "[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Failed to load model because protobuf "
+            "parsing failed.",
+            "is truncated; send the subnet again",
+        ),
+        ("[ONNXRuntimeError] : 1 : FAIL : Something\n else.", "Something else"),
+        ("plain", "plain"),
+    ],
+)
+def test_engine_messages_become_clauses(message: str, says: str) -> None:
+    assert says in explain(message)
+
+
+def test_the_gpu_computes_in_full_precision_unless_asked(tmp_path: Path) -> None:
+    providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
+    (trt, trt_settings), (cuda, cuda_settings), last = provider_arguments(
+        providers, LoadOptions(), tmp_path
+    )
+    assert (trt, cuda, last) == (*providers, "CPUExecutionProvider")
+    assert trt_settings["trt_fp16_enable"] == "0"
+    assert trt_settings["trt_engine_cache_path"] == str(tmp_path)
+    assert cuda_settings["use_tf32"] == "0"
+    half = provider_arguments(providers[:1], LoadOptions(fp16=True), tmp_path)
+    assert half[0][1]["trt_fp16_enable"] == "1"
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ExecutorError, match="at least one thread, not 0"):
+        LoadOptions(threads=0)
