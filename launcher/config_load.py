@@ -33,7 +33,7 @@ class Cluster:
     def model(self) -> str:
         """The model's path, or its name where it is no file (such as `onnx-wheel:resnet50`)."""
         text = self.config.model.path
-        return text if _SCHEME.match(text) else str(self.path(text))
+        return str(self.path(text)) if is_file_name(text) else text
 
     def changed(self, **values: Any) -> Cluster:
         """The same cluster with some keys replaced by values already checked."""
@@ -60,6 +60,11 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     _check_pins(cluster)
     _check_files(cluster)
     return cluster
+
+
+def is_file_name(model: str) -> bool:
+    """Whether a model is a file, and not named like `onnx-wheel:resnet50`."""
+    return not _SCHEME.match(model)
 
 
 def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
@@ -97,7 +102,7 @@ def _check_pins(cluster: Cluster) -> None:
 
 def _check_files(cluster: Cluster) -> None:
     config = cluster.config
-    if not _SCHEME.match(config.model.path):
+    if is_file_name(config.model.path):
         location: Location = ("model",)
         if ("model", "path") in cluster.source.lines:
             location = ("model", "path")

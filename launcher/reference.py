@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -35,8 +36,8 @@ def reference_results(
     while start < inputs:
         size, end = 0, start
         while end < inputs and size < BATCH_BYTES:
-            arrays = dict(frame(end))
-            np.savez(_file(given, end), allow_pickle=False, **arrays)
+            arrays = frame(end)
+            _write(_file(given, end), arrays)
             size += sum(array.nbytes for array in arrays.values())
             end += 1
         _run(model, given, wanted, start, on_done)
@@ -49,6 +50,14 @@ def reference_results(
 
 def _file(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.npz"
+
+
+def _write(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Like np.savez, which has no room for an array called `file`."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _load(file: Path) -> Mapping[str, np.ndarray]:

@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from launcher.run import RunResult
 from launcher.verify import Agreement
+from nodes.core.messages import Stats
 from partition.plan import Plan
+
+_UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
+"""Of a node that no layer was assigned to: it was not asked for anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +85,54 @@ class Report:
         """Whether the comparison with the whole model, if there was one, was good."""
         return self.agreement is None or self.agreement.max_relative_error <= self.tolerance
 
+    @property
+    def worst_frame(self) -> int | None:
+        """The frame that is furthest from the whole model's, None without a comparison."""
+        return self.agreement.worst_input if self.agreement else None
+
+    @property
+    def worst_output(self) -> str | None:
+        """The output of `worst_frame` that is furthest from the whole model's."""
+        return self.agreement.worst_output if self.agreement else None
+
     def as_json(self) -> dict[str, Any]:
         """The report as JSON-like data; an infinite error (NaN in a result) becomes null."""
-        data = asdict(self)
-        del data["agreement"]
         found = self.agreement
+        data = asdict(replace(self, agreement=None))
+        del data["agreement"]
         finite = found is not None and math.isfinite(found.max_relative_error)
         data["verified"] = found is not None
         data["agrees"] = self.agrees if found else None
         data["max_relative_error"] = found.max_relative_error if found and finite else None
-        data["worst_frame"] = found.worst_input if found else None
-        data["worst_output"] = found.worst_output if found else None
+        data["worst_frame"], data["worst_output"] = self.worst_frame, self.worst_output
         return data
+
+
+def plan_as_json(plan: Plan) -> dict[str, Any]:
+    """A plan that was not run as JSON-like data, with the names that a run's report has."""
+    layers = Counter(plan.assignment.values())
+    phases = Counter(phase.device for phase in plan.phases)
+    return {
+        "network": plan.network,
+        "model_digest": plan.model_digest,
+        "strategy": plan.strategy,
+        "explanation": plan.explanation,
+        "period_planned_s": plan.period_s,
+        "latency_planned_s": plan.latency_s,
+        "bytes_per_frame": plan.bytes_per_frame,
+        "proof": plan.proof,
+        "nodes": [
+            {
+                "name": device.name,
+                "layers": layers[device.name],
+                "phases": phases[device.name],
+                "memory_predicted_bytes": plan.memory[device.name].total_bytes,
+                "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
+                "memory_limit_bytes": device.memory_bytes,
+            }
+            for device in plan.devices
+        ],
+    }
 
 
 def make_report(
@@ -146,11 +185,10 @@ def make_report(
 def _nodes(plan: Plan, result: RunResult, frames: int) -> tuple[NodeReport, ...]:
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
-    limits: Mapping[str, int | None] = {each.name: each.memory_bytes for each in plan.devices}
     reports = []
     for device in plan.devices:
         name = device.name
-        memory, stats = plan.memory[name], result.stats[name]
+        memory, stats = plan.memory[name], result.stats.get(name, _UNUSED)
         busy_s = sum(stats.busy_s)
         reports.append(
             NodeReport(
@@ -159,10 +197,10 @@ def _nodes(plan: Plan, result: RunResult, frames: int) -> tuple[NodeReport, ...]
                 phases=phases[name],
                 memory_predicted_bytes=memory.total_bytes,
                 memory_eq2_bytes=memory.eq2_bytes,
-                memory_limit_bytes=limits[name],
+                memory_limit_bytes=device.memory_bytes,
                 memory_measured_bytes=stats.rss_peak_bytes,
                 memory_anonymous_bytes=stats.anonymous_bytes,
-                memory_idle_bytes=result.idle_rss_bytes[name],
+                memory_idle_bytes=result.idle_rss_bytes.get(name, 0),
                 busy_fraction=busy_s / stats.elapsed_s if stats.elapsed_s > 0 else 0.0,
                 busy_s_per_frame=busy_s / frames,
                 cpu_s_per_frame=stats.cpu_s / frames,

@@ -1,0 +1,201 @@
+"""The console command `launch`.
+
+Standard output holds the result: tables for people, or with `--json` exactly one JSON object.
+Progress and error sentences go to standard error. Exit codes: see `launcher.errors`; 130 after
+Ctrl-C. What is slow to import is imported only when there is something to launch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from enum import Enum
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_FINE, LauncherError
+
+if TYPE_CHECKING:
+    from launcher.job import Outcome, Request
+
+_STARTED_S = time.monotonic()
+
+EXIT_INTERRUPTED = 130
+
+_USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
+"""UsageError, which Typer took from Click and does not export."""
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+
+
+class _Order(str, Enum):
+    pipelined = "pipelined"
+    strict = "strict"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"csdf-edge {installed_version('csdf-edge')}")
+        raise typer.Exit
+
+
+@app.command()
+def launch(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CLUSTER_OR_PLAN", help="cluster.yaml, or the folder of a saved plan"
+        ),
+    ],
+    frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames to stream; the inputs are repeated")
+    ] = None,
+    input_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", help="Glob of PNG, JPEG, .npy or .npz files, or 'random'; repeatable"
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the results: .npy files, classes.csv")
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="How layers are spread over nodes, such as 'vertical'")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the search and of random input")
+    ] = None,
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="Plan, and run nothing")] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="Save the plan in this folder; launch it again, or edit it")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the plan, and run nothing (like --plan-only)")
+    ] = False,
+    order: Annotated[
+        _Order | None, typer.Option(help="strict: phases frame by frame, for comparison; slower")
+    ] = None,
+    verify: Annotated[
+        bool | None, typer.Option("--verify/--no-verify", help="Compare with the whole model")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="Largest relative difference that counts as agreement")
+    ] = 1e-4,
+    top: Annotated[
+        int, typer.Option(min=1, help="Classes per frame in classes.csv, for a classifier")
+    ] = 5,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object and nothing else")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version"),
+    ] = False,
+) -> int:
+    """Run one ONNX network over the nodes of a cluster.
+
+    Reads the model, spreads its layers over the nodes, proves that the plan cannot deadlock,
+    deploys it, streams the frames, and compares the results with the whole model's.
+
+    Exit code 0: every frame came back and agrees. 1: the run failed. 2: something given cannot be
+    used, and nothing was run.
+    """
+    from launcher.job import Request  # noqa: PLC0415 - slow to import
+
+    request = Request(
+        target=target,
+        frames=frames,
+        inputs=tuple(input_ or ()),
+        output=output,
+        strategy=strategy,
+        seed=seed,
+        plan_only=plan_only or show,
+        save=save,
+        order=order.value if order is not None else None,
+        verify=verify,
+        tolerance=tolerance,
+        top=top,
+    )
+    return _launch(request, as_json)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script `launch`; never returns."""
+    given = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in given
+    try:
+        code = typer.main.get_command(app).main(given, prog_name="launch", standalone_mode=False)
+    except _USAGE_ERROR as error:
+        code = _fail(
+            f"{error.format_message()} (launch --help tells more)", EXIT_BAD_INPUT, as_json
+        )
+    except LauncherError as error:
+        code = _fail(str(error), error.exit_code, as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _fail("interrupted; all that was started is stopped", EXIT_INTERRUPTED, as_json)
+    except SystemExit as error:  # SIGTERM and SIGHUP, see `launcher.processes.start_agents`
+        code = _fail("told to stop; all that was started is stopped", int(error.code or 0), as_json)
+    sys.exit(code)
+
+
+def _launch(request: Request, as_json: bool) -> int:
+    from launcher import job  # noqa: PLC0415 - slow to import
+    from launcher.progress import open_progress  # noqa: PLC0415
+
+    with open_progress() as progress:
+        outcome = job.launch(request, progress, started_s=_STARTED_S)
+    return _finish(outcome, as_json)
+
+
+def _finish(outcome: Outcome, as_json: bool) -> int:
+    from launcher import report_text  # noqa: PLC0415 - slow to import
+    from launcher.report import plan_as_json  # noqa: PLC0415
+
+    report = outcome.report
+    code, problem = EXIT_FINE, None
+    if report is not None and not report.agrees:
+        code = EXIT_FAILED
+        problem = (
+            f"the results differ from the whole model's, most at output {report.worst_output!r} "
+            f"of frame {report.worst_frame}, by more than --tolerance {report.tolerance:g} allows"
+        )
+    if as_json:
+        data = plan_as_json(outcome.plan) if report is None else report.as_json()
+        if problem is not None:
+            data |= {"error": problem, "exit_code": code}
+        _print_json(data)
+    elif report is None:
+        report_text.open_console().print(report_text.plan_text(outcome.plan))
+    else:
+        report_text.print_report(report, report_text.open_console())
+    if problem is not None:
+        _print_error(problem)
+    return code
+
+
+def _fail(sentence: str, code: int, as_json: bool) -> int:
+    if as_json:
+        _print_json({"error": sentence, "exit_code": code})
+    _print_error(sentence)
+    return code
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def _print_error(sentence: str) -> None:
+    sys.stderr.write(f"launch: {sentence}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""One launch from configuration to report: check, plan, cut, run, compare.
+
+Everything that the user wrote is checked before the first agent is started, and agents start before
+the search so that they load their engines meanwhile. Whatever happens, they are ended on the way
+out, and the temporary folder with them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cnn.network import Network
+from launcher.classes import is_classifier, read_labels, read_truth
+from launcher.config_load import Cluster, load_cluster
+from launcher.errors import BadInputError
+from launcher.inputs import open_inputs
+from launcher.outputs import OutputFolder
+from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan, save_plan
+from launcher.planning import (
+    check_strategy,
+    nodes_of,
+    read_model,
+    saved_plan,
+    search_plan,
+    summary,
+    with_warmup,
+)
+from launcher.processes import start_agents
+from launcher.progress import Progress
+from launcher.reference import reference_results
+from launcher.report import Report, make_report
+from launcher.results import Results
+from launcher.run import Node, Runner, RunOptions, Update, run
+from launcher.subnet_files import cut_subnets
+from launcher.verify import TOLERANCE, Agreement, FirstResults, compare
+from nodes.core.messages import Order
+from partition.plan import Plan
+
+if TYPE_CHECKING:
+    from cnn.model import Model
+
+Runtime = Callable[[tuple[Node, ...]], AbstractContextManager[Runner]]
+"""Starts what the nodes need and gives what runs plans on them, until the context ends."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks of `launch`; None leaves it to `cluster.yaml`."""
+
+    target: Path
+    frames: int | None = None
+    inputs: tuple[str, ...] = ()
+    output: Path | None = None
+    strategy: str | None = None
+    seed: int | None = None
+    plan_only: bool = False
+    save: Path | None = None
+    order: Order | None = None
+    verify: bool | None = None
+    tolerance: float = TOLERANCE
+    top: int = 5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The plan, and the report of its run unless only the plan was asked for."""
+
+    plan: Plan
+    report: Report | None
+
+
+@contextmanager
+def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
+    """Agents on this machine for nodes without an address, and `launcher.run.run`."""
+    with start_agents(nodes) as agents:
+        yield functools.partial(run, agents=agents)
+
+
+def launch(
+    request: Request,
+    progress: Progress,
+    *,
+    started_s: float,
+    runtime: Runtime = real_runtime,
+) -> Outcome:
+    """Do what `request` asks; `started_s` is when the command began (monotonic clock).
+
+    Raises `LauncherError`: `BadInputError` before anything is streamed, `RunFailedError` after.
+    """
+    cluster, saved = _load(request)
+    if saved is None:
+        check_strategy(cluster)
+    progress.say(f"reading {cluster.config.model.path}")
+    model = read_model(cluster)
+    progress.say(summary(model.network, model.filled_seed))
+    if request.plan_only:
+        plan = _plan(cluster, model, saved, progress)
+        if request.save is not None:
+            _save(request.save, plan, cluster, model, progress)
+        return Outcome(plan, None)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
+        results = _open_results(request, cluster, model.network, folder, stack)
+        progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
+        runner = stack.enter_context(runtime(nodes_of(cluster)))
+        plan = _plan(cluster, model, saved, progress)
+        subnets_folder = folder / SUBNETS
+        if request.save is not None:
+            _save(request.save, plan, cluster, model, progress)
+            subnets_folder = request.save / SUBNETS
+        elif saved is not None and os.access(saved.path.parent, os.W_OK):
+            subnets_folder = saved.path.parent / SUBNETS
+        subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
+        options = _options(cluster)
+        result = runner(
+            plan,
+            nodes_of(cluster),
+            subnets,
+            results.inputs,
+            results.on_result,
+            functools.partial(_show, progress),
+            options,
+        )
+        agreement = _compare(model, results, folder, progress) if cluster.config.verify else None
+        report = make_report(
+            plan,
+            with_warmup(plan, result),
+            result,
+            order=options.order,
+            input_description=results.inputs.description,
+            first_result_s=(results.first_result_s or time.monotonic()) - started_s,
+            agreement=agreement,
+            tolerance=request.tolerance,
+            accuracy=results.accuracy(),
+        )
+    return Outcome(plan, report)
+
+
+def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
+    target, saved = request.target, None
+    if is_plan(target):
+        folder = target if target.is_dir() else target.parent
+        saved = read_plan(folder)
+        target = folder / CLUSTER
+        if request.strategy is not None:
+            raise BadInputError(
+                f"--strategy {request.strategy}: {str(folder)!r} is a plan, whose layers have "
+                "their nodes already; give its cluster.yaml to search anew"
+            )
+    elif target.is_dir():
+        target = target / CLUSTER
+        if not target.exists():
+            raise BadInputError(
+                f"{request.target}: the folder holds neither a plan.json nor a cluster.yaml"
+            )
+    cluster = load_cluster(target)
+    changes: dict[str, Any] = {
+        "frames": request.frames,
+        "strategy": request.strategy,
+        "seed": request.seed,
+        "verify": request.verify,
+        "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
+    }
+    if request.inputs:
+        files = tuple(
+            pattern if pattern == "random" else str(Path(pattern).expanduser().absolute())
+            for pattern in request.inputs
+        )
+        changes["input"] = cluster.config.input.model_copy(update={"files": files})
+        cluster = cluster.changed(truth=None)  # it belongs to the inputs of the file
+    given = {key: value for key, value in changes.items() if value is not None}
+    return cluster.changed(**given), saved
+
+
+def _open_results(
+    request: Request, cluster: Cluster, network: Network, folder: Path, stack: ExitStack
+) -> Results:
+    config, classifier = cluster.config, is_classifier(network)
+    inputs = open_inputs(
+        network,
+        config.input,
+        cluster.folder,
+        frames=config.frames,
+        seed=config.seed,
+        is_classifier=classifier,
+        where="--input" if request.inputs else cluster.source.where(("input",)),
+    )
+    inputs.check()
+    labels: tuple[str, ...] = ()
+    truth: tuple[int, ...] = ()
+    if not classifier and (key := "labels" if config.labels else "truth" if config.truth else ""):
+        raise cluster.error(
+            (key,), f"{network.name} is no classifier: it has more outputs than one score per class"
+        )
+    if config.labels is not None:
+        labels = read_labels(cluster.path(config.labels))
+    if config.truth is not None:
+        truth = read_truth(cluster.path(config.truth), len(inputs.items))
+    writer = None
+    if request.output is not None:
+        writer = OutputFolder(
+            request.output,
+            network.outputs,
+            input_name=lambda frame: inputs.items[inputs.source(frame)].name,
+            top=request.top if classifier else 0,
+            labels=labels,
+        )
+        stack.enter_context(writer)
+    first = FirstResults(folder / "first") if config.verify else None
+    return Results(inputs, network.outputs, writer, first, truth)
+
+
+def _plan(cluster: Cluster, model: Model, saved: SavedPlan | None, progress: Progress) -> Plan:
+    if saved is None:
+        plan = search_plan(cluster, model, progress)
+    else:
+        plan = saved_plan(cluster, model, saved)
+    remote = sum(not channel.is_local for channel in plan.channels)
+    progress.say(
+        f"planned ({plan.strategy}): {len(plan.phases)} phases, {remote} channels between nodes; "
+        f"{plan.proof}"
+    )
+    return plan
+
+
+def _save(folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: Progress) -> None:
+    save_plan(folder, plan, cluster)
+    cut_subnets(model, plan, folder / SUBNETS, _counting(progress, "cutting subnets"))
+    progress.say(f"saved in {folder}; launch {folder} runs it")
+
+
+def _options(cluster: Cluster) -> RunOptions:
+    chosen = cluster.config.run
+    return replace(
+        RunOptions(),
+        order=chosen.order,
+        connect_timeout_s=chosen.connect_timeout_s,
+        deploy_timeout_s=chosen.deploy_timeout_s,
+        silence_timeout_s=chosen.silence_timeout_s,
+        lease_s=chosen.lease_s,
+    )
+
+
+def _compare(model: Model, results: Results, folder: Path, progress: Progress) -> Agreement | None:
+    if results.first is None:
+        return None
+    count = results.inputs.distinct
+    show = _counting(progress, "comparing with the whole model")
+    show(0, count)
+    original = model.write_original(folder / "original")
+
+    def heard() -> Iterator[tuple[int, Mapping[str, np.ndarray]]]:
+        references = reference_results(
+            original,
+            count,
+            results.inputs.__getitem__,
+            folder / "reference",
+            lambda done: show(done, count),
+        )
+        for number, outputs in references:
+            results.on_reference(number, outputs)
+            yield number, outputs
+
+    return compare(results.first, results.outputs, heard())
+
+
+def _counting(progress: Progress, stage: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress.update(stage, done, total)
+
+
+def _show(progress: Progress, update: Update) -> None:
+    progress.update(update.stage, update.done, update.total)

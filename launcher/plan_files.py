@@ -1,0 +1,273 @@
+"""A plan in a folder: saved, read, edited and run again.
+
+    plan/plan.json      the assignment, node by node, to be edited; then what follows from it, to
+                        be read only: phases, channels and predictions are made anew when it is run
+    plan/cluster.yaml   the cluster it was made for, with absolute paths
+    plan/subnets/       the ONNX model of every phase, named by content
+
+The plan remembers the digest of its model and the names of its nodes, and is refused for others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cnn.network import Network
+from launcher.config_load import Cluster, is_file_name
+from launcher.config_sentences import suggestion
+from launcher.errors import BadInputError
+from partition.plan import Plan
+
+PLAN = "plan.json"
+CLUSTER = "cluster.yaml"
+SUBNETS = "subnets"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """What a `plan.json` says: layer → node, and for which model and nodes it was made.
+
+    `lines` has the line of every layer and node in the file; `edited` tells whether the assignment
+    is another than the one that was saved.
+    """
+
+    path: Path
+    model: str
+    model_digest: str
+    nodes: tuple[str, ...]
+    strategy: str
+    explanation: str
+    assignment: Mapping[str, str]
+    lines: Mapping[str, int]
+    edited: bool
+
+    def error(self, name: str, what: str) -> BadInputError:
+        """`plan/plan.json, line 12, assignment: WHAT` with the line of a layer or node."""
+        line = f", line {self.lines[name]}" if name in self.lines else ""
+        return BadInputError(f"{self.path}{line}, assignment: {what}")
+
+
+def is_plan(path: Path) -> bool:
+    """Whether `path` is the folder of a saved plan, or its `plan.json`."""
+    return path.name == PLAN or (path.is_dir() and (path / PLAN).exists())
+
+
+def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
+    """Write `plan.json` and `cluster.yaml` into `folder`, which is made if need be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(_plan_data(plan, cluster.model), indent=1, ensure_ascii=False)
+        (folder / PLAN).write_text(text + "\n", "utf-8")
+        (folder / CLUSTER).write_text(_cluster_text(cluster), "utf-8")
+    except OSError as error:
+        raise BadInputError(
+            f"--save {str(folder)!r}: cannot be written to: {error.strerror}"
+        ) from None
+
+
+def read_plan(folder: Path) -> SavedPlan:
+    """Read `folder`'s `plan.json`; raises `BadInputError` with its line if it is malformed."""
+    path = folder / PLAN
+    try:
+        text = path.read_text("utf-8")
+        data = json.loads(text, object_pairs_hook=_refuse_twice)
+    except FileNotFoundError:
+        raise BadInputError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: cannot be read: {error}") from None
+    except json.JSONDecodeError as error:
+        raise BadInputError(
+            f"{path}, line {error.lineno}: is not valid JSON: {error.msg}"
+        ) from None
+    except _TwiceError as error:
+        raise BadInputError(f"{path}: the key {str(error)!r} stands in one mapping twice") from None
+    return _saved(path, text, data)
+
+
+def check_plan(saved: SavedPlan, network: Network, digest: str, nodes: Iterable[str]) -> None:
+    """Refuse a plan for another model or other nodes, and an assignment that is not one.
+
+    Every layer must be there once, on a node that exists. Raises `BadInputError`.
+    """
+    names = tuple(nodes)
+    if saved.model_digest != digest:
+        raise BadInputError(
+            f"{saved.path}: the plan was made for another model than {network.name}, or another "
+            f"version of it ({saved.model}, digest {saved.model_digest[:12]}…, "
+            f"now {digest[:12]}…); "
+            "make a new plan with --plan-only --save"
+        )
+    if set(saved.nodes) != set(names):
+        raise BadInputError(
+            f"{saved.path}: the plan was made for the nodes {', '.join(saved.nodes)}, but the "
+            f"cluster has {', '.join(names)}; make a new plan with --plan-only --save"
+        )
+    for layer, node in saved.assignment.items():
+        if node not in names:
+            close = suggestion(node, names) or f"; the nodes are {', '.join(names)}"
+            raise saved.error(node, f"there is no node {node!r}{close}")
+        if layer not in network.layer:
+            raise saved.error(
+                layer, f"{network.name} has no layer {layer!r}{suggestion(layer, network.layer)}"
+            )
+    missing = [layer.name for layer in network.layers if layer.name not in saved.assignment]
+    if missing:
+        more = f" and {len(missing) - 1} more layers are" if len(missing) > 1 else " is"
+        raise saved.error("", f"layer {missing[0]!r}{more} on no node; list each under one")
+
+
+def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
+    order = {name: number for number, name in enumerate(_layers_in_order(plan))}
+    assignment: dict[str, list[str]] = {device.name: [] for device in plan.devices}
+    for layer in sorted(plan.assignment, key=order.__getitem__):
+        assignment[plan.assignment[layer]].append(layer)
+    return {
+        "format": _FORMAT,
+        "assignment": assignment,
+        "model": model,
+        "model_digest": plan.model_digest,
+        "strategy": plan.strategy,
+        "explanation": plan.explanation,
+        "derived": {
+            "note": "made anew from the assignment when the plan is run; editing this does nothing",
+            "proof": plan.proof,
+            "period_s": plan.period_s,
+            "latency_s": plan.latency_s,
+            "bytes_per_frame": plan.bytes_per_frame,
+            "nodes": [
+                {
+                    "name": device.name,
+                    "memory_predicted_bytes": plan.memory[device.name].total_bytes,
+                    "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
+                }
+                for device in plan.devices
+            ],
+            "phases": [
+                {
+                    "name": phase.name,
+                    "node": phase.device,
+                    "skew": phase.skew,
+                    "predicted_s": phase.predicted_s,
+                    "layers": list(phase.layers),
+                }
+                for phase in plan.phases
+            ],
+            "channels": [
+                {
+                    "tensor": channel.tensor.name,
+                    "from": channel.source_device,
+                    "to": channel.target_device,
+                    "bytes": channel.tensor.bytes,
+                    "capacity_frames": channel.capacity_frames,
+                }
+                for channel in plan.channels
+            ],
+        },
+    }
+
+
+def _layers_in_order(plan: Plan) -> list[str]:
+    placed = [layer for phase in plan.phases for layer in phase.layers]
+    return [*placed, *(layer for layer in plan.assignment if layer not in set(placed))]
+
+
+def _cluster_text(cluster: Cluster) -> str:
+    """The configuration as it was run, with absolute paths and nothing that is a default."""
+    config = cluster.config
+    data = config.model_dump(mode="json", exclude_defaults=True)
+    if is_file_name(config.model.path):
+        data["model"]["path"] = str(Path(cluster.model).resolve())
+    for key in ("labels", "truth"):
+        if key in data:
+            data[key] = str(cluster.path(data[key]).resolve())
+    if not config.input.is_random:
+        files = [str(cluster.path(pattern).absolute()) for pattern in config.input.files]
+        data["input"]["files"] = files
+    ordered = {key: data[key] for key in type(config).model_fields if key in data}
+    return "# Made by launch --save; the plan beside it is for these nodes.\n" + yaml.safe_dump(
+        ordered, sort_keys=False, allow_unicode=True, width=100
+    )
+
+
+def _saved(path: Path, text: str, data: object) -> SavedPlan:
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise BadInputError(
+            f"{path}: is not a plan that this version of launch reads (format {_FORMAT}); "
+            "make it with --plan-only --save"
+        )
+    for key in ("model", "model_digest", "strategy", "explanation"):
+        if not isinstance(data.get(key), str):
+            raise BadInputError(f"{path}: the key {key!r} is missing or no text")
+    grouped = data.get("assignment")
+    if not isinstance(grouped, dict) or not all(
+        isinstance(layers, list) and all(isinstance(layer, str) for layer in layers)
+        for layers in grouped.values()
+    ):
+        raise BadInputError(f"{path}: assignment must be a mapping of nodes to lists of layers")
+    assignment: dict[str, str] = {}
+    for node, layers in grouped.items():
+        for layer in layers:
+            if layer in assignment:
+                raise BadInputError(
+                    f"{path}, assignment: layer {layer!r} is listed twice, under "
+                    f"{assignment[layer]!r} and {node!r}; keep one"
+                )
+            assignment[layer] = node
+    derived = data.get("derived")
+    nodes, before = _as_saved(derived if isinstance(derived, dict) else {})
+    return SavedPlan(
+        path=path,
+        model=data["model"],
+        model_digest=data["model_digest"],
+        nodes=nodes or tuple(grouped),
+        strategy=data["strategy"],
+        explanation=data["explanation"],
+        assignment=assignment,
+        lines=_lines(text, (*assignment, *grouped)),
+        edited=before != assignment,
+    )
+
+
+def _as_saved(derived: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The nodes and the assignment of the time of saving, from the part that is for reading."""
+    try:
+        nodes = tuple(str(node["name"]) for node in derived["nodes"])
+        before = {
+            str(layer): str(phase["node"])
+            for phase in derived["phases"]
+            for layer in phase["layers"]
+        }
+    except (KeyError, TypeError):
+        return (), {}
+    return nodes, before
+
+
+def _lines(text: str, names: Iterable[str]) -> dict[str, int]:
+    """The first line on which each name stands as a JSON string; the assignment comes first."""
+    wanted = {json.dumps(name, ensure_ascii=False): name for name in names}
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        name = wanted.get(line.strip().rstrip(",").removesuffix("[").rstrip().rstrip(":"))
+        if name is not None:
+            found.setdefault(name, number)
+    return found
+
+
+class _TwiceError(Exception):
+    """A JSON mapping has a key twice."""
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise _TwiceError(key)
+        data[key] = value
+    return data

@@ -1,0 +1,202 @@
+"""From a cluster to a plan: read the model, search the partition, or take a saved assignment."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ga.strategies import STRATEGIES
+
+from cnn.errors import CnnError
+from cnn.model import Model, read
+from cnn.network import Network
+from launcher.config import NodeConfig
+from launcher.config_load import Cluster
+from launcher.config_sentences import suggestion
+from launcher.errors import BadInputError
+from launcher.plan_files import SavedPlan, check_plan
+from launcher.progress import Progress
+from launcher.run import Node, RunResult
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.plan import Plan
+from partition.planner import make_plan, with_measured_phases
+from partition.strategies.base import Problem, SearchProgress
+
+THIS_MACHINE = "this machine"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+def read_model(cluster: Cluster) -> Model:
+    """The model that the cluster names; `BadInputError`, with the line, if it cannot be used."""
+    wanted = cluster.config.model
+    try:
+        return read(cluster.model, input_shapes=wanted.input_shape, seed=wanted.fill_seed)
+    except CnnError as error:
+        raise cluster.error(("model",), str(error)) from error
+
+
+def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
+    """The nodes as the runtime wants them."""
+    return tuple(
+        Node(node.name, node.address, node.threads, node.cpus) for node in cluster.config.nodes
+    )
+
+
+def devices_of(cluster: Cluster) -> tuple[Device, ...]:
+    """The nodes as the cost model sees them; those on this machine share its cores."""
+    nodes = cluster.config.nodes
+    here = [node for node in nodes if _is_here(node)]
+    cores = _shared_cores(here) if here else 1
+    devices = []
+    for node in nodes:
+        usual = Device(node.name)
+        local = _is_here(node)
+        devices.append(
+            Device(
+                node.name,
+                memory_bytes=node.memory,
+                macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
+                link_bytes_per_s=node.link or usual.link_bytes_per_s,
+                host=THIS_MACHINE if local else None,
+                host_cores=cores if local else 1,
+            )
+        )
+    return tuple(devices)
+
+
+def check_strategy(cluster: Cluster) -> None:
+    """Refuse a strategy that there is not, listing those that there are."""
+    wanted = cluster.config.strategy
+    if wanted not in STRATEGIES:
+        known = sorted(STRATEGIES)
+        close = suggestion(wanted, known)
+        raise cluster.error(
+            ("strategy",), f"unknown strategy {wanted!r}{close}; there are {', '.join(known)}"
+        )
+
+
+def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
+    """Layer → node for all that `pins:` says; an exact name beats a glob.
+
+    Raises `BadInputError` for a pattern that no layer matches, and for a layer that two patterns
+    want on different nodes.
+    """
+    pins: dict[str, tuple[str, str]] = {}
+    for pattern, node in cluster.config.pins.items():
+        names = [layer.name for layer in network.layers]
+        exact = pattern in network.layer
+        found = [pattern] if exact else fnmatch.filter(names, pattern)
+        if not found:
+            raise cluster.error(
+                ("pins", pattern),
+                f"no layer of {network.name} is called {pattern!r} or matches it"
+                + suggestion(pattern, names),
+            )
+        for layer in found:
+            earlier, other = pins.get(layer, (node, pattern))
+            if earlier != node and not exact and other not in network.layer:
+                raise cluster.error(
+                    ("pins", pattern),
+                    f"would pin layer {layer!r} to {node!r}, but {other!r} pins it to {earlier!r}",
+                )
+            if exact or other not in network.layer:
+                pins[layer] = (node, pattern)
+    return {layer: node for layer, (node, _) in pins.items()}
+
+
+def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
+    """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`."""
+    config = cluster.config
+    stage = f"searching ({config.strategy})"
+
+    def show(search: SearchProgress) -> None:
+        progress.update(stage, search.done, search.total, search.best)
+
+    devices = devices_of(cluster)
+    try:
+        pins = pinned_layers(cluster, model.network)
+        problem = Problem(model.network, devices, pins, config.seed, show)
+        solution = STRATEGIES[config.strategy].solve(problem)
+        return make_plan(
+            model.network,
+            model.digest,
+            devices,
+            solution.assignment,
+            strategy=config.strategy,
+            explanation=solution.explanation,
+            slack_frames=config.slack_frames,
+        )
+    except PartitionError as error:
+        raise BadInputError(f"{cluster.source.name}: {error}") from error
+
+
+def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan) -> Plan:
+    """The plan that follows, all of it anew, from a saved and perhaps edited assignment."""
+    check_plan(saved, model.network, model.digest, (node.name for node in cluster.config.nodes))
+    explanation = saved.explanation
+    if saved.edited:
+        explanation = f"edited by hand in {saved.path.name}; before: {explanation}"
+    try:
+        return make_plan(
+            model.network,
+            model.digest,
+            devices_of(cluster),
+            saved.assignment,
+            strategy=saved.strategy,
+            explanation=explanation,
+            slack_frames=cluster.config.slack_frames,
+        )
+    except PartitionError as error:
+        raise BadInputError(f"{saved.path}: {error}") from error
+
+
+def with_warmup(plan: Plan, result: RunResult) -> Plan:
+    """`plan` with the times that the agents measured while they warmed up."""
+    seconds: dict[str, float] = {}
+    for device, times in result.warmup_s.items():
+        phases = sorted(
+            (phase for phase in plan.phases if phase.device == device),
+            key=lambda phase: phase.index,
+        )
+        seconds |= {phase.name: time for phase, time in zip(phases, times, strict=True)}
+    return with_measured_phases(plan, seconds)
+
+
+def summary(network: Network, filled_seed: int | None) -> str:
+    """A line on a network that has just been read."""
+    weights = sum(tensor.bytes for tensor in network.weights.values())
+    macs = sum(layer.macs for layer in network.layers)
+    text = (
+        f"{network.name}: {len(network.layers)} layers, {weights / 1e6:.1f} MB of weights, "
+        f"{macs / 1e9:.2f} G multiply-accumulates per frame"
+    )
+    if filled_seed is not None:
+        text += f"; the file has no weights, they were drawn with seed {filled_seed}"
+    return text
+
+
+def _is_here(node: NodeConfig) -> bool:
+    return node.address is None or urlsplit(node.address).hostname in _LOOPBACK
+
+
+def _shared_cores(nodes: list[NodeConfig]) -> int:
+    """Devices of one thread that compute at the same time on this machine's physical cores."""
+    allowed = os.sched_getaffinity(0)
+    bound: set[int] = set()
+    for node in nodes:
+        bound |= set(node.cpus) or allowed
+    cores = {_core(cpu) for cpu in bound & allowed or allowed}
+    return max(1, len(cores) // max(node.threads for node in nodes))
+
+
+def _core(cpu: int) -> object:
+    """What identifies a CPU's physical core; the CPU itself where the kernel does not say."""
+    topology = _CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+    try:
+        return topology.read_text("ascii").strip()
+    except OSError:
+        return cpu

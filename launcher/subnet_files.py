@@ -1,0 +1,116 @@
+"""Subnets on disk: every phase of a plan cut once, and not again while it stays the same.
+
+A folder of subnets has an `index.json` that says which files belong to which cut. A cut is named
+by a digest of the model, the phase's layers and the order of its tensors; whatever else of a plan
+changes, its files stay good. Their content is checked against their names before they are used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from launcher.run import SubnetFiles
+from partition.plan import Plan, PlannedPhase
+
+_INDEX = "index.json"
+_CHUNK_BYTES = 1 << 20
+
+
+class Cut(Protocol):
+    """The part of `cnn.subnet.Subnet` that is needed here."""
+
+    @property
+    def graph(self) -> Path:
+        """The ONNX model."""
+        ...
+
+    @property
+    def weights(self) -> Path | None:
+        """Its weights, if it has any."""
+        ...
+
+
+class Cutter(Protocol):
+    """The part of `cnn.model.Model` that is needed here."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with the model."""
+        ...
+
+    def cut(
+        self,
+        phase_layers: tuple[str, ...],
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        directory: Path,
+    ) -> Cut:
+        """Write the subnet of some layers into `directory`."""
+        ...
+
+
+def cut_subnets(
+    model: Cutter, plan: Plan, folder: Path, on_phase: Callable[[int, int], None]
+) -> dict[str, SubnetFiles]:
+    """Phase name → its files in `folder`, cut now or found there from an earlier time.
+
+    `on_phase` hears (phases done, phases in all). Files that no phase of this plan needs are
+    removed from the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = _read_index(folder)
+    subnets: dict[str, SubnetFiles] = {}
+    index: dict[str, list[str]] = {}
+    for done, phase in enumerate(plan.phases):
+        on_phase(done, len(plan.phases))
+        key = _key(model.digest, phase)
+        files = _found(folder, known.get(key, ()))
+        if files is None:
+            cut = model.cut(phase.layers, phase.inputs, phase.outputs, folder)
+            files = SubnetFiles(cut.graph, cut.weights)
+        subnets[phase.name] = files
+        index[key] = [path.name for path in (files.graph, files.weights) if path is not None]
+    on_phase(len(plan.phases), len(plan.phases))
+    (folder / _INDEX).write_text(json.dumps(index, indent=1) + "\n", "utf-8")
+    needed = {name for names in index.values() for name in names} | {_INDEX}
+    for old in folder.iterdir():
+        if old.name not in needed and old.is_file():
+            old.unlink()
+    return subnets
+
+
+def _key(model_digest: str, phase: PlannedPhase) -> str:
+    parts = [model_digest, sorted(phase.layers), phase.inputs, phase.outputs]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _read_index(folder: Path) -> Mapping[str, tuple[str, ...]]:
+    """What was cut before; nothing where the index is missing or damaged: it is only a cache."""
+    try:
+        data = json.loads((folder / _INDEX).read_text("utf-8"))
+        return {str(key): tuple(map(str, names)) for key, names in data.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _found(folder: Path, names: tuple[str, ...]) -> SubnetFiles | None:
+    paths = [folder / name for name in names if Path(name).name == name]
+    if not 1 <= len(paths) <= 2 or not all(map(_is_whole, paths)):
+        return None
+    return SubnetFiles(paths[0], paths[1] if len(paths) == 2 else None)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file is there and its SHA-256 is its name."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError:
+        return False
+    return digest.hexdigest() == path.name
