@@ -114,11 +114,11 @@ def _what(problem: Mapping[str, Any], location: Location) -> str:
             shown = f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
         return f"{_SHORT.get(location, _WANTED[kind])}, not {shown}"
     if kind in ("greater_than_equal", "greater_than"):
-        bound = context.get("ge", context.get("gt"))
-        return f"must be {'at least' if 'ge' in context else 'above'} {bound}, not {given!r}"
+        bound = context.get("ge", context.get("gt", 0))
+        return f"must be {'at least' if 'ge' in context else 'above'} {int(bound)}, not {given!r}"
     if kind in ("less_than_equal", "less_than"):
-        bound = context.get("le", context.get("lt"))
-        return f"must be {'at most' if 'le' in context else 'below'} {bound}, not {given!r}"
+        bound = context.get("le", context.get("lt", 0))
+        return f"must be {'at most' if 'le' in context else 'below'} {int(bound)}, not {given!r}"
     if kind == "literal_error":
         return f"must be {context['expected']}, not {given!r}"
     if kind in ("too_short", "string_too_short"):

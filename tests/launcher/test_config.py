@@ -1,0 +1,290 @@
+"""Every mistake in `cluster.yaml` is one sentence with file, line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.config_load import Cluster, load_cluster
+from launcher.config_source import parse_source
+from launcher.config_units import parse_bytes, parse_link, parse_speed
+from launcher.errors import EXIT_BAD_INPUT, BadInputError
+
+BASE = "model: m.onnx\nnodes:\n  - name: a\n  - name: b\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("m.onnx", "i.npy", "labels.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "photos").mkdir()
+    for name in ("2.png", "1.png"):
+        (tmp_path / "photos" / name).write_text("")
+    return tmp_path
+
+
+def load(folder: Path, text: str) -> Cluster:
+    path = folder / "cluster.yaml"
+    path.write_text(text, "utf-8")
+    return load_cluster(path, "cluster.yaml")
+
+
+def node(line: str) -> str:
+    """The base with one more line in node b."""
+    return f"{BASE}    {line}\n"
+
+
+MISTAKES = [
+    pytest.param("", "cluster.yaml: is empty", id="empty file"),
+    pytest.param("- a\n", "cluster.yaml, line 1: must be a mapping", id="a list"),
+    pytest.param(
+        f"{BASE}a: [1\n", "cluster.yaml, line 6: is not valid YAML: ", id="unclosed bracket"
+    ),
+    pytest.param(f"{BASE}\tseed: 1\n", "line 5: is not valid YAML: a tab; indent with", id="tab"),
+    pytest.param(f"{BASE}---\nseed: 1\n", "line 5: is not valid YAML: ", id="two documents"),
+    pytest.param(
+        f"{BASE}seed: 1\nframes: 2\nseed: 2\n",
+        "line 7, seed: the key stands there twice; the first is on line 5",
+        id="key twice",
+    ),
+    pytest.param(f"{BASE}pins: &p\n  x: *p\n", "line 5, pins.x: contains itself", id="recursion"),
+    pytest.param(f"{BASE}? [a]\n: 1\n", "line 5: a key must be text", id="key is a list"),
+    pytest.param(f"{BASE}seed: !!int x\n", "line 5: invalid literal for int()", id="bad tag"),
+    pytest.param("nodes:\n- name: a\n", "line 1: the key 'model' is missing", id="no model"),
+    pytest.param("model: m.onnx\n", "line 1: the key 'nodes' is missing", id="no nodes key"),
+    pytest.param(
+        "model: m.onnx\nnodes: []\n",
+        "cluster.yaml, line 2, nodes: no node is listed; a cluster needs at least one",
+        id="no node",
+    ),
+    pytest.param(
+        f"{BASE}stratgy: x\n", "line 5, stratgy: unknown key; did you mean 'strategy'?", id="typo"
+    ),
+    pytest.param(
+        f"{BASE}zzz: x\n", "line 5, zzz: unknown key; the keys known here are model, ", id="key"
+    ),
+    pytest.param(
+        node("memori: 4GB"),
+        "cluster.yaml, line 5, nodes[1].memori: unknown key; did you mean 'memory'?",
+        id="unknown key of a node",
+    ),
+    pytest.param(
+        f"{BASE}run: {{connect_timeout: 3}}\n",
+        "line 5, run.connect_timeout: unknown key; did you mean 'connect_timeout_s'?",
+        id="unknown key of run",
+    ),
+    pytest.param(
+        BASE.replace("name: b", "name: a"),
+        "line 4, nodes[1].name: 'a' is the name of another node already, on line 3",
+        id="duplicate names",
+    ),
+    pytest.param(
+        BASE.replace("name: b", "name: '@host'"),
+        "line 4, nodes[1].name: '@host' is taken",
+        id="the host's name",
+    ),
+    pytest.param(
+        BASE.replace("name: b", "name: b/c"), "nodes[1].name: 'b/c' is no name for", id="name"
+    ),
+    pytest.param(
+        BASE.replace("name: b", "name: no"),
+        "nodes[1].name: must be text, not false (YAML reads on, off, yes and no so: use quotes)",
+        id="a name that YAML reads as false",
+    ),
+    pytest.param(
+        BASE.replace("name: b", "threads: 2"),
+        "line 4, nodes[1]: the key 'name' is missing",
+        id="node without a name",
+    ),
+    pytest.param(
+        BASE.replace("- name: b", "- b"),
+        "line 4, nodes[1]: must be a mapping of keys to values, not 'b'",
+        id="node is text",
+    ),
+    pytest.param(
+        node("address: 192.168.1.2:7070"),
+        "line 5, nodes[1].address: '192.168.1.2:7070' is no address of an agent",
+        id="address without a scheme",
+    ),
+    pytest.param(node("address: udp://h:1"), "no address of an agent", id="address scheme"),
+    pytest.param(node("address: tcp://h"), "no address of an agent", id="address without port"),
+    pytest.param(node("address: tcp://h:65536"), "no address of an agent", id="port too large"),
+    pytest.param(node("address: tcp://*:7070"), "no address of an agent", id="wildcard address"),
+    pytest.param(
+        "model: m.onnx\nnodes:\n  - {name: a, address: 'tcp://h:1'}\n"
+        "  - {name: b, address: 'tcp://h:1'}\n",
+        "line 4, nodes[1].address: 'tcp://h:1' is the address of another node already, on line 3",
+        id="duplicate addresses",
+    ),
+    pytest.param(
+        node("memory: lots"), "line 5, nodes[1].memory: must be a size such as 4GB", id="memory"
+    ),
+    pytest.param(node("memory: 0"), "nodes[1].memory: must be a size of one byte", id="no memory"),
+    pytest.param(node("link: 1000"), "nodes[1].link: must be a rate such as 1Gbit/s", id="link"),
+    pytest.param(node("macs_per_s: fast"), "nodes[1].macs_per_s: must be a number", id="speed"),
+    pytest.param(node("threads: 0"), "nodes[1].threads: must be at least 1, not 0", id="threads"),
+    pytest.param(
+        node("threads: 1.5"), "threads: must be a whole number, not 1.5", id="1.5 threads"
+    ),
+    pytest.param(node("cpus: [-1]"), "nodes[1].cpus[0]: must be at least 0, not -1", id="cpus"),
+    pytest.param(
+        node("cpus: [1]\n    address: tcp://h:1"),
+        "line 5, nodes[1].cpus: applies only to a node without an address",
+        id="cpus of a node elsewhere",
+    ),
+    pytest.param(
+        BASE.replace("m.onnx", "n.onnx"), "line 1, model: there is no file", id="missing model"
+    ),
+    pytest.param(
+        BASE.replace("m.onnx", "{path: n.onnx}"), "line 1, model.path: there is no file", id="path"
+    ),
+    pytest.param(BASE.replace("m.onnx", "photos"), "line 1, model: '", id="the model is a folder"),
+    pytest.param(
+        BASE.replace("m.onnx", "{path: m.onnx, input_shape: [1, x]}"),
+        "line 1, model.input_shape: must be a list of whole numbers above 0",
+        id="input_shape",
+    ),
+    pytest.param(f"{BASE}frames: 0\n", "line 5, frames: must be at least 1, not 0", id="frames"),
+    pytest.param(f"{BASE}frames: many\n", "frames: must be a whole number, not 'many'", id="many"),
+    pytest.param(f"{BASE}seed: -1\n", "line 5, seed: must be at least 0, not -1", id="seed"),
+    pytest.param(f"{BASE}verify: maybe\n", "verify: must be true or false, not 'maybe'", id="flag"),
+    pytest.param(f"{BASE}slack_frames: .inf\n", "slack_frames: must be a whole", id="infinite"),
+    pytest.param(
+        f"{BASE}run:\n  lease_s: 0\n", "line 6, run.lease_s: must be above 0, not 0", id="timeout"
+    ),
+    pytest.param(
+        f"{BASE}run:\n  order: random\n",
+        "line 6, run.order: must be 'pipelined' or 'strict', not 'random'",
+        id="order",
+    ),
+    pytest.param(f"{BASE}input: 5\n", "line 5, input: must be a glob, a list of", id="input"),
+    pytest.param(f"{BASE}input: []\n", "input.files: must not be empty", id="no glob"),
+    pytest.param(
+        f"{BASE}input:\n  - i.npy\n  - photos/*.jpg\n",
+        "line 7, input[1]: no file matches '",
+        id="glob without files",
+    ),
+    pytest.param(
+        f"{BASE}input:\n  files: x.png\n", "line 6, input.files: no file matches '", id="no file"
+    ),
+    pytest.param(
+        f"{BASE}input: {{files: i.npy, mean: [a]}}\n",
+        "line 5, input.mean: must be one number, or a list with one per channel",
+        id="mean",
+    ),
+    pytest.param(
+        f"{BASE}input: {{files: i.npy, resize: fit}}\n",
+        "input.resize: must be 'crop', 'pad' or 'stretch', not 'fit'",
+        id="resize",
+    ),
+    pytest.param(f"{BASE}labels: l.txt\n", "line 5, labels: there is no file '", id="labels"),
+    pytest.param(f"{BASE}truth: photos\n", "line 5, truth: '", id="truth is a folder"),
+    pytest.param(
+        f"{BASE}pins:\n  conv*: c\n",
+        "line 6, pins.conv*: there is no node 'c'; the nodes are a, b",
+        id="pinned to an unknown node",
+    ),
+    pytest.param(f"{BASE}pins: {{conv: 1}}\n", "line 5, pins.conv: must be text, not 1", id="pin"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES)
+def test_a_mistake_is_one_sentence_with_file_line_and_key(
+    folder: Path, text: str, sentence: str
+) -> None:
+    with pytest.raises(BadInputError) as caught:
+        load(folder, text)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("cluster.yaml")
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == EXIT_BAD_INPUT
+
+
+def test_the_first_of_several_mistakes_is_told(folder: Path) -> None:
+    with pytest.raises(BadInputError, match="line 5, frames"):
+        load(folder, f"{BASE}frames: x\nseed: y\n")
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    with pytest.raises(BadInputError, match=r"cluster\.yaml: there is no such file"):
+        load_cluster(path)
+    path.write_bytes(b"model: \xff\xfe")
+    with pytest.raises(BadInputError, match=r"cluster\.yaml: is not UTF-8 text \(byte 7\)"):
+        load_cluster(path)
+    path.write_bytes(b"model: \x00")
+    with pytest.raises(BadInputError, match=r"cluster\.yaml: is not a text file that YAML allows"):
+        load_cluster(path)
+
+
+def test_everything_that_is_left_out_has_a_default(folder: Path) -> None:
+    config = load(folder, BASE).config
+    assert config.strategy == "vertical"
+    assert config.input.is_random
+    assert config.frames is None
+    assert config.verify
+    assert config.run.order == "pipelined"
+    assert [node.name for node in config.nodes] == ["a", "b"]
+    assert config.nodes[0].address is None
+    assert config.nodes[0].memory is None
+
+
+def test_short_and_long_forms_mean_the_same(folder: Path) -> None:
+    short = load(folder, f"{BASE}input: photos/*.png\n").config
+    listed = load(folder, f"{BASE}input: [photos/*.png]\n").config
+    long = load(
+        folder, BASE.replace("m.onnx", "{path: m.onnx}") + "input:\n  files: photos/*.png\n"
+    ).config
+    assert short == listed == long
+
+
+def test_all_keys_of_a_node(folder: Path) -> None:
+    text = (
+        "model: m.onnx\nnodes:\n  - {name: a, address: 'tcp://[fe80::1]:7070', memory: 512MiB, "
+        "threads: 4, macs_per_s: 2e10, link: 100Mbit/s}\n  - {name: b, cpus: [0, 1]}\n"
+    )
+    first, second = load(folder, text).config.nodes
+    assert first.address == "tcp://[fe80::1]:7070"
+    assert first.memory == 512 * 2**20
+    assert first.macs_per_s == 2e10
+    assert first.link == 12.5e6
+    assert second.cpus == (0, 1)
+
+
+def test_paths_are_relative_to_the_file(folder: Path) -> None:
+    cluster = load(folder, BASE)
+    assert cluster.model == str(folder / "m.onnx")
+    assert (
+        load(folder, BASE.replace("m.onnx", "onnx-wheel:resnet50")).model == "onnx-wheel:resnet50"
+    )
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused_in_a_sentence(text: str) -> None:
+    try:
+        parse_source(text, "cluster.yaml")
+    except BadInputError as error:
+        assert str(error).startswith("cluster.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("4GB", 4 * 10**9), ("512MiB", 2**29), ("1.5 GB", 1_500_000_000), ("2g", 2 * 10**9), (7, 7)],
+)
+def test_sizes(text: object, value: int) -> None:
+    assert parse_bytes(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1Gbit/s", 1.25e8), ("100 Mbps", 1.25e7), ("12MB/s", 1.2e7)]
+)
+def test_rates_of_links_are_bytes_per_second(text: str, value: float) -> None:
+    assert parse_link(text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("20G", 2e10), ("2e10", 2e10), (5, 5.0), ("1T", 1e12)])
+def test_speeds(text: object, value: float) -> None:
+    assert parse_speed(text) == value
