@@ -1,6 +1,9 @@
 """The digits example: real weights, real held-out images, the accuracy that it claims."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,3 +57,17 @@ def test_the_model_is_small_branched_and_takes_one_image() -> None:
     kinds = [node.op_type for node in model.graph.node]
     assert kinds.count("Conv") >= 8
     assert {"Add", "Concat", "BatchNormalization"} <= set(kinds)
+
+
+@pytest.mark.slow
+def test_launch_over_three_nodes_has_the_accuracy_of_the_whole_model(guesses: np.ndarray) -> None:
+    command = [sys.executable, "-m", "launcher.cli", str(DIGITS / "cluster.yaml"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    right = int((guesses == LABELS).sum())
+    assert report["frames"] == len(LABELS)
+    assert report["max_relative_error"] <= 1e-4
+    assert round(report["accuracy"]["distributed"] * len(LABELS)) == right
+    assert round(report["accuracy"]["whole_model"] * len(LABELS)) == right
+    assert [node["name"] for node in report["nodes"]] == ["left", "middle", "right"]

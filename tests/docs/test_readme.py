@@ -1,0 +1,93 @@
+"""What the documents tell a user to write and to type is what the programs take."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+from launcher.config import ClusterConfig, NodeConfig, RunConfig
+from launcher.config_sentences import validated
+from launcher.config_source import parse_source
+from tests.docs import markdown
+
+README = markdown.ROOT / "README.md"
+PROGRAMS = {"launch": "launcher.cli", "node-agent": "nodes.cli"}
+
+SNIPPETS = [
+    pytest.param(text, id=f"{markdown.name(path)}-{number}")
+    for path in markdown.files()
+    for number, text in enumerate(markdown.blocks(path, "yaml"))
+]
+
+
+@pytest.mark.parametrize("text", SNIPPETS)
+def test_every_cluster_in_a_document_is_valid(text: str) -> None:
+    cluster = validated(parse_source(text, "README.md"))
+    names = {node.name for node in cluster.nodes}
+    assert set(cluster.pins.values()) <= names
+
+
+def test_the_readme_shows_clusters() -> None:
+    assert len(markdown.blocks(README, "yaml")) >= 2
+
+
+@cache
+def options(program: str) -> frozenset[str]:
+    """The options that `program --help` tells of."""
+    told = subprocess.run(
+        [sys.executable, "-m", PROGRAMS[program], "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
+    ).stdout
+    return frozenset(re.findall(r"--[a-z][a-z-]*", told))
+
+
+def commands(program: str) -> list[tuple[str, str]]:
+    """(document, command line) wherever a document starts `program` with an option."""
+    found = []
+    for path in markdown.files():
+        text = path.read_text(encoding="utf-8")
+        shell = "\n".join([*markdown.blocks(path, "bash"), *re.findall(r"`([^`\n]+)`", text)])
+        for line in shell.splitlines():
+            command = line.partition("#")[0].strip()
+            words = command.split()
+            if words and words[0].rpartition("/")[2] == program:
+                found.append((markdown.name(path), command))
+    return found
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_option_in_a_document_exists(program: str) -> None:
+    lines = commands(program)
+    assert lines, f"no document tells how to start {program}"
+    for document, command in lines:
+        unknown = set(re.findall(r"--[a-z][a-z-]*", command)) - options(program)
+        assert not unknown, f"{document}: {command}"
+
+
+def test_every_option_that_the_readme_names_alone_exists() -> None:
+    alone = set(re.findall(r"`(--[a-z][a-z-]*)[^`\n]*`", README.read_text(encoding="utf-8")))
+    assert alone
+    assert alone <= options("launch") | options("node-agent")
+
+
+@pytest.mark.parametrize("model", [ClusterConfig, NodeConfig, RunConfig])
+def test_the_readme_tells_of_every_key(
+    model: type[ClusterConfig] | type[NodeConfig] | type[RunConfig],
+) -> None:
+    text = README.read_text(encoding="utf-8")
+    assert [key for key in model.model_fields if f"`{key}`" not in text] == []
+
+
+def test_every_make_target_in_a_document_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (markdown.ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in markdown.files():
+        shell = "\n".join(markdown.blocks(path, "bash"))
+        shell += "\n".join(re.findall(r"`(make [^`\n]+)`", path.read_text(encoding="utf-8")))
+        for target in re.findall(r"\bmake ([a-z]+)", shell):
+            assert target in targets, f"{markdown.name(path)}: make {target}"
