@@ -13,35 +13,32 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import helper
 
 from cnn.roles import Missing, Role, Roles
+from cnn.weights import Array, declare
 
 
-def fill(proto: onnx.ModelProto, seed: int) -> bool:
-    """Replace the missing weights of `proto` in place; False (and no change) if it has its own."""
-    if not any(role.is_kernel for role in Roles(proto.graph, {}).found.values()):
+def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
+    """Add the missing weights of `proto` to `weights`, in place.
+
+    False, and no change, if the model has weights of its own.
+    """
+    if not any(role.is_kernel for role in Roles(proto.graph, weights, {}).found.values()):
         return False
-    roles = Roles(proto.graph, _inferred_shapes(proto))
-    for tensor in proto.graph.initializer:
-        if tensor.name in roles.leftover:
-            _set(tensor, seed, roles.leftover[tensor.name], roles.found[tensor.name])
-    kept = []
-    for node in proto.graph.node:
-        name = node.output[0] if node.output else ""
-        if name in roles.missing and name in roles.found:
-            tensor = proto.graph.initializer.add(name=name)
-            _set(tensor, seed, roles.missing[name], roles.found[name])
-        else:
-            kept.append(node)
+    roles = Roles(proto.graph, weights, _inferred_shapes(proto, weights))
+    for name, missing in (*roles.missing.items(), *roles.leftover.items()):
+        if name in roles.found:
+            weights[name] = draw(seed, name, missing, roles.found[name])
+    kept = [x for x in proto.graph.node if not weights.keys() & set(x.output)]
     del proto.graph.node[:]
     proto.graph.node.extend(kept)
-    _drop_unread(proto.graph)
+    read = {name for node in kept for name in node.input}
+    for name in weights.keys() - read:  # the shapes of what is filled now
+        del weights[name]
     return True
 
 
-def draw(seed: int, name: str, missing: Missing, role: Role) -> NDArray[np.generic]:
+def draw(seed: int, name: str, missing: Missing, role: Role) -> Array:
     """Values for a missing weight that depend on (seed, name) alone."""
     if role.sigma == 0:
         return np.full(missing.shape, role.mean, missing.dtype)
@@ -53,28 +50,14 @@ def draw(seed: int, name: str, missing: Missing, role: Role) -> NDArray[np.gener
     return values.astype(missing.dtype, copy=False)
 
 
-def _set(tensor: onnx.TensorProto, seed: int, missing: Missing, role: Role) -> None:
-    values = draw(seed, tensor.name, missing, role)
-    name = tensor.name
-    tensor.Clear()
-    tensor.name = name
-    tensor.dims.extend(values.shape)
-    tensor.data_type = helper.np_dtype_to_tensor_dtype(values.dtype)
-    tensor.raw_data = values.tobytes()
-
-
-def _inferred_shapes(proto: onnx.ModelProto) -> Mapping[str, tuple[int, ...]]:
-    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+def _inferred_shapes(
+    proto: onnx.ModelProto, weights: Mapping[str, Array]
+) -> Mapping[str, tuple[int, ...]]:
+    whole = onnx.ModelProto()
+    whole.CopyFrom(proto)
+    declare(whole.graph, weights)
+    inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
     return {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
         for value in inferred.graph.value_info
     }
-
-
-def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Remove the initialisers that held the shapes of what is filled now."""
-    read = {name for node in graph.node for name in node.input}
-    read |= {output.name for output in graph.output}
-    unread = [i for i, tensor in enumerate(graph.initializer) if tensor.name not in read]
-    for index in reversed(unread):
-        del graph.initializer[index]

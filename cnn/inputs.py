@@ -6,7 +6,7 @@ be given by the user.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import onnx
 
@@ -16,12 +16,11 @@ InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
 """Per input name, or one shape for the only input, or nothing."""
 
 
-def freeze(proto: onnx.ModelProto) -> None:
-    """Leave only true inputs among the graph's inputs: no initialisers, nothing that is unread.
+def freeze(proto: onnx.ModelProto, weights: Collection[str]) -> None:
+    """Leave only true inputs among the graph's inputs: no weights, nothing that is unread.
 
     Files before ONNX's IR version 4 list every initialiser as an input too.
     """
-    weights = {tensor.name for tensor in proto.graph.initializer}
     read = {name for node in proto.graph.node for name in node.input}
     read |= {output.name for output in proto.graph.output}
     kept = [x for x in proto.graph.input if x.name not in weights and x.name in read]

@@ -15,19 +15,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import helper, inliner, numpy_helper
+from onnx import helper, inliner
 
 from cnn.errors import ModelError
 from cnn.fill import fill
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.layers import Operators, layers_of
-from cnn.network import Network, Tensor
+from cnn.network import Layer, Network, Tensor
 from cnn.shapes import infer
-from cnn.simplify import simplify
+from cnn.simplify import Simplified, simplify
 from cnn.source import Source, locate
 from cnn.subnet import Subnet, write
-from cnn.supported import opset
+from cnn.supported import check_domains, check_known, opset
+from cnn.weights import Array
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Model:
     digest: str
     filled_seed: int | None
     _operators: Operators = field(repr=False)
-    _weights: Mapping[str, NDArray[np.generic]] = field(repr=False)
+    _weights: Mapping[str, Array] = field(repr=False)
     _origin: _Origin = field(repr=False)
 
     def cut(
@@ -91,13 +91,21 @@ class Model:
         """Write the model as it was before simplification, for an independent reference run.
 
         Input shapes are those that were settled on, and missing weights are filled in. The file is
-        read anew and may need the memory of its weights once more meanwhile.
+        read anew, which takes the memory of its weights once more meanwhile unless they lie in
+        external files.
         """
-        proto, _, _ = self._origin.prepare()
-        tensors = list(proto.graph.initializer)
-        del proto.graph.initializer[:]
-        constants = ((x.name, np.asarray(numpy_helper.to_array(x))) for x in tensors)
-        return write(proto, constants, directory).graph
+        original = self._origin.prepare()
+        return write(original.proto, original.weights.items(), directory).graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Original:
+    """The model as it was, but with static inputs and all weights; a hash of what it came from."""
+
+    proto: onnx.ModelProto
+    weights: dict[str, Array]
+    is_filled: bool
+    fingerprint: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +116,23 @@ class _Origin:
     input_shapes: InputShapes
     seed: int
 
-    def prepare(self) -> tuple[onnx.ModelProto, bool, bytes]:
-        """The original with static inputs and all weights; whether they were filled; its hash."""
-        proto, fingerprint = self.source.load()
+    def prepare(self) -> _Original:
+        """Read the model, settle its inputs and fill in what is missing."""
+        proto, weights, fingerprint = self.source.load()
         label = self.source.label
-        opset(proto, label)
+        version = opset(proto, label)
         if proto.functions:
             proto = inliner.inline_local_functions(proto)
-        freeze(proto)
+        check_domains(proto.graph.node, label)
+        check_known(proto.graph.node, version, label)
+        freeze(proto, weights)
         shapes = settle(proto, self.input_shapes, label)
-        filled = fill(proto, self.seed)
+        filled = fill(proto, weights, self.seed)
         digest = hashlib.sha256(fingerprint)
         digest.update(repr(sorted(shapes.items())).encode())
         if filled:
             digest.update(f"seed {self.seed}".encode())
-        return proto, filled, digest.digest()
+        return _Original(proto, weights, filled, digest.digest())
 
 
 def read(path: str | Path, *, input_shapes: InputShapes = None, seed: int = 0) -> Model:
@@ -136,11 +146,11 @@ def read(path: str | Path, *, input_shapes: InputShapes = None, seed: int = 0) -
     """
     source = locate(path)
     origin = _Origin(source, input_shapes, seed)
-    proto, filled, fingerprint = origin.prepare()
-    simplified = simplify(proto, source.label)
-    del proto
+    original = origin.prepare()
+    simplified = simplify(original.proto, original.weights, source.label)
     tensors = infer(simplified, source.label)
     layers, operators = layers_of(simplified, tensors)
+    _check_outputs(simplified, layers, source.label)
     inside = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
     inputs = tuple(value.name for value in simplified.inputs)
     constants = {name for layer in layers for name in layer.weights}
@@ -152,17 +162,27 @@ def read(path: str | Path, *, input_shapes: InputShapes = None, seed: int = 0) -
         inputs=inputs,
         outputs=tuple(value.name for value in simplified.outputs),
     )
-    digest = hashlib.sha256(fingerprint)
+    digest = hashlib.sha256(original.fingerprint)
     for line in _lines(network):
         digest.update(line.encode() + b"\n")
     return Model(
         network,
         digest.hexdigest(),
-        seed if filled else None,
+        seed if original.is_filled else None,
         operators,
         {name: simplified.weights[name] for name in network.weights},
         origin,
     )
+
+
+def _check_outputs(model: Simplified, layers: Sequence[Layer], label: str) -> None:
+    made = {name for layer in layers for name in layer.outputs}
+    for value in model.outputs:
+        if value.name not in made:
+            raise ModelError(
+                f"{label}: output {value.name!r} is made by no layer from the model's inputs; "
+                "remove it from the model's outputs"
+            )
 
 
 def _lines(network: Network) -> Iterator[str]:

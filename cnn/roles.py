@@ -23,10 +23,11 @@ from functools import cached_property
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-_KERNEL_OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+from cnn.weights import Array
+
+KERNEL_OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _NORMS = frozenset({"BatchNormalization", "InstanceNormalization", "LayerNormalization"})
 _RESHAPING = frozenset(
     {"Transpose", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Cast", "Flatten"}
@@ -60,14 +61,20 @@ class Missing:
 class Roles:
     """The missing weights of a graph and their roles.
 
-    `shapes` gives inferred shapes by tensor name: a kernel's fan-in is that of its operator, which
-    may read it transposed. Without them kernels are found but not measured.
+    `weights` are those that it has. `shapes` gives inferred shapes by tensor name, because a
+    kernel's fan-in is that of its operator, which may read it transposed; without them kernels are
+    found but not measured.
     """
 
-    def __init__(self, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        weights: Mapping[str, Array],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
         self._nodes = tuple(graph.node)
+        self._weights = weights
         self._shapes = shapes
-        self._weights = {tensor.name: tensor for tensor in graph.initializer}
         self._producer = {name: node for node in self._nodes for name in node.output}
         self._readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
         for node in self._nodes:
@@ -100,10 +107,10 @@ class Roles:
         model's own arithmetic, such as a mean per colour.
         """
         return {
-            name: Missing(tuple(tensor.dims), np.dtype(dtype))
-            for name, tensor in self._weights.items()
-            if (dtype := helper.tensor_dtype_to_np_dtype(tensor.data_type)).kind == "f"
-            and math.prod(tensor.dims) >= _FEWEST_LEFT_OVER
+            name: Missing(array.shape, array.dtype)
+            for name, array in self._weights.items()
+            if array.dtype.kind == "f"
+            and array.size >= _FEWEST_LEFT_OVER
             and next(self._of(name), None)
         }
 
@@ -113,9 +120,9 @@ class Roles:
         roles = {name: next(self._of(name), None) for name in (*self.missing, *self.leftover)}
         return {name: role for name, role in roles.items() if role is not None}
 
-    def _constant(self, name: str) -> NDArray[np.generic] | None:
+    def _constant(self, name: str) -> Array | None:
         if name in self._weights:
-            return numpy_helper.to_array(self._weights[name])
+            return self._weights[name]
         node = self._producer.get(name)
         if node is not None and node.op_type == "Constant" and node.attribute[0].name == "value":
             return numpy_helper.to_array(node.attribute[0].t)
@@ -132,12 +139,12 @@ class Roles:
 
     def _role(self, name: str, node: onnx.NodeProto, index: int) -> Role | None:
         operator = node.op_type
-        if operator in _KERNEL_OPERATORS and (index == 1 or (operator == "MatMul" and index == 0)):
+        if operator in KERNEL_OPERATORS and (index == 1 or (operator == "MatMul" and index == 0)):
             shape = self._shapes.get(name, ())
             variance = (2 if self._is_rectified(node) else 1) / _fan_in(node, index, shape)
             sigma = self._damping.get(_key(node), 1.0) * math.sqrt(variance)
             return Role(0.0, sigma, is_kernel=True)
-        if operator in _KERNEL_OPERATORS:
+        if operator in KERNEL_OPERATORS:
             return Role(0.0, 0.0)
         if operator in _NORMS:
             return Role(1.0 if index in {1, 4} else 0.0, 0.0)
@@ -155,7 +162,7 @@ class Roles:
             for reader, _ in self._readers.get(front.pop(), []):
                 if reader.op_type in _RECTIFIERS:
                     return True
-                if reader.op_type not in _KERNEL_OPERATORS:
+                if reader.op_type not in KERNEL_OPERATORS:
                     front += [name for name in reader.output if name not in seen]
                     seen.update(reader.output)
         return False
@@ -192,7 +199,7 @@ class Roles:
         """The kernel operator whose work this summand is alone, None for an untouched shortcut."""
         while len(self._readers.get(name, [])) == 1 and name in self._producer:
             node = self._producer[name]
-            if node.op_type in _KERNEL_OPERATORS:
+            if node.op_type in KERNEL_OPERATORS:
                 return _key(node)
             operands = self._activations(node)
             if len(operands) != 1:

@@ -11,9 +11,7 @@ from cnn.errors import ModelError
 from cnn.network import Tensor
 from cnn.simplify import Simplified
 from cnn.supported import describe, numpy_dtype
-
-_INLINE_BYTES = 1024
-"""Constants up to this size take part in inference by value (shapes, axes, scales)."""
+from cnn.weights import declare
 
 
 def infer(model: Simplified, label: str) -> dict[str, Tensor]:
@@ -34,23 +32,18 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
         for name in node.output:
             if name:
                 known[name] = _output(node, values.get(name, []), label)
+        if node.op_type == "Conv":
+            _check_channels(node, known, label)
     return known
 
 
 def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfoProto]]:
     """By tensor name, what ONNX infers and after it what onnxslim has found."""
-    inputs = list(model.inputs)
-    constants = []
-    for name, array in model.weights.items():
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        if array.nbytes <= _INLINE_BYTES:
-            constants.append(helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True))
-        else:
-            inputs.append(helper.make_tensor_value_info(name, kind, array.shape))
-    graph = helper.make_graph(model.nodes, "network", inputs, model.outputs, constants)
+    graph = helper.make_graph(model.nodes, "network", model.inputs, model.outputs)
     for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
+    declare(graph, model.weights)
     proto = helper.make_model(graph, opset_imports=model.opset_import)
     try:
         inferred = onnx.shape_inference.infer_shapes(
@@ -80,6 +73,17 @@ def _output(node: onnx.NodeProto, values: list[onnx.ValueInfoProto], label: str)
         "must be known beforehand; cut this operator and what follows it off the model, or export "
         "the model with fixed shapes"
     )
+
+
+def _check_channels(node: onnx.NodeProto, known: Mapping[str, Tensor], label: str) -> None:
+    """What ONNX's inference lets pass and every engine refuses: another number of channels."""
+    group = next((x.i for x in node.attribute if x.name == "group"), 1)
+    source, kernel = known[node.input[0]].shape, known[node.input[1]].shape
+    if source[1] != kernel[1] * group:
+        raise ModelError(
+            f"{label}: {describe(node)} expects {kernel[1] * group} channels but gets {source[1]} "
+            f"(its input is {list(source)}); check the order of the axes in input_shape"
+        )
 
 
 def _static(value: onnx.ValueInfoProto) -> bool:

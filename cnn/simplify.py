@@ -1,24 +1,24 @@
 """Constant folding and batch-norm fusion, by onnxslim, and the simplified model taken apart.
 
 After this step nothing is left of shape arithmetic, a batch norm behind a convolution is part of
-it, and identities and dropouts are gone. Weights are held once, as arrays, apart from the operators.
+it, and identities and dropouts are gone. Weights are held once, as arrays, apart from the
+operators.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import numpy_helper
 
 from cnn.errors import ModelError
-from cnn.supported import check_domains, check_operators, numpy_dtype
+from cnn.roles import KERNEL_OPERATORS
+from cnn.supported import check_operators
+from cnn.weights import Array, described, take, tensor
 
-_Message = TypeVar("_Message", onnx.NodeProto, onnx.ValueInfoProto, onnx.OperatorSetIdProto)
+_LARGE_BYTES = 1 << 20
 
 _SKIPPED = ["weight_tying"]
 """Tying would make layers share a bias that happens to be equal, which ties devices together."""
@@ -33,7 +33,7 @@ class Simplified:
     """
 
     nodes: tuple[onnx.NodeProto, ...]
-    weights: dict[str, NDArray[np.generic]]
+    weights: dict[str, Array]
     inputs: tuple[onnx.ValueInfoProto, ...]
     outputs: tuple[onnx.ValueInfoProto, ...]
     described: tuple[onnx.ValueInfoProto, ...]
@@ -41,35 +41,63 @@ class Simplified:
     ir_version: int
 
 
-def simplify(proto: onnx.ModelProto, label: str) -> Simplified:
-    """Simplify `proto`, which is used up, and take it apart.
+def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> Simplified:
+    """Simplify `proto`, which is used up together with `weights`, and take it apart.
 
     Raises `ModelError` for operators that cannot be handled and for models that onnxslim cannot.
     """
     inputs = [value.name for value in proto.graph.input]
     outputs = [value.name for value in proto.graph.output]
     nodes = list(proto.graph.node)
-    check_domains(nodes, label)
+    aside = {name: weights.pop(name) for name in _irrelevant(proto.graph, weights)}
+    proto.graph.input.extend(described(name, array) for name, array in aside.items())
+    proto.graph.initializer.extend(tensor(name, array) for name, array in weights.items())
+    weights.clear()
     try:
-        slimmed = _slim(proto)
+        slimmed, folded = take(_slim(proto), None, label)
+    except ModelError:
+        raise
     except Exception as error:
         check_operators(nodes, label)
         raise ModelError(f"{label}: the model cannot be simplified: {error}") from error
     check_operators(slimmed.graph.node, label)
     if [value.name for value in slimmed.graph.output] != outputs:
         raise ModelError(f"{label}: simplification has lost an output; please report this model")
-    _check_outputs(slimmed.graph, label)
-    if slimmed.graph.sparse_initializer:
-        raise ModelError(f"{label}: the model has sparse weights; export it with dense ones")
     return Simplified(
-        nodes=tuple(_copied(node) for node in slimmed.graph.node),
-        weights={x.name: _array(x, label) for x in slimmed.graph.initializer},
-        inputs=tuple(_copied(x) for x in slimmed.graph.input if x.name in inputs),
-        outputs=tuple(_copied(x) for x in slimmed.graph.output),
-        described=tuple(_copied(x) for x in slimmed.graph.value_info),
-        opset_import=tuple(_copied(x) for x in slimmed.opset_import),
+        nodes=tuple(slimmed.graph.node),
+        weights={**folded, **aside},
+        inputs=tuple(value for value in slimmed.graph.input if value.name in inputs),
+        outputs=tuple(slimmed.graph.output),
+        described=tuple(slimmed.graph.value_info),
+        opset_import=tuple(slimmed.opset_import),
         ir_version=max(slimmed.ir_version, 4),
     )
+
+
+def _irrelevant(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> list[str]:
+    """Large kernels that no fusion will look at, so that they need not go through onnxslim.
+
+    It fuses a kernel with an operator behind it that has constants: a batch norm, a factor, a bias.
+    """
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+
+    def is_left_alone(node: onnx.NodeProto) -> bool:
+        behind = [reader for name in node.output for reader in readers.get(name, [])]
+        return node.op_type in KERNEL_OPERATORS and not any(
+            name in weights
+            for reader in behind
+            for name in reader.input
+            if reader.op_type not in KERNEL_OPERATORS
+        )
+
+    return [
+        name
+        for name, array in weights.items()
+        if array.nbytes >= _LARGE_BYTES and all(map(is_left_alone, readers.get(name, [])))
+    ]
 
 
 def _slim(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -82,27 +110,3 @@ def _slim(proto: onnx.ModelProto) -> onnx.ModelProto:
     finally:
         logging.disable(disabled)
     return slimmed
-
-
-def _check_outputs(graph: onnx.GraphProto, label: str) -> None:
-    produced = {name for node in graph.node for name in node.output}
-    inputs = {value.name for value in graph.input}
-    for value in graph.output:
-        if value.name in produced:
-            continue
-        what = "is an input handed through" if value.name in inputs else "depends on no input"
-        raise ModelError(
-            f"{label}: output {value.name!r} {what}; remove it from the model's outputs"
-        )
-
-
-def _array(tensor: onnx.TensorProto, label: str) -> NDArray[np.generic]:
-    numpy_dtype(tensor.data_type, f"{label}: weight {tensor.name!r}")
-    return np.ascontiguousarray(numpy_helper.to_array(tensor)).reshape(tuple(tensor.dims))
-
-
-def _copied(message: _Message) -> _Message:
-    """A copy that does not keep the weights' memory alive as a part of the whole model would."""
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy

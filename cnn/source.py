@@ -13,9 +13,9 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx.external_data_helper import load_external_data_for_model
 
 from cnn.errors import ModelError
+from cnn.weights import Array, locations, take
 
 WHEEL = "onnx-wheel:"
 BUILTIN = "builtin:"
@@ -43,8 +43,8 @@ class Source:
     label: str
     file: Path | None
 
-    def load(self) -> tuple[onnx.ModelProto, bytes]:
-        """The model with its external data loaded, and a SHA-256 over all that it was read from.
+    def load(self) -> tuple[onnx.ModelProto, dict[str, Array], bytes]:
+        """The model without weights, its weights, and a SHA-256 over all that was read.
 
         Raises `ModelError` if a file is missing, truncated or not ONNX.
         """
@@ -54,18 +54,14 @@ class Source:
 
             proto = build()
             digest.update(proto.SerializeToString(deterministic=True))
-            return proto, digest.digest()
+            return *take(proto, None, self.label), digest.digest()
         content = _read(self.file, self.label)
         digest.update(hashlib.sha256(content).digest())
         proto = _parse(content, self.label)
         del content
-        for location in _external_locations(proto):
+        for location in locations(proto):
             digest.update(location.encode() + b"\0" + _hash_external(self.file, location))
-        try:
-            load_external_data_for_model(proto, str(self.file.parent))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise ModelError(f"{self.label}: its external data cannot be read: {error}") from error
-        return proto, digest.digest()
+        return *take(proto, self.file.parent, self.label), digest.digest()
 
 
 def locate(path: str | Path) -> Source:
@@ -114,17 +110,6 @@ def _parse(content: bytes, label: str) -> onnx.ModelProto:
             "it holds no operator or names no operator set"
         )
     return proto
-
-
-def _external_locations(proto: onnx.ModelProto) -> list[str]:
-    found = {
-        entry.value
-        for tensor in proto.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    return sorted(found)
 
 
 def _hash_external(file: Path, location: str) -> bytes:

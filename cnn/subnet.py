@@ -18,11 +18,9 @@ from typing import IO
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper
 
-INLINE_BYTES = 1024
-"""Tensors below this size stay in the graph."""
+from cnn.weights import INLINE_BYTES, Array, tensor
 
 ALIGNMENT = 64
 """Offsets of tensors in a weights file: a cache line, and what vector units want."""
@@ -45,7 +43,7 @@ class Subnet:
 
 
 def write(
-    model: onnx.ModelProto, constants: Iterable[tuple[str, NDArray[np.generic]]], directory: Path
+    model: onnx.ModelProto, constants: Iterable[tuple[str, Array]], directory: Path
 ) -> Subnet:
     """Write `model`, which has no initialisers yet, with `constants`.
 
@@ -56,22 +54,19 @@ def write(
     places: list[tuple[onnx.TensorProto, int, int]] = []
     with _hashed_file(directory) as weights:
         for name, array in constants:
-            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-            tensor = onnx.TensorProto(name=name, data_type=kind, dims=array.shape)
             if array.nbytes < INLINE_BYTES:
-                tensor.raw_data = array.tobytes()
-            else:
-                places.append((tensor, weights.append(array), array.nbytes))
-            model.graph.initializer.append(tensor)
-            if array.nbytes >= INLINE_BYTES:
-                places[-1] = (model.graph.initializer[-1], *places[-1][1:])
+                model.graph.initializer.append(tensor(name, array))
+                continue
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            outside = model.graph.initializer.add(name=name, data_type=kind, dims=array.shape)
+            places.append((outside, weights.append(array), array.nbytes))
         weights_file = weights.close() if places else None
-    for tensor, offset, length in places:
-        assert weights_file is not None  # noqa: S101 - there are places, so there is a file
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        entries = {"location": weights_file.name, "offset": str(offset), "length": str(length)}
+    location = weights_file.name if weights_file else ""
+    for outside, offset, length in places:
+        outside.data_location = onnx.TensorProto.EXTERNAL
+        entries = {"location": location, "offset": str(offset), "length": str(length)}
         for key, value in entries.items():
-            tensor.external_data.add(key=key, value=value)
+            outside.external_data.add(key=key, value=value)
     with _hashed_file(directory) as graph:
         graph.write(model.SerializeToString(deterministic=True))
         graph_file = graph.close()
@@ -94,7 +89,7 @@ class _HashedFile:
         self._hash.update(data)
         self.size_bytes += len(data)
 
-    def append(self, array: NDArray[np.generic]) -> int:
+    def append(self, array: Array) -> int:
         """Write a tensor's bytes at the next aligned offset, which is returned."""
         alignment = PAGE if array.nbytes >= PAGE_ALIGNED_BYTES else ALIGNMENT
         self.write(bytes(-self.size_bytes % alignment))

@@ -56,6 +56,16 @@ def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
             )
 
 
+def check_known(nodes: Iterable[onnx.NodeProto], version: int, label: str) -> None:
+    """Refuse operators that ONNX's operator set of this version does not have."""
+    for node in nodes:
+        if not onnx.defs.has(node.op_type, version, ""):
+            raise ModelError(
+                f"{label}: {describe(node)} is not an operator of ONNX's operator set {version}; "
+                "export the model with standard ONNX operators only"
+            )
+
+
 def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
     """Refuse control flow, randomness, sequences and optionals, after constants were folded."""
     for node in nodes:

@@ -1,10 +1,10 @@
 """YOLOv2 for COCO at 416 × 416 (Redmon and Farhadi, "YOLO9000: Better, Faster, Stronger", 2017).
 
 Layer for layer the authors' `yolov2.cfg`: 23 convolutions, all but the last followed by a batch
-norm and a leaky rectifier, five maximum poolings, and a passthrough that brings the 26 × 26 features of
-the 13th convolution to 13 × 13 and concatenates them. The passthrough's reorganisation is ONNX's
-`SpaceToDepth`; Darknet's own orders the channels differently, which trained weights would have to
-follow. The network is built without weights (see `cnn.fill`).
+norm and a leaky rectifier, five maximum poolings, and a passthrough that brings the 26 × 26
+features of the 13th convolution to 13 × 13 and concatenates them. The passthrough's reorganisation
+is ONNX's `SpaceToDepth`; Darknet's own orders the channels differently, which trained weights would
+have to follow. The network is built without weights (see `cnn.fill`).
 """
 
 from __future__ import annotations

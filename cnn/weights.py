@@ -1,0 +1,112 @@
+"""Weights as arrays, apart from the operators that read them.
+
+A protobuf with a network's weights inside is copied whenever it is touched, and cannot pass 2 GiB.
+So the weights leave it as soon as it is parsed. Those in external files are mapped, not read: they
+take no memory until something looks at them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from cnn.errors import ModelError
+from cnn.supported import numpy_dtype
+
+Array = NDArray[np.generic]
+
+INLINE_BYTES = 1024
+"""Tensors below this size belong to the graph: shapes, axes and scales that inference looks at."""
+
+
+def take(
+    proto: onnx.ModelProto, directory: Path | None, label: str
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model without its initialisers, and these by name; `proto` is used up.
+
+    `directory` is where external data lie. Raises `ModelError` if they cannot be had.
+    """
+    graph = proto.graph
+    if graph.sparse_initializer:
+        raise ModelError(f"{label}: the model has sparse weights; export it with dense ones")
+    arrays = {tensor.name: _array(tensor, directory, label) for tensor in graph.initializer}
+    graph.ClearField("initializer")
+    lean = onnx.ModelProto()
+    lean.CopyFrom(proto)  # a protobuf message gives memory back only as a whole
+    return lean, arrays
+
+
+def locations(proto: onnx.ModelProto) -> list[str]:
+    """The external files that a model's weights lie in, as the model names them."""
+    return sorted({_external(x)["location"] for x in proto.graph.initializer if _is_external(x)})
+
+
+def tensor(name: str, array: Array) -> onnx.TensorProto:
+    """An array as an initialiser that holds its own data."""
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True)
+
+
+def described(name: str, array: Array) -> onnx.ValueInfoProto:
+    """An array as an input of its shape and dtype."""
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+    )
+
+
+def declare(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
+    """Give `graph` its small weights by value and its large ones as inputs, for inference."""
+    for name, array in weights.items():
+        if array.nbytes < INLINE_BYTES:
+            graph.initializer.append(tensor(name, array))
+        else:
+            graph.input.append(described(name, array))
+
+
+def _is_external(proto: onnx.TensorProto) -> bool:
+    return bool(proto.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _external(proto: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in proto.external_data}
+
+
+def _array(proto: onnx.TensorProto, directory: Path | None, label: str) -> Array:
+    what = f"{label}: weight {proto.name!r}"
+    dtype = np.dtype(numpy_dtype(proto.data_type, what))
+    shape = tuple(proto.dims)
+    if _is_external(proto):
+        return _mapped(_external(proto), shape, dtype, directory, what)
+    try:
+        return np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{what} does not hold the {math.prod(shape)} values it names") from error
+
+
+def _mapped(
+    entry: dict[str, str],
+    shape: tuple[int, ...],
+    dtype: np.dtype[np.generic],
+    directory: Path | None,
+    what: str,
+) -> Array:
+    location = PurePosixPath(entry["location"])
+    if directory is None or location.is_absolute() or ".." in location.parts:
+        raise ModelError(f"{what} lies in {location}, which is not beside the model; move it there")
+    file = directory / location
+    offset = int(entry.get("offset", 0))
+    needed = offset + math.prod(shape) * dtype.itemsize
+    if file.stat().st_size < needed:
+        raise ModelError(
+            f"{what} needs {needed} bytes of {file}, which has {file.stat().st_size}; "
+            "the file is truncated, copy it again"
+        )
+    if math.prod(shape) == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(file, dtype, "r", offset, shape)
