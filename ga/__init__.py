@@ -1,1 +1,1 @@
-"""The genetic search for a partition (DEAP)."""
+"""Genetic search for partitions: the paper's algorithm, and one for several objectives at once."""

@@ -55,12 +55,17 @@ class Costs:
 
 
 class CostModel:
-    """The costs of any assignment of `network`'s layers to `devices` (both non-empty)."""
+    """The costs of any assignment of `network`'s layers to `devices` (both non-empty).
 
-    def __init__(self, network: Network, devices: Sequence[Device]) -> None:
+    `layer_s` [layers, devices] replaces the estimate of `partition.compute_time`.
+    """
+
+    def __init__(
+        self, network: Network, devices: Sequence[Device], layer_s: Floats | None = None
+    ) -> None:
         self.network = network
         self.devices = tuple(devices)
-        self.layer_s: Floats = layer_seconds(network, devices)
+        self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = _LayerRows(network)
         self._traffic = _TrafficRows(network)
         self._hosts = _host_numbers(self.devices)

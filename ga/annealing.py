@@ -1,0 +1,66 @@
+"""Local search: many chains of simulated annealing side by side, each a row of one array.
+
+In every step each chain moves a run of genes over a boundary (`ga.operators.move_run`) and keeps
+the move if its score falls, or, at temperature T, with probability exp(−rise / T). Scores are
+logarithms of costs, so T is a relative worsening: it falls from `start` (a few per cent) to
+nothing. Now and then the worst quarter of the chains restarts from the best quarter.
+
+Source: S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi, "Optimization by simulated annealing", Science,
+1983.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga import operators
+from ga.operators import Population
+
+Score = Callable[[Population], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`steps` moves per chain, from temperature `start`; a restart after every `epoch` steps."""
+
+    steps: int
+    start: float = 0.02
+    epoch: int = 50
+
+
+def anneal(
+    rng: np.random.Generator,
+    population: Population,
+    pinned: NDArray[np.integer],
+    devices: int,
+    score: Score,
+    schedule: Schedule,
+    on_step: Callable[[int], None],
+) -> Population:
+    """The best state that each chain has seen, [chains, genes]; `on_step` gets the steps done.
+
+    `population` holds the chains' first states; `score` prices states row by row, in one way for
+    all chains, and smaller is better.
+    """
+    current, value = population.copy(), score(population)
+    best, best_value = current.copy(), value.copy()
+    for step in range(schedule.steps):
+        temperature = schedule.start * (1 - step / schedule.steps) ** 2 + 1e-9
+        moved = operators.move_run(rng, current, pinned, devices)
+        moved_value = score(moved)
+        rise = np.maximum(moved_value - value, 0.0)
+        kept = rng.random(len(rise)) < np.exp(-rise / temperature)
+        current[kept], value[kept] = moved[kept], moved_value[kept]
+        improved = value < best_value
+        best[improved], best_value[improved] = current[improved], value[improved]
+        if (step + 1) % schedule.epoch == 0:
+            order = np.argsort(value, kind="stable")
+            quarter = len(order) // 4
+            worst, leading = order[len(order) - quarter :], order[:quarter]
+            current[worst], value[worst] = current[leading], value[leading]
+        on_step(step + 1)
+    return best

@@ -1,0 +1,71 @@
+"""What the default search weighs: time, memory and bytes; and which compromise it takes.
+
+**Time** is the period plus half of the busiest device's work, so that where the period is set by
+something else (a link, or cores that devices share) the work is still spread fairly. **Memory** is
+the heaviest device's weights relative to its share of all devices' memory, on top of the largest
+activation, which any device may have to hold. **Bytes** are those sent from device to device.
+
+Memory limits are no objective but a constraint: what exceeds them is worse in every objective than
+what does not.
+
+One solution of a Pareto front is chosen by its `Preference`: the weighted sum of the objectives'
+logarithms. A weight is thus an exchange rate: with memory at 0.5, one per cent of time is worth two
+per cent of memory; with bytes at 0.05, twenty per cent of bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.cost import Costs
+from partition.engine_memory import engine_bytes
+from partition.strategies.base import Problem
+
+FAIRNESS = 0.5
+"""How much the busiest device's work counts beside the period."""
+
+OVER_LIMIT = 10.0
+"""The factor by which every objective worsens as soon as a memory limit is exceeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Exchange rates between the objectives; time's own weight is 1 unless it does not matter."""
+
+    time: float = 1.0
+    memory: float = 0.5
+    traffic: float = 0.05
+
+    def score(self, objectives: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Smaller is better: [individuals] from objectives [individuals, 3]."""
+        weights = np.array([self.time, self.memory, self.traffic])
+        return np.asarray(np.log(objectives) @ weights)
+
+
+class Objectives:
+    """Turns costs into the three objectives, all above 0 and to be minimised."""
+
+    def __init__(self, problem: Problem) -> None:
+        network = problem.network
+        limits = [device.memory_bytes for device in problem.devices]
+        largest = max((limit for limit in limits if limit is not None), default=1)
+        empty = engine_bytes(1)
+        room = np.array([max((limit or largest) - empty, largest / 100) for limit in limits])
+        self._fair = room / room.mean()
+        self._activation = max(network.activation_bytes(layer.name) for layer in network.layers)
+        ends = {*network.inputs, *network.outputs}
+        self._floor = sum(network.tensors[name].bytes for name in ends)
+        self._allowed = float(sum(limit for limit in limits if limit is not None))
+
+    def __call__(self, costs: Costs) -> NDArray[np.float64]:
+        """Objectives [individuals, 3]: seconds, bytes, bytes."""
+        time = costs.period_s + FAIRNESS * costs.busy_s.max(axis=1)
+        memory = (costs.weight_bytes / self._fair).max(axis=1) + self._activation
+        values = np.column_stack([time, memory, costs.wire_bytes + self._floor])
+        if self._allowed:
+            excess = costs.overrun_bytes / self._allowed
+            values *= np.where(excess > 0, OVER_LIMIT * (1 + 10 * excess), 1.0)[:, None]
+        return np.asarray(np.maximum(values, np.finfo(float).tiny))

@@ -1,0 +1,94 @@
+"""Genetic operators on whole populations: arrays of device numbers, [individuals, genes].
+
+Every operator takes its random generator as an argument and returns a new array. `devices` is the
+number of devices; `free` lists the genes that may change (the others are pinned by the user).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Population = NDArray[np.int16]
+
+
+def random_population(
+    rng: np.random.Generator, individuals: int, pinned: NDArray[np.integer], devices: int
+) -> Population:
+    """Uniformly random genes; `pinned` [genes] holds a device number, or −1 for a free gene."""
+    drawn = rng.integers(0, devices, (individuals, len(pinned)), dtype=np.int16)
+    return np.where(pinned >= 0, pinned.astype(np.int16), drawn)
+
+
+def tournament(
+    rng: np.random.Generator, fitness: NDArray[np.float64], count: int, size: int
+) -> NDArray[np.intp]:
+    """Row numbers of `count` winners, each the fittest (smallest) of `size` random rows."""
+    drawn = rng.integers(0, len(fitness), (count, size))
+    return np.asarray(drawn[np.arange(count), fitness[drawn].argmin(axis=1)])
+
+
+def two_point_crossover(
+    rng: np.random.Generator, parents: Population, probability: float
+) -> Population:
+    """Rows 2k and 2k + 1 exchange the genes between two random points, with `probability`."""
+    children = parents.copy()
+    pairs, genes = len(parents) // 2, parents.shape[1]
+    points = np.sort(rng.integers(0, genes + 1, (pairs, 2)), axis=1)
+    mates = rng.random(pairs) < probability
+    places = np.arange(genes)
+    swapped = (places >= points[:, :1]) & (places < points[:, 1:]) & mates[:, None]
+    first, second = parents[0 : 2 * pairs : 2], parents[1 : 2 * pairs : 2]
+    children[0 : 2 * pairs : 2] = np.where(swapped, second, first)
+    children[1 : 2 * pairs : 2] = np.where(swapped, first, second)
+    return children
+
+
+def single_gene_mutation(
+    rng: np.random.Generator,
+    population: Population,
+    probability: float,
+    free: NDArray[np.intp],
+    devices: int,
+) -> Population:
+    """With `probability`, one random free gene of a row becomes a random device."""
+    mutated = population.copy()
+    if len(free):
+        rows = np.flatnonzero(rng.random(len(population)) < probability)
+        genes = free[rng.integers(0, len(free), len(rows))]
+        mutated[rows, genes] = rng.integers(0, devices, len(rows))
+    return mutated
+
+
+def move_run(
+    rng: np.random.Generator, population: Population, pinned: NDArray[np.integer], devices: int
+) -> Population:
+    """Each row moves a run of consecutive genes to another device.
+
+    Runs are mostly short. Most go to the device of the gene before or after them, which shifts a
+    boundary; the others anywhere. In two rows of five a gene of the receiving device comes back in
+    exchange, which keeps the balance. Pinned genes stay.
+    """
+    individuals, genes = population.shape
+    rows = np.arange(individuals)
+    start = rng.integers(0, genes, (individuals,))
+    end = np.minimum(start + rng.geometric(0.4, individuals), genes)
+    choice = rng.random(individuals)
+    target = np.where(
+        choice < 0.4,
+        population[rows, np.maximum(start - 1, 0)],
+        np.where(
+            choice < 0.8,
+            population[rows, np.minimum(end, genes - 1)],
+            rng.integers(0, devices, (individuals,)),
+        ),
+    ).astype(np.int16)
+    places = np.arange(genes)
+    run = (places >= start[:, None]) & (places < end[:, None])
+    moved = np.where(run & (pinned < 0), target[:, None], population)
+    back = rng.integers(0, genes, (individuals,))
+    exchanged = (
+        (rng.random(individuals) < 0.4) & (population[rows, back] == target) & (pinned[back] < 0)
+    )
+    moved[rows[exchanged], back[exchanged]] = population[rows, start][exchanged]
+    return moved

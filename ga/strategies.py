@@ -1,0 +1,27 @@
+"""Every strategy by the name that users write: those of `partition` and the genetic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ga.vertical import Vertical
+from ga.vertical_paper import VerticalPaper
+from partition.errors import PartitionError
+from partition.strategies.base import Strategy
+from partition.strategies.manual import Manual
+from partition.strategies.sequential import Sequential
+
+_ALL: tuple[Strategy, ...] = (Vertical(), VerticalPaper(), Sequential(), Manual())
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType({each.name: each for each in _ALL})
+"""Name → strategy; the first is the default."""
+
+
+def find_strategy(name: str) -> Strategy:
+    """The strategy called `name`; raises `PartitionError` listing all names if there is none."""
+    if name not in STRATEGIES:
+        raise PartitionError(
+            f"there is no strategy {name!r}; choose one of {', '.join(STRATEGIES)}"
+        )
+    return STRATEGIES[name]
