@@ -54,7 +54,11 @@ def _load(path: Path) -> Mapping[str, np.ndarray]:
         if isinstance(loaded, np.ndarray):
             return {"": loaded}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = "it holds Python objects" if "allow_pickle" in str(error) else str(error)
+        reason = (
+            "it holds Python objects"
+            if "Python objects" in str(error) or "allow_pickle" in str(error)
+            else str(error)
+        )
         raise BadInputError(f"{path}: cannot be read as a NumPy file: {reason}") from None
     raise BadInputError(f"{path}: cannot be read as a NumPy file")
 

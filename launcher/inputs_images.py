@@ -19,7 +19,9 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 """Mean and deviation of ImageNet's training pixels in 0..1, red, green, blue: what almost every
 classifier of photographs was trained with."""
 
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_MODES = {3: "RGB", 1: "L", 4: "RGBA"}
+"""Pillow's modes by number of channels, the likeliest first."""
+
 _COLORS = {1: "grey", 3: "RGB", 4: "RGBA"}
 
 
@@ -149,14 +151,15 @@ def _layout(tensor: Tensor, layout: str | None, where: str) -> tuple[int, int, i
             f"{[1, *shape[1:]]} if the model allows it, or give .npy files of the whole shape"
         )
     one = shape[1:] if len(shape) == 4 else shape
-    if len(one) == 2:
+    if len(one) == 2 and one[0] > 1:
         return one[0], one[1], 1, None
     if len(one) == 3:
-        first, last = one[0] in _MODES, one[2] in _MODES
-        if first and layout != "nhwc":
-            return one[1], one[2], one[0], 0
-        if last and layout != "nchw":
-            return one[0], one[1], one[2], 2
+        axes = {None: (0, 2), "nchw": (0,), "nhwc": (2,)}[layout]
+        for channels in _MODES:
+            for axis in axes:
+                if one[axis] == channels:
+                    height, width = one[1:] if axis == 0 else one[:2]
+                    return height, width, channels, axis
         if layout is not None:
             raise BadInputError(f"{where}: layout {layout} does not suit {shown}")
     raise BadInputError(f"{where}: {shown} is no image of 1, 3 or 4 channels; give .npy files")
