@@ -8,7 +8,6 @@ subnet is loaded as it is, since the optimised file is one for the CPU.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache as memoised
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
+from nodes.executors.heap import give_back_free_memory
 from nodes.executors.onnx_file import OnnxFile, inspect
-from nodes.executors.onnx_optimise import MODEL, Job, OptimiserProcess
+from nodes.executors.onnx_optimise import MODEL
 from nodes.executors.onnx_sessions import (
     engine_errors,
     gpu_providers,
@@ -29,6 +29,7 @@ from nodes.executors.onnx_sessions import (
     tensor_specs,
 )
 from nodes.executors.prepared import PreparedFiles
+from nodes.executors.preparing import Job, PreparingProcess
 from nodes.executors.tensors import InputCheck, OutputAllocator, address
 
 _FORMAT = 1
@@ -46,7 +47,7 @@ class OnnxRuntimeExecutor:
         self._ort = import_onnxruntime()
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
         self._cache = PreparedFiles(cache)
-        self._optimiser = OptimiserProcess(self._cache)
+        self._child = PreparingProcess("onnxruntime", self._cache)
         self._loaded: set[OnnxRuntimeSubnet] = set()
 
     def describe(self) -> str:
@@ -55,10 +56,7 @@ class OnnxRuntimeExecutor:
         return f"ONNX Runtime {self._ort.__version__} ({', '.join([*names, 'CPU'])})"
 
     def prepare(
-        self,
-        graphs: Sequence[Path],
-        options: LoadOptions,  # noqa: ARG002 - none of them changes the optimised model
-        on_done: OnPrepared | None = None,
+        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
     ) -> None:
         """Optimise those of `graphs` that the cache lacks, in one child process."""
         done = on_done or (lambda _: None)
@@ -67,21 +65,7 @@ class OnnxRuntimeExecutor:
                 done(graph)
             return
         jobs = [self._job(inspect(graph)) for graph in graphs]
-        missing = {job.key: job for job in jobs if self._cache.find(job.key) is None}
-        ready = iter(jobs)
-        upcoming = next(ready, None)
-
-        def report(made: Job | None) -> None:
-            nonlocal upcoming
-            if made is not None:
-                del missing[made.key]
-            while upcoming is not None and upcoming.key not in missing:
-                done(upcoming.graph)
-                upcoming = next(ready, None)
-
-        report(None)
-        if missing:
-            self._optimiser.run(list(missing.values()), report)
+        self._child.prepare(jobs, options, lambda job: done(job.graph))
 
     def load(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
         """Load a subnet, preparing it first if the cache lacks it."""
@@ -102,7 +86,7 @@ class OnnxRuntimeExecutor:
             with contextlib.suppress(ExecutorError):
                 return self._session(file, entry / MODEL, options, optimised=True)
             self._cache.discard(job.key)
-        self._optimiser.run([job], lambda _: None)
+        self._child.make([job], options, lambda _: None)
         entry = self._cache.find(job.key)
         if entry is None:
             raise ExecutorError(
@@ -128,16 +112,14 @@ class OnnxRuntimeExecutor:
 
     def close(self) -> None:
         """End the child process if one runs."""
-        self._optimiser.close()
+        self._child.close()
 
     def unloaded(self, subnet: OnnxRuntimeSubnet) -> None:
         """A subnet was closed; after the last one the memory that they shared is given back."""
         self._loaded.discard(subnet)
         if not self._loaded:
             shrink_arena(self._ort)
-            libc = ctypes.CDLL(None)
-            if hasattr(libc, "malloc_trim"):
-                libc.malloc_trim(0)
+            give_back_free_memory()
 
 
 class OnnxRuntimeSubnet:

@@ -20,7 +20,7 @@ def open_executor(name: EngineName, cache: Path) -> Executor:
     Raises ExecutorError with the wheel to install if there is no such engine.
     """
     if name == "auto":
-        name = "tensorrt" if _tensorrt_missing() is None else "onnxruntime"
+        name = "tensorrt" if tensorrt_missing() is None else "onnxruntime"
         if name == "onnxruntime" and find_spec("onnxruntime") is None:
             raise ExecutorError(
                 "no engine is installed: `pip install csdf-edge[cpu]` for ONNX Runtime, "
@@ -30,7 +30,7 @@ def open_executor(name: EngineName, cache: Path) -> Executor:
     if name == "onnxruntime":
         return _onnx_runtime(cache)
     if name == "tensorrt":
-        missing = _tensorrt_missing()
+        missing = tensorrt_missing()
         if missing is None:
             from nodes.executors.tensor_rt import TensorRtExecutor  # noqa: PLC0415
 
@@ -50,7 +50,7 @@ def _onnx_runtime(cache: Path, *, tensorrt: bool = False) -> Executor:
     return OnnxRuntimeExecutor(cache, tensorrt=tensorrt)
 
 
-def _tensorrt_missing() -> str | None:
+def tensorrt_missing() -> str | None:
     """What TensorRT lacks here and what to do about it; None if it can be used."""
     if find_spec("tensorrt") is None:
         return (

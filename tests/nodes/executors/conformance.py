@@ -70,8 +70,10 @@ class ExecutorConformance:
             assert largest_error(array, expected[name]) <= RELATIVE_ERROR
 
     def test_carries_every_dtype(self, executor: Executor, tmp_path: Path) -> None:
-        for dtype in self.dtypes:
-            subnet = load(executor, models.transpose(dtype), tmp_path / dtype)
+        graphs = {d: models.save(models.transpose(d), tmp_path / d) for d in self.dtypes}
+        executor.prepare(list(graphs.values()), OPTIONS)
+        for dtype, graph in graphs.items():
+            subnet = executor.load(graph, OPTIONS)
             assert subnet.inputs == {"x": TensorSpec(dtype, (3, 5))}
             inputs = some_inputs(subnet)
             np.testing.assert_array_equal(subnet.run(inputs)["y"], inputs["x"].T)

@@ -70,7 +70,10 @@ def normal(seed: int, *shape: int) -> Array:
 
 
 def residual(channels: int = 16, size: int = 12, seed: int = 0) -> onnx.ModelProto:
-    """relu(conv(relu(conv(x))) + x), what CNNs are made of; x, y: float32[1, channels, size, size]."""
+    """relu(conv(relu(conv(x))) + x): what CNNs are made of.
+
+    x, y: float32[1, channels, size, size].
+    """
     shape = [1, channels, size, size]
     return model(
         f"residual{seed}",

@@ -16,9 +16,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from nodes.executors.base import Executor, ExecutorError, LoadOptions
-from nodes.executors.onnx_optimise import MODEL, OptimiserProcess
+from nodes.executors.onnx_optimise import MODEL
 from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
 from nodes.executors.onnx_sessions import explain, gpu_providers, provider_arguments
+from nodes.executors.preparing import PreparingProcess
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS, ExecutorConformance, load, some_inputs
 
@@ -42,7 +43,7 @@ def no_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("optimised again")
 
-    monkeypatch.setattr(OptimiserProcess, "run", refuse)
+    monkeypatch.setattr(PreparingProcess, "make", refuse)
 
 
 class TestOnTheCpu(ExecutorConformance):
@@ -157,10 +158,13 @@ def test_a_child_that_is_killed_is_told_of(
 
 def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     """Its input closes before it has done its jobs, or was given any."""
-    job = {"cache": str(tmp_path), "jobs": [["/nowhere", "s", "k"]]}
+    job = {
+        "engine": "onnxruntime", "cache": str(tmp_path), "options": {},
+        "jobs": [["/nowhere", "s", "k"]],
+    }  # fmt: skip
     for request in ("", json.dumps(job) + "\n"):
         with psutil.Popen(
-            [psutil.Process().exe(), "-m", "nodes.executors.onnx_optimise"],
+            [psutil.Process().exe(), "-m", "nodes.executors.preparing"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

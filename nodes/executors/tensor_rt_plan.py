@@ -1,0 +1,132 @@
+"""The pure parts of the TensorRT executor: keys, dtypes, buffer layout, errors in words.
+
+Nothing here imports TensorRT, so all of it is tested on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+
+ALIGNMENT_BYTES = 256
+"""What CUDA aligns its allocations to, and TensorRT expects of tensor addresses."""
+
+_FORMAT = 1
+"""Raised whenever an engine would be built otherwise from the same facts."""
+
+_LAST_WITH_FP16_FLAG = 10
+
+# `trt.DataType`'s members by name; the others have no equivalent in NumPy.
+_NUMPY_NAMES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "INT8": "int8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "BOOL": "bool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What an engine is built for: the GPU's name and its compute capability."""
+
+    name: str
+    capability: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A tensor of an engine and its place, from the start of the one block that holds all."""
+
+    name: str
+    spec: TensorSpec
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParserError:
+    """One of the ONNX parser's complaints; `node` and `operator` may be empty."""
+
+    node: str
+    operator: str
+    description: str
+
+
+def engine_key(digest: str, version: str, gpu: Gpu, options: LoadOptions) -> str:
+    """The cache key of an engine: of everything that its content or its validity hangs on."""
+    facts = (_FORMAT, digest, version, gpu, options.fp16, options.workspace_bytes)
+    return f"tensorrt-{sha256(repr(facts).encode()).hexdigest()}"
+
+
+def timing_key(version: str, gpu: Gpu) -> str:
+    """The cache key of the builder's timings, which all subnets share."""
+    return f"tensorrt-timing-{sha256(repr((version, gpu)).encode()).hexdigest()}"
+
+
+def wants_fp16_flag(subnet: str, version: str, options: LoadOptions) -> bool:
+    """Whether to set `BuilderFlag.FP16`.
+
+    Up to TensorRT 10 the builder chooses precisions, float32 unless allowed otherwise; from 11 on
+    networks are strongly typed, the model's own types rule and the flag is gone. Raises
+    ExecutorError if half precision is asked of the latter.
+    """
+    if options.fp16 and int(version.partition(".")[0]) > _LAST_WITH_FP16_FLAG:
+        raise ExecutorError(
+            f"subnet {subnet}: TensorRT {version} takes its precision from the model; convert the "
+            "model to float16 and leave `fp16` off"
+        )
+    return options.fp16
+
+
+def tensor_spec(subnet: str, name: str, data_type: str, shape: Sequence[int]) -> TensorSpec:
+    """The spec of a tensor from TensorRT's data type name and dimensions.
+
+    Raises ExecutorError for a dynamic dimension (TensorRT: -1) or a type that NumPy lacks.
+    """
+    if any(dimension < 0 for dimension in shape):
+        shown = ["?" if dimension < 0 else dimension for dimension in shape]
+        raise ExecutorError(
+            f'subnet {subnet}: "{name}" has the dynamic shape {shown}; '
+            "give the model a static `input_shape`"
+        )
+    dtype = _NUMPY_NAMES.get(data_type)
+    if dtype is None:
+        raise ExecutorError(
+            f'subnet {subnet}: "{name}" is of TensorRT\'s type {data_type}, which cannot be sent; '
+            "convert the model's tensors to float, integer or bool"
+        )
+    return TensorSpec(dtype, tuple(shape))
+
+
+def lay_out(tensors: Mapping[str, TensorSpec]) -> tuple[tuple[Binding, ...], int]:
+    """Places for all tensors in one block, each aligned, none overlapping; and the block's size.
+
+    Empty tensors get an address of their own too.
+    """
+    bindings = []
+    offset = 0
+    for name, spec in tensors.items():
+        bindings.append(Binding(name, spec, offset))
+        taken = max(spec.size_bytes, 1)
+        offset += -(-taken // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return tuple(bindings), max(offset, ALIGNMENT_BYTES)
+
+
+def parser_failure(subnet: str, version: str, errors: Sequence[ParserError]) -> str:
+    """The first of the parser's complaints as a sentence, and how many more there are."""
+    if not errors:
+        return f"subnet {subnet}: TensorRT {version} cannot read it and does not say why"
+    first = errors[0]
+    operator = f"operator {first.operator}" if first.operator else "the model"
+    node = f' (node "{first.node}")' if first.node else ""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return (
+        f"subnet {subnet}: TensorRT {version} cannot take {operator}{node}: "
+        f"{' '.join(first.description.split()).rstrip('.')}{more}; "
+        "use the executor `onnxruntime` on this node, or a newer TensorRT"
+    )

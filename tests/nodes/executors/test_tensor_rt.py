@@ -1,0 +1,151 @@
+"""TensorRT: its pure parts everywhere, the contract where there are its libraries and a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodes.executors.base import Executor, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.cuda_memory import view
+from nodes.executors.registry import tensorrt_missing
+from nodes.executors.tensor_rt import TensorRtExecutor
+from nodes.executors.tensor_rt_plan import (
+    ALIGNMENT_BYTES,
+    Gpu,
+    ParserError,
+    engine_key,
+    lay_out,
+    parser_failure,
+    tensor_spec,
+    timing_key,
+    wants_fp16_flag,
+)
+from tests.nodes.executors.conformance import ExecutorConformance
+
+ORIN = Gpu("Orin", (8, 7))
+
+
+class TestOnTheGpu(ExecutorConformance):
+    dtypes = ("float32", "float16", "int32", "int64", "bool")
+
+    @pytest.fixture
+    def executor(self, tmp_path: Path) -> Iterator[Executor]:
+        missing = tensorrt_missing()
+        if missing:
+            pytest.skip(f"TensorRT: {missing}")
+        executor = TensorRtExecutor(tmp_path / "derived")
+        yield executor
+        executor.close()
+
+
+# ------------------------------------------------------------------------------ keys
+
+
+def test_an_engines_key_tells_apart_whatever_makes_it_another_engine() -> None:
+    options = LoadOptions()
+    keys = {
+        engine_key("d", "10.3.0", ORIN, options),
+        engine_key("e", "10.3.0", ORIN, options),
+        engine_key("d", "10.4.0", ORIN, options),
+        engine_key("d", "10.3.0", replace(ORIN, name="Thor"), options),
+        engine_key("d", "10.3.0", replace(ORIN, capability=(8, 6)), options),
+        engine_key("d", "10.3.0", ORIN, replace(options, fp16=True)),
+        engine_key("d", "10.3.0", ORIN, replace(options, workspace_bytes=1)),
+    }
+    assert len(keys) == 7
+    assert engine_key("d", "10.3.0", ORIN, replace(options, threads=9)) in keys
+
+
+def test_timings_are_shared_by_the_subnets_of_one_gpu_and_version() -> None:
+    assert timing_key("10.3.0", ORIN) == timing_key("10.3.0", Gpu("Orin", (8, 7)))
+    assert timing_key("10.3.0", ORIN) != timing_key("10.4.0", ORIN)
+
+
+# ------------------------------------------------------------------------------ tensors
+
+
+@pytest.mark.parametrize(
+    ("data_type", "dtype"),
+    [
+        ("FLOAT", "float32"), ("HALF", "float16"), ("INT8", "int8"), ("INT32", "int32"),
+        ("INT64", "int64"), ("UINT8", "uint8"), ("BOOL", "bool"),
+    ],
+)  # fmt: skip
+def test_data_types_are_numpys(data_type: str, dtype: str) -> None:
+    assert tensor_spec("s", "x", data_type, (1, 3)) == TensorSpec(dtype, (1, 3))
+
+
+@pytest.mark.parametrize("data_type", ["BF16", "FP8", "INT4", "FP4", "E8M0"])
+def test_data_types_that_numpy_lacks_are_refused(data_type: str) -> None:
+    with pytest.raises(ExecutorError, match=f'subnet s: "x" is of TensorRT\'s type {data_type}'):
+        tensor_spec("s", "x", data_type, (1,))
+
+
+def test_a_dynamic_dimension_is_refused() -> None:
+    with pytest.raises(ExecutorError, match=r'subnet s: "x" has the dynamic shape \[.\?., 3\]'):
+        tensor_spec("s", "x", "FLOAT", (-1, 3))
+
+
+specs = st.builds(
+    TensorSpec,
+    st.sampled_from(["float32", "float16", "int64", "uint8", "bool"]),
+    st.lists(st.integers(0, 7), max_size=4).map(tuple),
+)
+tensors = st.dictionaries(st.text("abcdef", min_size=1), specs, max_size=6)
+
+
+@given(tensors=tensors)
+def test_tensors_lie_aligned_and_apart_within_the_block(tensors: dict[str, TensorSpec]) -> None:
+    bindings, size = lay_out(tensors)
+    assert {binding.name: binding.spec for binding in bindings} == tensors
+    end = 0
+    for binding in bindings:
+        assert binding.offset_bytes % ALIGNMENT_BYTES == 0
+        assert binding.offset_bytes >= end
+        end = binding.offset_bytes + max(binding.spec.size_bytes, 1)
+    assert 0 < max(end, 1) <= size
+
+
+@given(tensors=tensors)
+def test_views_of_a_block_write_where_the_layout_says(tensors: dict[str, TensorSpec]) -> None:
+    bindings, size = lay_out(tensors)
+    block = np.zeros(size, np.uint8)
+    for value, binding in enumerate(bindings, start=1):
+        array = view(block.ctypes.data, binding)
+        assert (array.shape, array.dtype) == (binding.spec.shape, np.dtype(binding.spec.dtype))
+        array[...] = value
+    for value, binding in enumerate(bindings, start=1):
+        start, spec = binding.offset_bytes, binding.spec
+        content = block[start : start + spec.size_bytes].tobytes()
+        assert content == np.full(spec.shape, value, spec.dtype).tobytes()
+
+
+# ------------------------------------------------------------------------------ words
+
+
+def test_half_precision_is_a_flag_up_to_ten_and_refused_from_eleven() -> None:
+    half = LoadOptions(fp16=True)
+    assert wants_fp16_flag("s", "10.16.1.11", half)
+    assert not wants_fp16_flag("s", "10.16.1.11", LoadOptions())
+    assert not wants_fp16_flag("s", "11.4.0.106", LoadOptions())
+    with pytest.raises(ExecutorError, match=r"TensorRT 11\.4\.0\.106 takes its precision from"):
+        wants_fp16_flag("s", "11.4.0.106", half)
+
+
+def test_the_parsers_first_complaint_names_node_and_operator() -> None:
+    errors = [ParserError("n1", "Foo", "No importer\nregistered for op: Foo."), *[None] * 2]
+    assert parser_failure("s", "10.3.0", errors) == (
+        'subnet s: TensorRT 10.3.0 cannot take operator Foo (node "n1"): '
+        "No importer registered for op: Foo (and 2 more); "
+        "use the executor `onnxruntime` on this node, or a newer TensorRT"
+    )
+    assert "cannot take the model: bad;" in parser_failure(
+        "s", "10.3.0", [ParserError("", "", "bad")]
+    )
+    assert "does not say why" in parser_failure("s", "10.3.0", [])
