@@ -76,9 +76,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """A data connection broke."""
+    """A data connection broke or could not be made; `reason` is a clause."""
 
     link: Link
+    reason: str = "its other end is gone"
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ class Lifecycle:
         node = self.node_of(event.link)
         if node is None or node == HOST or self.stage is not Stage.RUNNING:
             return []
-        return self.fail(f"the data connection with node {node!r} broke")
+        return self.fail(f"the data connection with node {node!r} broke: {event.reason}")
 
     def node_of(self, link: ev.Link) -> str | None:
         """The node of the current deployment at the other end of a link."""

@@ -1,0 +1,241 @@
+"""The agent's shell: a loop that waits, tells the core what happened and does what it wants done.
+
+Two threads: this loop owns the sockets, the cache and the core; the worker computes. The loop
+sleeps in one poll of all sockets, the worker's event descriptor and, if the agent is to exit with
+its parent, standard input, and wakes for nothing but these and the core's next deadline.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from nodes.cache import BlobStore, CacheError
+from nodes.core import actions as act
+from nodes.core import events as ev
+from nodes.core.agent import Agent, Identity
+from nodes.executors.base import Executor
+from nodes.sockets import AddressError
+from nodes.usage import usage
+from nodes.wire import Readable, Wire
+from nodes.worker import Worker
+
+STOP_S = 5.0
+"""How long a computation under way may take to end when the agent stops."""
+
+SWITCH_S = 0.0005
+"""How long one thread may keep the other from running Python; the engine computes without it."""
+
+LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+log = logging.getLogger("node-agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is told of an agent that has stopped."""
+
+    name: str
+    why: str
+    stale_messages: int
+    bad_messages: int
+    rss_bytes: int
+    rss_peak_bytes: int
+    cpu_s: float
+
+
+class Shell:
+    """Runs one agent until it is told to stop; a context manager that leaves nothing behind.
+
+    It takes over `wire`, `store` and `executor` and closes them. `parent` is a file descriptor
+    whose end means that whoever started the agent is gone.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        wire: Wire,
+        store: BlobStore,
+        executor: Executor,
+        *,
+        obeys_shutdown: bool = False,
+        parent: int | None = None,
+    ) -> None:
+        self._core = Agent(identity, obeys_shutdown=obeys_shutdown)
+        self._wire = wire
+        self._store = store
+        self._executor = executor
+        self._parent = parent
+        self._why: str | None = None
+        self._pending: deque[ev.Event] = deque()
+        self._reported: deque[ev.Event] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._worker = Worker(executor, self._report)
+        wire.watch(self._wake)
+        if parent is not None:
+            wire.watch(parent)
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._executor.close()
+        self._wire.close()
+        if not self._worker.stop(STOP_S):
+            log.warning("a computation did not end within %g s and is abandoned", STOP_S)
+        self._store.close()
+
+    def _report(self, event: ev.Event) -> None:
+        """Called by the worker: an event for the core."""
+        self._reported.append(event)
+        os.eventfd_write(self._wake, 1)
+
+    def stop(self, why: str) -> None:
+        """End `run` soon; may be called from a signal handler or another thread."""
+        self._why = why
+        os.eventfd_write(self._wake, 1)
+
+    def run(self) -> Report:
+        """Serve until `stop`, a launcher's `Shutdown` or the parent's end."""
+        sys.setswitchinterval(SWITCH_S)
+        while self._why is None:
+            self._turn()
+        used = usage()
+        return Report(
+            name=self._core.identity.name,
+            why=self._why,
+            stale_messages=self._core.tally.stale_messages,
+            bad_messages=self._core.tally.bad_messages,
+            rss_bytes=used.rss_bytes,
+            rss_peak_bytes=used.rss_peak_bytes,
+            cpu_s=used.cpu_s,
+        )
+
+    def _turn(self) -> None:
+        """Wait for something to happen, and take it in."""
+        deadline_s = self._core.deadline_s
+        timeout_s = None if deadline_s is None else deadline_s - time.monotonic()
+        launcher_spoke = False
+        for arrived in self._wire.wait(timeout_s):
+            if isinstance(arrived, Readable):
+                self._woken(arrived.descriptor)
+            else:
+                launcher_spoke |= isinstance(arrived, ev.ControlReceived)
+                self._take(arrived)
+        # While a launcher's messages wait to be read it is not silent, however late we are.
+        deadline_s = self._core.deadline_s
+        if deadline_s is not None and time.monotonic() >= deadline_s and not launcher_spoke:
+            self._take(ev.Tick())
+
+    def _woken(self, descriptor: int) -> None:
+        if descriptor == self._parent:
+            if not os.read(descriptor, 4096):
+                self._why = "its parent is gone"
+            return
+        os.eventfd_read(self._wake)
+        while self._reported:
+            self._take(self._reported.popleft())
+
+    def _take(self, event: ev.Event) -> None:
+        """Hand an event to the core and do what it wants, then what came of that, in order."""
+        self._pending.append(event)
+        if len(self._pending) > 1:
+            return
+        while self._pending:
+            for action in self._core.handle(self._pending[0], time.monotonic()):
+                self._PERFORM[type(action)](self, action)
+            self._pending.popleft()
+
+    # ------------------------------------------------------------ what the core wants done
+
+    def _reply(self, action: act.Reply) -> None:
+        if not self._wire.reply(action.peer, action.message):
+            log.info("a launcher was gone before %s", type(action.message).__name__)
+
+    def _send_data(self, action: act.SendData) -> None:
+        payload: Any = action.payload
+        if not self._wire.send(action.link, action.message, payload):
+            self._take(ev.LinkLost(action.link))
+
+    def _dial(self, action: act.Dial) -> None:
+        try:
+            self._wire.dial(action.node, action.address)
+        except AddressError as error:
+            self._take(ev.LinkLost(action.node, str(error)))
+
+    def _look_up(self, action: act.LookUp) -> None:
+        try:
+            self._store.pin(action.digests)
+            missing = self._store.missing(action.digests)
+        except CacheError as error:
+            self._take(ev.ChunkFailed(action.peer, str(error)))
+        else:
+            self._take(ev.LookedUp(action.peer, missing))
+
+    def _write_chunk(self, action: act.WriteChunk) -> None:
+        blob, offset = action.put.blob, action.put.offset_bytes
+        try:
+            complete = self._store.write(blob, offset, action.put.data)
+        except CacheError as error:
+            self._take(ev.ChunkFailed(action.peer, str(error)))
+        else:
+            self._take(ev.ChunkWritten(action.peer, blob.digest, offset, complete))
+
+    def _load(self, action: act.Load) -> None:
+        deployment = action.deployment
+        blobs = [
+            blob.digest
+            for phase in deployment.phases
+            for blob in (phase.graph, phase.weights)
+            if blob is not None
+        ]
+        try:
+            self._store.pin(blobs)
+            paths = {digest: self._store.path(digest) for digest in blobs}
+        except CacheError as error:
+            self._take(ev.LoadFailed(deployment.epoch, str(error)))
+            return
+        graphs = tuple(paths[phase.graph.digest] for phase in deployment.phases)
+        self._worker.load(deployment, graphs)
+
+    def _unload(self, action: act.Unload) -> None:
+        self._worker.unload(action.epoch)
+        self._store.unpin()
+
+    def _measure(self, action: act.Measure) -> None:
+        self._take(ev.Measured(action.purpose, usage()))
+
+    def _log(self, action: act.Log) -> None:
+        log.log(LEVELS[action.level], "%s", action.text)
+
+    def _exit(self, action: act.Exit) -> None:
+        self._why = action.why
+
+    _PERFORM: Mapping[type, Callable[[Shell, Any], None]] = {
+        act.Reply: _reply,
+        act.SendData: _send_data,
+        act.Dial: _dial,
+        act.HangUp: lambda self, action: self._wire.hang_up(action.node),
+        act.CutOffPeer: lambda self, action: self._wire.cut_off_peer(action.peer),
+        act.CutOffLink: lambda self, action: self._wire.cut_off_link(action.link),
+        act.LookUp: _look_up,
+        act.WriteChunk: _write_chunk,
+        act.Load: _load,
+        act.Fire: lambda self, action: self._worker.fire(action),
+        act.Unload: _unload,
+        act.Measure: _measure,
+        act.Log: _log,
+        act.Exit: _exit,
+    }

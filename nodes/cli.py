@@ -1,0 +1,229 @@
+"""`node-agent`: the daemon of one device, and its arguments.
+
+Exit codes: 0 when it was told to stop (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end),
+2 when it could not start: the address is taken, the cache cannot be used, there is no engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import get_args
+
+from nodes.agent import Shell
+from nodes.cache import BlobStore
+from nodes.core.agent import Identity
+from nodes.core.errors import NodeError
+from nodes.core.messages import HOST
+from nodes.executors.heap import give_back_free_memory
+from nodes.executors.registry import EngineName, open_executor
+from nodes.sockets import AddressError
+from nodes.usage import machine, usage
+from nodes.version import VERSION
+from nodes.wire import Wire
+
+EXIT_FINE = 0
+EXIT_BAD_INPUT = 2
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run an agent until it is told to stop; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=options.log_level.upper(),
+        format="node-agent %(asctime)s %(levelname)s %(message)s",
+    )
+    try:
+        if options.cpus:
+            _keep_to(options.cpus)
+        shell = _build(options)
+    except NodeError as error:
+        sys.stderr.write(f"node-agent: {error}\n")
+        return EXIT_BAD_INPUT
+    with shell:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _stopping(shell))
+        report = shell.run()
+    if options.json:
+        sys.stdout.write(json.dumps(asdict(report)) + "\n")
+        sys.stdout.flush()
+    return EXIT_FINE
+
+
+def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
+    def stop(number: int, _: FrameType | None) -> None:
+        shell.stop(signal.Signals(number).name)
+
+    return stop
+
+
+def _build(options: argparse.Namespace) -> Shell:
+    """Open everything that can fail, in the order in which it is cheapest to fail."""
+    wire = Wire()
+    try:
+        control = wire.listen_control(options.listen)
+        data = _listen_data(wire, options, control)
+        store = BlobStore(options.cache, options.cache_bytes)
+        executor = open_executor(options.engine, store.derived)
+    except BaseException:
+        wire.close()
+        raise
+    give_back_free_memory()
+    identity = Identity(
+        name=options.name,
+        version=VERSION,
+        data_address=data,
+        engine=executor.describe(),
+        machine=machine(),
+        cores=len(os.sched_getaffinity(0)),
+        rss_bytes=usage().rss_bytes,
+    )
+    sys.stderr.write(
+        f"node-agent {VERSION} {options.name!r} ready: control {control}, data {data}, "
+        f"{identity.engine}, {identity.rss_bytes / 1e6:.1f} MB resident\n"
+    )
+    sys.stderr.flush()
+    return Shell(
+        identity,
+        wire,
+        store,
+        executor,
+        obeys_shutdown=options.exit_with_parent,
+        parent=sys.stdin.fileno() if options.exit_with_parent else None,
+    )
+
+
+def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
+    if options.data is not None:
+        return wire.listen_data(options.data)
+    if control.startswith("ipc://"):
+        return wire.listen_data(f"{control}.data")
+    host, _, port = control.rpartition(":")
+    try:
+        return wire.listen_data(f"{host}:{int(port) + 1}")
+    except AddressError:
+        if not options.exit_with_parent:
+            raise
+    return wire.listen_data(f"{host}:0")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="node-agent",
+        description="The daemon of one device: waits for a launcher, loads its share of a network, "
+        "and computes it frame by frame.",
+        epilog="Exit codes: 0 told to stop, 2 could not start.",
+    )
+    add = parser.add_argument
+    add(
+        "--listen",
+        type=_address,
+        default="tcp://127.0.0.1:5500",
+        metavar="ADDRESS",
+        help="control address, tcp://HOST:PORT or ipc://PATH; tcp://0.0.0.0:5500 to be reached "
+        "from other machines (default: %(default)s). Whoever reaches it can run networks here: "
+        "keep it to a network that you trust",
+    )
+    add(
+        "--data",
+        type=_address,
+        metavar="ADDRESS",
+        help="data address (default: the next port, or the path with .data appended)",
+    )
+    add("--name", type=_name, default=os.uname().nodename, help="default: this machine's name")
+    add(
+        "--cache",
+        type=Path,
+        default=_default_cache(),
+        metavar="DIR",
+        help="where subnets are kept (default: %(default)s)",
+    )
+    add(
+        "--cache-bytes",
+        type=_size,
+        default=4 << 30,
+        metavar="N",
+        help="how much of them at most, such as 500M or 4G (default: 4G)",
+    )
+    add("--engine", choices=get_args(EngineName), default="auto", help="default: auto")
+    add(
+        "--cpus",
+        type=_cpus,
+        default=(),
+        metavar="LIST",
+        help="run on these CPUs only, such as 0,1 or 0-3",
+    )
+    add(
+        "--exit-with-parent",
+        action="store_true",
+        help="exit at the end of standard input, or when a launcher says Shutdown",
+    )
+    add(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="warning",
+        help="default: warning",
+    )
+    add("--json", action="store_true", help="print one JSON object when it has stopped")
+    add("--version", action="version", version=f"node-agent {VERSION}")
+    return parser
+
+
+def _address(text: str) -> str:
+    if re.fullmatch(r"ipc://.+", text) or re.fullmatch(r"tcp://(\[[^\]]+\]|[^:/]+):\d{1,5}", text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is neither tcp://HOST:PORT nor ipc://PATH")
+
+
+def _name(text: str) -> str:
+    if text and text != HOST and len(text) <= 200:
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} cannot be a node's name")
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M or 4G")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip())
+        if match is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of CPUs, such as 0,1 or 0-3")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(found))
+
+
+def _keep_to(cpus: tuple[int, ...]) -> None:
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        allowed = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
+        raise NodeError(
+            f"cannot keep to the CPUs {','.join(map(str, cpus))}: this machine offers {allowed}"
+        ) from error
+
+
+def _default_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "csdf-edge"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

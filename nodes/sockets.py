@@ -1,0 +1,275 @@
+"""Sockets: the only file of `nodes` that knows ZeroMQ.
+
+A `Listener` is a bound ROUTER, a `Dialler` a connected DEALER. Sending never blocks or drops: what
+waits to be sent is bounded by credits, so send queues have no high-water mark; receive queues have
+one, so that a peer that floods us is slowed down by its own connection. Tensors go out and come in
+without being copied unless they are small: a small message lies in a receive buffer that it shares
+with its neighbours, would keep all of it alive, and may be unaligned. What was received lives as
+long as anything refers to its payload.
+
+A connection is cut off for real: the file descriptor that a message came from (`ZMQ_SRCFD`) is
+shut down, and what still arrives under its routing id is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import zmq
+
+from nodes.core.errors import NodeError
+
+COPY_BELOW_BYTES = 1 << 16
+"""Payloads shorter than this are copied."""
+
+MAX_PARTS = 3
+"""Routing id, header, payload."""
+
+MAX_CUT_OFF = 1024
+"""Routing ids of cut-off peers that are remembered."""
+
+BATCH = 64
+"""Messages taken from one socket before the others get their turn."""
+
+HEARTBEAT_MS = 5_000
+SILENCE_MS = 30_000
+"""A peer machine that answers no heartbeat for so long is gone (its process's end shows at once);
+long enough for a large tensor on a slow link, behind which heartbeats wait."""
+
+Socket: TypeAlias = "zmq.Socket[bytes]"
+
+Part: TypeAlias = zmq.Frame
+"""A received part: `buffer` is a memoryview of its bytes, `bytes` a copy of them."""
+
+Buffer: TypeAlias = bytes | memoryview
+"""What can be sent as it lies in memory; C-contiguous (`array.data` of a NumPy array that is)."""
+
+
+class AddressError(NodeError):
+    """An address cannot be listened on or dialled: which, and why."""
+
+
+class Context:
+    """What sockets are made in: one per agent, closed after all of them."""
+
+    def __init__(self) -> None:
+        self.zmq: zmq.Context[Socket] = zmq.Context()
+
+    def close(self) -> None:
+        """Wait until what lingers has left, and end ZeroMQ's own thread."""
+        self.zmq.term()
+
+
+class Listener:
+    """A bound ROUTER: receives from whoever dials, answers by routing id.
+
+    `address` is where it really listens (a port of 0 is replaced by the one that was found).
+    Raises `AddressError` if that is impossible.
+    """
+
+    def __init__(self, context: Context, address: str, max_bytes: int, linger_ms: int = 0) -> None:
+        self.socket: Socket = context.zmq.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.socket.setsockopt(zmq.LINGER, linger_ms)
+        _limit(self.socket, max_bytes)
+        _bind(self.socket, address)
+        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.monitor = self.socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        )
+        self._cut_off: dict[bytes, None] = {}
+        self._last: tuple[bytes, int] | None = None
+
+    def receive(self) -> Iterator[tuple[bytes, list[Part]]]:
+        """What has come in, `BATCH` messages at most: (routing id, parts)."""
+        for _ in range(BATCH):
+            parts = _receive(self.socket)
+            if parts is None:
+                return
+            peer = parts[0].bytes
+            if peer in self._cut_off:
+                continue
+            self._last = (peer, _descriptor(parts[-1]))
+            yield peer, parts[1:]
+
+    def rejected(self) -> Iterator[str]:
+        """Why connections were dropped before they could say anything."""
+        while (event := _monitored(self.monitor)) is not None:
+            yield f"no ZeroMQ handshake with this version ({event:#x})"
+
+    def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
+        """Send to a peer; False if it is gone."""
+        try:
+            self.socket.send(peer, zmq.SNDMORE | zmq.DONTWAIT)
+        except zmq.ZMQError:
+            return False
+        _send(self.socket, parts)
+        return True
+
+    def cut_off(self, peer: bytes) -> None:
+        """Close the connection of a peer whose message was the last to be received."""
+        if len(self._cut_off) >= MAX_CUT_OFF:
+            del self._cut_off[next(iter(self._cut_off))]
+        self._cut_off[peer] = None
+        if self._last is None or self._last[0] != peer:
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.dup(self._last[1])
+            with socket.socket(fileno=descriptor) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stop listening; what waits to be sent gets `linger_ms`."""
+        _close(self.socket, self.monitor)
+
+
+class Dialler:
+    """A DEALER connected to a node's data port; raises `AddressError` for what is no address."""
+
+    def __init__(self, context: Context, address: str, max_bytes: int) -> None:
+        self.socket: Socket = context.zmq.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        _limit(self.socket, max_bytes)
+        self.monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        if address.startswith("tcp://["):
+            self.socket.setsockopt(zmq.IPV6, 1)
+        try:
+            self.socket.connect(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise AddressError(f"{address!r} cannot be dialled: {error}") from error
+
+    def receive(self) -> Iterator[list[Part]]:
+        """What has come in, `BATCH` messages at most: their parts."""
+        for _ in range(BATCH):
+            parts = None if self.socket.closed else _receive(self.socket)
+            if parts is None:
+                return
+            yield parts
+
+    def is_lost(self) -> bool:
+        """Whether the connection has broken since this was last asked."""
+        lost = False
+        while not self.monitor.closed and _monitored(self.monitor) is not None:
+            lost = True
+        return lost
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Send to the node, as soon as the connection stands."""
+        _send(self.socket, parts)
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        _close(self.socket, self.monitor)
+
+
+class Waiter:
+    """Waits for sockets and file descriptors, and calls what belongs to those that are ready."""
+
+    def __init__(self) -> None:
+        self._poller = zmq.Poller()
+        self._readers: dict[Socket | int, Callable[[], Iterator[Any]]] = {}
+
+    def add(self, source: Socket | int, reader: Callable[[], Iterator[Any]]) -> None:
+        """Call `reader` whenever something can be read from this socket or descriptor."""
+        self._readers[source] = reader
+        self._poller.register(source, zmq.POLLIN)
+
+    def remove(self, source: Socket | int) -> None:
+        """No longer wait for this one; before it is closed."""
+        del self._readers[source]
+        self._poller.unregister(source)
+
+    def wait(self, timeout_s: float | None) -> Iterator[Any]:
+        """What the readers of all that is ready yield; nothing after `timeout_s` seconds.
+
+        None waits for ever, and the wait never ends early.
+        """
+        timeout_ms = None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))
+        for source, _ in self._poller.poll(timeout_ms):
+            if source in self._readers:
+                yield from self._readers[source]()
+
+
+def _limit(sock: Socket, max_bytes: int) -> None:
+    sock.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+    sock.setsockopt(zmq.SNDHWM, 0)
+    sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+
+
+def _receive(sock: Socket) -> list[Part] | None:
+    """The parts of the next message, those beyond `MAX_PARTS` + 1 left out; None without one."""
+    try:
+        part = sock.recv(zmq.DONTWAIT, copy=False)
+    except zmq.Again:
+        return None
+    parts = [part]
+    while part.more:
+        part = sock.recv(copy=False)
+        if len(parts) <= MAX_PARTS:
+            parts.append(part)
+    return parts
+
+
+def _descriptor(part: Part) -> int:
+    """The file descriptor that a part came from; -1 if ZeroMQ does not tell."""
+    try:
+        return int(part.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
+
+
+def _send(sock: Socket, parts: Sequence[Buffer]) -> None:
+    for part in parts[:-1]:
+        sock.send(part, zmq.SNDMORE)
+    last = parts[-1]
+    if memoryview(last).nbytes < COPY_BELOW_BYTES:
+        sock.send(last)
+    else:
+        sock.send(last, copy=False)
+
+
+def _monitored(monitor: Socket) -> int | None:
+    """The next event of a socket's monitor (zmq_socket_monitor(3)), if there is one."""
+    try:
+        event, _ = monitor.recv_multipart(zmq.DONTWAIT)
+    except zmq.Again:
+        return None
+    number: int = struct.unpack_from("=H", event)[0]
+    return number
+
+
+def _close(sock: Socket, monitor: Socket) -> None:
+    sock.disable_monitor()
+    monitor.close(0)
+    sock.close()
+
+
+def _bind(sock: Socket, address: str) -> None:
+    if address.startswith("tcp://["):
+        sock.setsockopt(zmq.IPV6, 1)
+    try:
+        if address.startswith("ipc://"):
+            _refuse_taken(address.removeprefix("ipc://"))
+        sock.bind(address)
+    except (zmq.ZMQError, OSError) as error:
+        sock.close(0)
+        why = error.strerror or str(error)
+        raise AddressError(f"cannot listen on {address!r}: {why}") from error
+
+
+def _refuse_taken(path: str) -> None:
+    """ZeroMQ takes over a Unix socket's path without asking; ask whether anybody is there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+    raise OSError(0, "Address already in use")

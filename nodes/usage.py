@@ -1,0 +1,34 @@
+"""What this process uses, from /proc: a device has no psutil."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from nodes.core.events import Usage
+
+
+def usage() -> Usage:
+    """Resident, peak and anonymous memory in bytes, and the CPU seconds of all threads."""
+    fields = dict.fromkeys(("VmRSS", "VmHWM", "RssAnon"), 0)
+    for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name in fields:
+            fields[name] = int(value.split()[0]) * 1024
+    return Usage(fields["VmRSS"], fields["VmHWM"], fields["RssAnon"], time.process_time())
+
+
+def machine() -> str:
+    """What this machine is: its board or processor, and its instruction set."""
+    architecture = os.uname().machine
+    for path, wanted in (("/proc/device-tree/model", ""), ("/proc/cpuinfo", "model name")):
+        try:
+            text = Path(path).read_text("utf-8", "replace")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            if line.startswith(wanted):
+                model = line.removeprefix(wanted).strip("\t :\0")
+                return f"{model[:200]} ({architecture})"
+    return architecture

@@ -1,0 +1,182 @@
+"""An agent's connections as its core sees them: events out of whatever arrives, messages into it.
+
+The control port, the data port and the links to nodes that were dialled, each optional, behind one
+`wait`. Payloads are handed on as buffers of their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nodes.core import events as ev
+from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
+from nodes.core.deployment import MAX_TENSOR_BYTES
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.messages import Control, Data
+from nodes.sockets import COPY_BELOW_BYTES, Buffer, Context, Dialler, Listener, Part, Waiter
+
+GOODBYE_MS = 1_000
+"""How long the last control messages may take to leave when the wire is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A watched file descriptor has something to read, or its end."""
+
+    descriptor: int
+
+
+class Wire:
+    """All connections of one agent; raises `AddressError` for an address it cannot listen on.
+
+    A control port takes messages of up to twice what the codec does, so that one that is too long
+    can still be answered for; beyond that ZeroMQ itself drops the connection.
+    """
+
+    def __init__(self, control: str | None = None, data: str | None = None) -> None:
+        self._context = Context()
+        self._waiter = Waiter()
+        self._dialled: dict[str, Dialler] = {}
+        self._control: Listener | None = None
+        self._data: Listener | None = None
+        try:
+            if control is not None:
+                self.listen_control(control)
+            if data is not None:
+                self.listen_data(data)
+        except BaseException:
+            self.close()
+            raise
+
+    def listen_control(self, address: str) -> str:
+        """Open the control port; returns where it really listens."""
+        port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS)
+        self._control = port
+        self._waiter.add(port.socket, lambda: _control(port))
+        self._waiter.add(port.monitor, lambda: _rejected(port))
+        return port.address
+
+    def listen_data(self, address: str) -> str:
+        """Open the data port; returns where it really listens."""
+        port = Listener(self._context, address, MAX_TENSOR_BYTES)
+        self._data = port
+        self._waiter.add(port.socket, lambda: _data(port))
+        self._waiter.add(port.monitor, lambda: _rejected(port))
+        return port.address
+
+    def watch(self, descriptor: int) -> None:
+        """Report `Readable` whenever this file descriptor has something to read."""
+        self._waiter.add(descriptor, lambda: iter([Readable(descriptor)]))
+
+    def wait(self, timeout_s: float | None) -> Iterator[ev.Event | Readable]:
+        """Sleep until something arrives, `timeout_s` seconds at most; yield what has."""
+        return self._waiter.wait(timeout_s)
+
+    # ------------------------------------------------------------ links
+
+    def dial(self, node: str, address: str) -> None:
+        """Connect to a node's data port; raises `AddressError` if it is not an address."""
+        self.hang_up(node)
+        dialler = Dialler(self._context, address, MAX_TENSOR_BYTES)
+        self._dialled[node] = dialler
+        self._waiter.add(dialler.socket, lambda: _linked(node, dialler))
+        self._waiter.add(dialler.monitor, lambda: _lost(node, dialler))
+
+    def hang_up(self, node: str) -> None:
+        """Close the connection to a node that was dialled, if there is one."""
+        dialler = self._dialled.pop(node, None)
+        if dialler is not None:
+            self._waiter.remove(dialler.socket)
+            self._waiter.remove(dialler.monitor)
+            dialler.close()
+
+    def cut_off_peer(self, peer: ev.Peer) -> None:
+        """Close the control connection that the last control message came from."""
+        if self._control is not None:
+            self._control.cut_off(peer)
+
+    def cut_off_link(self, link: ev.Link) -> None:
+        """Close the data connection that the last data message came from."""
+        if isinstance(link, str):
+            self.hang_up(link)
+        elif self._data is not None:
+            self._data.cut_off(link)
+
+    # ------------------------------------------------------------ sending
+
+    def reply(self, peer: ev.Peer, message: Control) -> bool:
+        """Send a control message; False if the peer is gone."""
+        return self._control is not None and self._control.send(peer, [encode(message)])
+
+    def send(self, link: ev.Link, message: Data, payload: Buffer | None = None) -> bool:
+        """Send a data message, a tensor's bytes with its header; False if the link is gone."""
+        header = encode(message)
+        parts = [header] if payload is None else [header, payload]
+        if isinstance(link, str):
+            dialler = self._dialled.get(link)
+            if dialler is None:
+                return False
+            dialler.send(parts)
+            return True
+        return self._data is not None and self._data.send(link, parts)
+
+    def close(self) -> None:
+        """Close everything; the last control messages get `GOODBYE_MS` to leave."""
+        for node in tuple(self._dialled):
+            self.hang_up(node)
+        for port in (self._control, self._data):
+            if port is not None:
+                port.close()
+        self._context.close()
+
+
+def _control(port: Listener) -> Iterator[ev.Event]:
+    for peer, parts in port.receive():
+        yield read_control(peer, parts)
+
+
+def _data(port: Listener) -> Iterator[ev.Event]:
+    for link, parts in port.receive():
+        yield read_data(link, parts)
+
+
+def _rejected(port: Listener) -> Iterator[ev.Event]:
+    for reason in port.rejected():
+        yield ev.Rejected(reason)
+
+
+def _linked(node: str, dialler: Dialler) -> Iterator[ev.Event]:
+    for parts in dialler.receive():
+        yield read_data(node, parts)
+
+
+def _lost(node: str, dialler: Dialler) -> Iterator[ev.Event]:
+    if dialler.is_lost():
+        yield ev.LinkLost(node, "it was closed at the other end, or the network went down")
+
+
+def read_control(peer: ev.Peer, parts: list[Part]) -> ev.ControlReceived | ev.ControlMalformed:
+    """What a peer said on the control port."""
+    try:
+        if len(parts) != 1:
+            raise RemoteProtocolError(f"a control message of {len(parts)} parts")
+        return ev.ControlReceived(peer, decode(parts[0].buffer))
+    except RemoteProtocolError as error:
+        return ev.ControlMalformed(peer, str(error))
+
+
+def read_data(link: ev.Link, parts: list[Part]) -> ev.DataReceived | ev.DataMalformed:
+    """What came on a data connection."""
+    try:
+        if not 1 <= len(parts) <= 2:
+            raise RemoteProtocolError(f"a data message of {len(parts)} parts")
+        message = decode(parts[0].buffer)
+    except RemoteProtocolError as error:
+        return ev.DataMalformed(link, str(error))
+    if len(parts) == 1:
+        return ev.DataReceived(link, message)
+    payload = parts[1]
+    size = len(payload)
+    whole = payload.bytes if size < COPY_BELOW_BYTES else payload.buffer
+    return ev.DataReceived(link, message, whole, size)

@@ -1,0 +1,273 @@
+"""The executor thread: loads subnets, warms them up, fires phases, one job after another.
+
+It never waits for the I/O thread between firings, because the core keeps one queued behind the one
+that runs. Tensors between two phases of this node never leave this thread: they lie in a store
+until the last phase that reads them has run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread, get_native_id
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nodes.core import events as ev
+from nodes.core.actions import Fire
+from nodes.core.errors import NodeError
+from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
+from nodes.executors.base import Executor, LoadOptions, Subnet
+from nodes.executors.heap import give_back_free_memory
+from nodes.usage import usage
+
+WARM_UP_RUNS = 3
+"""Runs of each phase before it is called ready; the last one is timed."""
+
+THREAD_NAME = "executor"
+"""How tools such as `top -H` call the thread that computes."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    deployment: Deployment
+    graphs: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unload:
+    epoch: int
+
+
+class _LoadedPhase:
+    """A subnet and where its tensors come from and go to."""
+
+    def __init__(self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: Subnet) -> None:
+        node = deployment.node
+        self.spec = spec
+        self.subnet = subnet
+        self.inputs: dict[str, ChannelSpec] = {
+            channel.tensor: channel
+            for channel in deployment.channels
+            if channel.target_node == node and index in channel.target_phases
+        }
+        outgoing = [
+            channel
+            for channel in deployment.channels
+            if channel.source_node == node and channel.source_phase == index
+        ]
+        self.outputs = {channel.tensor: channel for channel in outgoing}
+        self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
+        self.kept = {
+            channel.tensor: len(channel.target_phases)
+            for channel in outgoing
+            if channel.target_node == node
+        }
+        self._check(subnet.inputs, self.inputs, "input")
+        self._check(subnet.outputs, self.outputs, "output")
+
+    def _check(
+        self, model: Mapping[str, Any], planned: Mapping[str, ChannelSpec], what: str
+    ) -> None:
+        for tensor, channel in planned.items():
+            found = model.get(tensor)
+            if found is None:
+                raise NodeError(
+                    f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, "
+                    "as its plan says: make the plan anew"
+                )
+            if (found.dtype, tuple(found.shape)) != (channel.dtype, channel.shape):
+                raise NodeError(
+                    f"phase {self.spec.name!r}: its subnet's {what} {tensor!r} is "
+                    f"{found.dtype}{list(found.shape)}, in its plan {channel.dtype}"
+                    f"{list(channel.shape)}: make the plan anew"
+                )
+        if what == "input" and model.keys() != planned.keys():
+            missing = sorted(model.keys() - planned.keys())
+            raise NodeError(
+                f"the subnet of phase {self.spec.name!r} has inputs that its plan does not "
+                f"know: {', '.join(missing)}; make the plan anew"
+            )
+
+    def warm_up(self) -> float:
+        """Run on made-up inputs; returns the seconds of the last run."""
+        random = np.random.default_rng(0)
+        inputs = {
+            tensor: _made_up(channel.dtype, channel.shape, random)
+            for tensor, channel in self.inputs.items()
+        }
+        seconds = 0.0
+        for _ in range(WARM_UP_RUNS):
+            began = time.perf_counter()
+            self.subnet.run(inputs)
+            seconds = time.perf_counter() - began
+        return seconds
+
+
+class Worker:
+    """The thread and its queue; `report` is called from it with every event it has for the core."""
+
+    def __init__(self, executor: Executor, report: Callable[[ev.Event], None]) -> None:
+        self._executor = executor
+        self._report = report
+        self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
+        self._dropped: set[int] = set()
+        self._epoch: int | None = None
+        self._phases: list[_LoadedPhase] = []
+        self._store: dict[tuple[str, int], tuple[Array, int]] = {}
+        self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------ from the I/O thread
+
+    def load(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
+        """Load and warm up the phases, whose graphs lie at these paths in order."""
+        self._jobs.put(_Load(deployment, graphs))
+
+    def fire(self, firing: Fire) -> None:
+        """Run a phase after everything handed in before."""
+        self._jobs.put(firing)
+
+    def unload(self, epoch: int) -> None:
+        """Drop what is queued of this epoch, then everything it holds."""
+        self._dropped.add(epoch)
+        self._jobs.put(_Unload(epoch))
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread after the job it is at; False if that takes longer."""
+        if self._epoch is not None:
+            self.unload(self._epoch)
+        self._jobs.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        Path(f"/proc/self/task/{get_native_id()}/comm").write_text(THREAD_NAME, "ascii")
+        while (job := self._jobs.get()) is not None:
+            match job:
+                case Fire():
+                    if job.epoch not in self._dropped:
+                        self._fire(job)
+                case _Load():
+                    self._load(job.deployment, job.graphs)
+                case _Unload():
+                    self._unload(job.epoch)
+            del job  # while the thread waits, nothing keeps the last tensors alive
+
+    def _load(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
+        epoch = self._epoch = deployment.epoch
+        try:
+            seconds = self._load_phases(deployment, graphs)
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
+            self._report(ev.LoadFailed(epoch, _sentence(error)))
+            return
+        give_back_free_memory()
+        if epoch not in self._dropped:
+            self._report(ev.Loaded(epoch, tuple(seconds), usage().rss_bytes))
+
+    def _load_phases(self, deployment: Deployment, graphs: tuple[Path, ...]) -> list[float]:
+        epoch, total = deployment.epoch, len(deployment.phases)
+        options = LoadOptions(threads=deployment.threads)
+        prepared = 0
+
+        def tell(_: Path) -> None:
+            nonlocal prepared
+            prepared += 1
+            self._report(ev.LoadProgress(epoch, 0, total, f"prepared {prepared} of {total}"))
+
+        self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
+        self._executor.prepare(graphs, options, tell)
+        seconds: list[float] = []
+        for index, (spec, graph) in enumerate(zip(deployment.phases, graphs, strict=True)):
+            if epoch in self._dropped:
+                break
+            subnet = self._executor.load(graph, options)
+            try:
+                phase = _LoadedPhase(spec, index, deployment, subnet)
+                seconds.append(phase.warm_up())
+            except BaseException:
+                subnet.close()
+                raise
+            self._phases.append(phase)
+            self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
+        return seconds
+
+    def _fire(self, firing: Fire) -> None:
+        phase = self._phases[firing.phase]
+        try:
+            outputs, seconds = self._compute(phase, firing)
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
+            reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
+            self._report(ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason))
+            return
+        self._report(ev.FiringEnded(firing.epoch, firing.phase, firing.frame, outputs, seconds))
+
+    def _compute(self, phase: _LoadedPhase, firing: Fire) -> tuple[dict[str, object], float]:
+        frame = firing.frame
+        inputs = {
+            tensor: (
+                _as_array(firing.inputs[tensor], channel)
+                if tensor in firing.inputs
+                else self._store[tensor, frame][0]
+            )
+            for tensor, channel in phase.inputs.items()
+        }
+        began = time.perf_counter()
+        outputs = phase.subnet.run(inputs)
+        seconds = time.perf_counter() - began
+        for tensor, channel in phase.outputs.items():
+            made = outputs[tensor]
+            if (str(made.dtype), made.shape) != (channel.dtype, channel.shape):
+                raise NodeError(
+                    f"{tensor!r} came out as {made.dtype}{list(made.shape)} instead of "
+                    f"{channel.dtype}{list(channel.shape)}"
+                )
+        for tensor in inputs.keys() - firing.inputs.keys():
+            array, readers = self._store.pop((tensor, frame))
+            if readers > 1:
+                self._store[tensor, frame] = array, readers - 1
+        for tensor, readers in phase.kept.items():
+            self._store[tensor, frame] = outputs[tensor], readers
+        return {tensor: outputs[tensor].data for tensor in phase.sent}, seconds
+
+    def _unload(self, epoch: int) -> None:
+        if self._epoch == epoch:
+            for phase in self._phases:
+                phase.subnet.close()
+            self._phases.clear()
+            self._store.clear()
+            self._epoch = None
+            give_back_free_memory()
+        self._dropped.discard(epoch)
+        self._report(ev.Unloaded(epoch))
+
+
+def _made_up(dtype: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """An input to warm up with: small positive numbers, zeros where only whole ones will do."""
+    if np.dtype(dtype).kind == "f":
+        return random.random(shape, np.float32).astype(dtype, copy=False)
+    return np.zeros(shape, dtype)
+
+
+def _as_array(payload: object, channel: ChannelSpec) -> Array:
+    """A received payload as an array, without a copy."""
+    if math.prod(channel.shape) == 0:
+        return np.empty(channel.shape, channel.dtype)
+    buffer: Any = payload
+    return np.frombuffer(buffer, channel.dtype).reshape(channel.shape)
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, its kind in front unless it is one of ours; at most 2000 characters."""
+    text = str(error) if isinstance(error, NodeError) else f"{type(error).__name__}: {error}"
+    return text if len(text) <= 2000 else text[:2000] + " …"
