@@ -46,13 +46,16 @@ class Wait:
 class Remedy:
     """A change of one channel that makes the whole graph live, the smallest for that channel.
 
-    `is_capacity` tells whether the numbers are its capacity or its initial tokens.
+    `is_capacity` tells whether the numbers are its capacity or its initial tokens. Where the graph
+    writes a capacity as a reverse channel, `reverse` names that: its initial tokens are to grow by
+    `needed` − `now`.
     """
 
     channel: str
     is_capacity: bool
     now: int
     needed: int
+    reverse: str | None = None
 
     def __str__(self) -> str:
         """A sentence."""
@@ -165,28 +168,31 @@ def _mirrors(graph: Graph) -> dict[str, Channel]:
     """Reverse channels that stand for a capacity → the channels that they bound.
 
     SDF3 has no capacities: a bounded channel is written as two, in opposite directions and with
-    each other's rates. Of two such channels the reverse one is the one whose name starts with the
-    other's, or else the later one.
+    each other's rates. The reverse one is recognised by a name that extends the other's, or by
+    coming later and starting with tokens where the other has none.
     """
     by_shape: dict[tuple[object, ...], list[Channel]] = {}
-    bounded: dict[str, Channel] = {}
+    bounds: dict[str, Channel] = {}
     taken: set[str] = set()
-    for channel in graph.channels:
-        if channel.source == channel.target:
+    for later in graph.channels:
+        if later.source == later.target:
             continue
-        shape = (channel.target, channel.source, channel.consumption, channel.production)
-        opposite = [c for c in by_shape.get(shape, []) if c.name not in taken]
-        if opposite:
-            named = [c for c in opposite if channel.name.startswith(c.name)]
-            other = named[0] if named else opposite[0]
-            forward, reverse = (
-                (channel, other) if other.name.startswith(channel.name) else (other, channel)
-            )
-            bounded[reverse.name] = forward
-            taken |= {channel.name, other.name}
-        own = (channel.source, channel.target, channel.production, channel.consumption)
-        by_shape.setdefault(own, []).append(channel)
-    return bounded
+        shape = (later.target, later.source, later.consumption, later.production)
+        for earlier in by_shape.get(shape, []):
+            if earlier.name in taken:
+                continue
+            extends = later.name.startswith(earlier.name)
+            if extends or (later.initial_tokens and not earlier.initial_tokens):
+                bounds[later.name] = earlier
+            elif earlier.name.startswith(later.name):
+                bounds[earlier.name] = later
+            else:
+                continue
+            taken |= {earlier.name, later.name}
+            break
+        own = (later.source, later.target, later.production, later.consumption)
+        by_shape.setdefault(own, []).append(later)
+    return bounds
 
 
 def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Remedy:
@@ -198,6 +204,6 @@ def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Reme
     if channel.name in mirrors:
         forward = mirrors[channel.name]
         now = channel.initial_tokens + forward.initial_tokens
-        return Remedy(forward.name, True, now, now + amount)
+        return Remedy(forward.name, True, now, now + amount, channel.name)
     tokens = channel.initial_tokens
     return Remedy(channel.name, False, tokens, tokens + amount)

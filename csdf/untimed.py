@@ -13,23 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from csdf.errors import TooLargeError
-from csdf.lowered import Lowered
+from csdf.lowered import Lowered, neighbours
 
 STEP_LIMIT = 20_000_000
 """Firings (or batches of whole cycles) after which an execution gives up."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Actor:
-    """An actor's channels: per phase what it takes and gives, and per whole cycle."""
+class _Cycle:
+    """What a whole cycle of an actor's phases takes from and gives to others, as (arc, tokens).
 
-    takes: list[list[tuple[int, int]]]
-    gives: list[list[tuple[int, int]]]
-    cycle_takes: list[tuple[int, int]]
-    cycle_gives: list[tuple[int, int]]
+    `own` are its self-channels, with the tokens that they must hold for a whole cycle.
+    """
+
+    takes: list[tuple[int, int]]
+    gives: list[tuple[int, int]]
     own: list[tuple[int, int]]
-    """Self-channels with the tokens that they need for a whole cycle."""
-    followers: list[int]
 
 
 class Execution:
@@ -41,7 +40,8 @@ class Execution:
         self.tokens = [arc.tokens for arc in graph.arcs]
         self.fired = [0] * len(graph.names)
         self._firings = firings
-        self._actors = _actors(graph)
+        self._about = neighbours(graph)
+        self._cycles = _cycles(graph)
         self._steps = 0
 
     @property
@@ -57,7 +57,7 @@ class Execution:
         """(arc, tokens missing) for all that keeps `actor` from firing."""
         return [
             (arc, rate - self.tokens[arc])
-            for arc, rate in self._actors[actor].takes[self.phase(actor)]
+            for arc, rate in self._about.takes[actor][self.phase(actor)]
             if self.tokens[arc] < rate
         ]
 
@@ -74,15 +74,16 @@ class Execution:
             actor = waiting.popleft()
             queued[actor] = False
             if self._fire_all(actor):
-                for follower in self._actors[actor].followers:
+                for follower in self._about.followers[actor]:
                     if not queued[follower]:
                         queued[follower] = True
                         waiting.append(follower)
         return all(fired == wanted for fired, wanted in zip(self.fired, self._firings, strict=True))
 
     def _fire_all(self, actor: int) -> bool:
-        tokens, about = self.tokens, self._actors[actor]
-        phases = len(about.takes)
+        tokens, whole = self.tokens, self._cycles[actor]
+        takes_by_phase, gives_by_phase = self._about.takes[actor], self._about.gives[actor]
+        phases = len(takes_by_phase)
         before = self.fired[actor]
         while self.fired[actor] < self._firings[actor]:
             self._steps += 1
@@ -95,54 +96,43 @@ class Execution:
             if phase == 0:
                 cycles = self._whole_cycles(actor)
                 if cycles > 0:
-                    for arc, rate in about.cycle_takes:
+                    for arc, rate in whole.takes:
                         tokens[arc] -= cycles * rate
-                    for arc, rate in about.cycle_gives:
+                    for arc, rate in whole.gives:
                         tokens[arc] += cycles * rate
                     self.fired[actor] += cycles * phases
                     continue
-            takes = about.takes[phase]
+            takes = takes_by_phase[phase]
             if any(tokens[arc] < rate for arc, rate in takes):
                 break
             for arc, rate in takes:
                 tokens[arc] -= rate
-            for arc, rate in about.gives[phase]:
+            for arc, rate in gives_by_phase[phase]:
                 tokens[arc] += rate
             self.fired[actor] += 1
         return self.fired[actor] > before
 
     def _whole_cycles(self, actor: int) -> int:
-        about = self._actors[actor]
-        if any(self.tokens[arc] < need for arc, need in about.own):
+        whole = self._cycles[actor]
+        if any(self.tokens[arc] < need for arc, need in whole.own):
             return 0
-        cycles = (self._firings[actor] - self.fired[actor]) // len(about.takes)
-        for arc, rate in about.cycle_takes:
+        cycles = (self._firings[actor] - self.fired[actor]) // len(self._about.takes[actor])
+        for arc, rate in whole.takes:
             cycles = min(cycles, self.tokens[arc] // rate)
         return cycles
 
 
-def _actors(graph: Lowered) -> list[_Actor]:
-    actors = [
-        _Actor([[] for _ in times], [[] for _ in times], [], [], [], []) for times in graph.times
-    ]
+def _cycles(graph: Lowered) -> list[_Cycle]:
+    cycles = [_Cycle([], [], []) for _ in graph.names]
     for number, arc in enumerate(graph.arcs):
-        source, target = actors[arc.source], actors[arc.target]
-        for phase, rate in enumerate(arc.production):
-            if rate:
-                source.gives[phase].append((number, rate))
-        for phase, rate in enumerate(arc.consumption):
-            if rate:
-                target.takes[phase].append((number, rate))
         if arc.source != arc.target:
-            target.cycle_takes.append((number, sum(arc.consumption)))
-            source.cycle_gives.append((number, sum(arc.production)))
-            if arc.target not in source.followers:
-                source.followers.append(arc.target)
+            cycles[arc.target].takes.append((number, sum(arc.consumption)))
+            cycles[arc.source].gives.append((number, sum(arc.production)))
             continue
         held = need = 0
         for produced, consumed in zip(arc.production, arc.consumption, strict=True):
             held -= consumed
             need = max(need, -held)
             held += produced
-        target.own.append((number, need))
-    return actors
+        cycles[arc.target].own.append((number, need))
+    return cycles

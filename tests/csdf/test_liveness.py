@@ -57,6 +57,11 @@ def test_a_remedy_frees_the_graph_and_one_token_less_does_not(found: Graph) -> N
 
 def applied(found: Graph, remedy: Remedy, amount: int) -> Graph:
     channel = found.channel[remedy.channel]
+    if remedy.reverse is not None:
+        reverse = found.channel[remedy.reverse]
+        tokens = reverse.initial_tokens + amount - remedy.now
+        capacity = None if reverse.capacity is None else reverse.capacity + amount - remedy.now
+        return oracle.with_change(found, replace(reverse, initial_tokens=tokens, capacity=capacity))
     if remedy.is_capacity:
         return oracle.with_change(found, replace(channel, capacity=amount))
     more = amount - channel.initial_tokens
@@ -71,6 +76,7 @@ def test_without_a_remedy_no_single_channel_frees_it(found: Graph) -> None:
         return
     capacities = {r.channel for r in deadlock.remedies if r.is_capacity}
     tokens = {r.channel for r in deadlock.remedies if not r.is_capacity}
+    tokens |= {r.reverse for r in deadlock.remedies if r.reverse is not None}
     for c in found.channels:
         if c.name not in tokens:
             assert check_liveness(applied(found, Remedy(c.name, False, 0, 0), 999)) is not None
@@ -98,7 +104,7 @@ def test_a_capacity_written_as_a_reverse_channel_is_called_a_capacity() -> None:
     found = graph({"A": (1,), "B": (1,)}, ("A", "B", (2,), (3,)), ("B", "A", (3,), (2,), 3))
     deadlock = check_liveness(found)
     assert deadlock is not None
-    assert deadlock.remedies == (Remedy("c1", True, 3, 4), Remedy("c1", False, 0, 1))
+    assert deadlock.remedies == (Remedy("c1", True, 3, 4, "c2"), Remedy("c1", False, 0, 1))
 
 
 def test_high_rates_cost_nothing() -> None:

@@ -1,0 +1,146 @@
+"""Self-timed execution: every actor fires as soon as it can, until a state comes back.
+
+The state is the tokens in all channels, the phases of all actors, and what is left of the firings
+under way. A strongly connected, live graph can only reach finitely many, so one comes back, and
+the time between its two visits, divided by the iterations between them, is the exact period. This
+follows the definition of the model to the letter, overtaking firings included, but takes as many
+steps as there are firings until then; `csdf.throughput` uses it where cycle ratios do not apply.
+
+Source: A. H. Ghamarian et al., "Throughput analysis of synchronous data flow graphs", ACSD 2006.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from fractions import Fraction
+
+from csdf.errors import TooLargeError
+from csdf.lowered import Lowered, neighbours
+
+FIRING_LIMIT = 2_000_000
+"""Firings after which the search for a recurring state gives up."""
+
+
+class SelfTimed:
+    """A self-timed execution from the initial state on, one instant after the other.
+
+    `per_iteration` is how often each actor fires in an iteration, in phase firings.
+    """
+
+    def __init__(self, graph: Lowered, per_iteration: Sequence[int]) -> None:
+        self.unit = math.lcm(*(time.denominator for times in graph.times for time in times))
+        self.tokens = [arc.tokens for arc in graph.arcs]
+        self.started = [0] * len(graph.names)
+        self.now = 0
+        self._times = [[int(time * self.unit) for time in times] for times in graph.times]
+        self._per_iteration = per_iteration
+        self._ends: list[tuple[int, int, int]] = []
+        self._about = neighbours(graph)
+        self._waiting = deque(range(len(graph.names)))
+        self._queued = [True] * len(graph.names)
+
+    def instant(self) -> bool:
+        """Everything that happens now; False if that never ends.
+
+        It never ends if tokens and phases come back although no time has passed, as around a cycle
+        of zero times.
+        """
+        started, seen = 0, set()
+        while self._waiting or (self._ends and self._ends[0][0] == self.now):
+            while self._ends and self._ends[0][0] == self.now:
+                _, actor, phase = heapq.heappop(self._ends)
+                self._end(actor, phase)
+            if not self._waiting:
+                continue
+            actor = self._waiting.popleft()
+            self._queued[actor] = False
+            now = self._start(actor)
+            started += now
+            if now and started > 2 * sum(self._per_iteration):
+                state = (tuple(self.tokens), self.phases())
+                if state in seen:
+                    return False
+                seen.add(state)
+        return True
+
+    def advance(self) -> bool:
+        """On to the next end of a firing; False if there is none."""
+        if not self._ends:
+            return False
+        self.now = self._ends[0][0]
+        return True
+
+    def phases(self) -> tuple[int, ...]:
+        """The phase that each actor starts next."""
+        return tuple(n % len(times) for n, times in zip(self.started, self._times, strict=True))
+
+    def state(self) -> tuple[object, ...]:
+        """All that decides what happens from now on, relative to now."""
+        left = tuple(sorted((end - self.now, actor, phase) for end, actor, phase in self._ends))
+        return (tuple(self.tokens), self.phases(), left)
+
+    def _start(self, actor: int) -> int:
+        """Starts firings of `actor`, an iteration's worth at most; returns how many."""
+        tokens, takes = self.tokens, self._about.takes[actor]
+        started = 0
+        while started < self._per_iteration[actor]:
+            phase = self.started[actor] % len(takes)
+            if any(tokens[arc] < rate for arc, rate in takes[phase]):
+                return started
+            for arc, rate in takes[phase]:
+                tokens[arc] -= rate
+            self.started[actor] += 1
+            started += 1
+            time = self._times[actor][phase]
+            if time:
+                heapq.heappush(self._ends, (self.now + time, actor, phase))
+            else:
+                self._end(actor, phase)
+        self._wake(actor)
+        return started
+
+    def _end(self, actor: int, phase: int) -> None:
+        for arc, rate in self._about.gives[actor][phase]:
+            self.tokens[arc] += rate
+        for follower in self._about.followers[actor]:
+            self._wake(follower)
+
+    def _wake(self, actor: int) -> None:
+        if not self._queued[actor]:
+            self._queued[actor] = True
+            self._waiting.append(actor)
+
+
+def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
+    """The exact time of one iteration of a live, strongly connected graph.
+
+    `repetitions` counts cycles of phases; they may be a multiple of the smallest possible. Raises
+    `TooLargeError` after `FIRING_LIMIT` firings.
+    """
+    common = math.gcd(*repetitions)
+    per_iteration = [
+        q // common * len(times) for q, times in zip(repetitions, graph.times, strict=True)
+    ]
+    execution = SelfTimed(graph, per_iteration)
+    seen: dict[tuple[object, ...], tuple[int, int]] = {}
+    boundary = 0
+    while execution.instant():
+        count = execution.started[0]
+        if count >= boundary:
+            state = (count % per_iteration[0], *execution.state())
+            if state in seen:
+                then, before = seen[state]
+                iterations = (count - before) // per_iteration[0]
+                return Fraction(execution.now - then, execution.unit * iterations) * common
+            seen[state] = (execution.now, count)
+            boundary = (count // per_iteration[0] + 1) * per_iteration[0]
+        if sum(execution.started) > FIRING_LIMIT:
+            raise TooLargeError(
+                f"no state of the self-timed execution came back within {FIRING_LIMIT} firings"
+            )
+        if not execution.advance():
+            raise ValueError("the graph deadlocks")  # callers check liveness first
+    return Fraction(0)
