@@ -23,7 +23,8 @@ def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
 
     False, and no change, if the model has weights of its own.
     """
-    if not any(role.is_kernel for role in Roles(proto.graph, weights, {}).found.values()):
+    probe = Roles(proto.graph, weights, {})
+    if not any(name in probe.missing and role.is_kernel for name, role in probe.found.items()):
         return False
     roles = Roles(proto.graph, weights, _inferred_shapes(proto, weights))
     for name, missing in (*roles.missing.items(), *roles.leftover.items()):
