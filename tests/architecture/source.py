@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +25,15 @@ class Source:
         return ast.parse(self.text, self.name)
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of it."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
     def imports(self) -> tuple[str, ...]:
         """Every module that it imports, by `import`, `from … import` or `import_module("…")`."""
         found: list[str] = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -49,7 +54,7 @@ class Source:
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
         """Every call in it."""
-        return tuple(node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        return tuple(node for node in self.nodes if isinstance(node, ast.Call))
 
 
 def called(call: ast.Call) -> str:
@@ -64,6 +69,7 @@ def called(call: ast.Call) -> str:
     return ".".join([target.id, *reversed(parts)])
 
 
+@cache
 def sources(*folders: str) -> tuple[Source, ...]:
     """All Python files under the folders, in order."""
     return tuple(_sources(folders))

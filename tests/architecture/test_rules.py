@@ -46,10 +46,11 @@ def test_nothing_is_ever_unpickled() -> None:
     for source in EVERYTHING:
         assert not [name for name in picklers if source.uses(name)], source.name
         for call in source.calls:
-            allowed = [word for word in call.keywords if word.arg == "allow_pickle"]
-            for word in allowed:
-                assert isinstance(word.value, ast.Constant), _at(source, call)
-                assert word.value.value is False, _at(source, call)
+            allowed = [word.value for word in call.keywords if word.arg == "allow_pickle"]
+            writes_for_a_test = called(call) == "np.save" and source.name.startswith("tests/")
+            for value in allowed:
+                refused = isinstance(value, ast.Constant) and value.value is False
+                assert refused or writes_for_a_test, _at(source, call)
 
 
 def test_nobody_sleeps() -> None:
@@ -101,12 +102,13 @@ def test_a_package_tells_type_checkers_that_it_is_typed(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_has_one_root_error(package: str) -> None:
+def test_a_package_has_one_public_root_error(package: str) -> None:
     roots = [
         f"{source.name}: {node.name}"
         for source in sources(package)
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ClassDef)
+        and not node.name.startswith("_")
         and any(isinstance(b, ast.Name) and _is_builtin_error(b.id) for b in node.bases)
     ]
     assert len(roots) <= 1, roots

@@ -71,3 +71,4 @@ def test_launch_over_three_nodes_has_the_accuracy_of_the_whole_model(guesses: np
     assert round(report["accuracy"]["distributed"] * len(LABELS)) == right
     assert round(report["accuracy"]["whole_model"] * len(LABELS)) == right
     assert [node["name"] for node in report["nodes"]] == ["left", "middle", "right"]
+    assert all(node["layers"] > 0 for node in report["nodes"])
