@@ -42,6 +42,8 @@ SILENCE_MS = 30_000
 """A peer machine that answers no heartbeat for so long is gone (its process's end shows at once);
 long enough for a large tensor on a slow link, behind which heartbeats wait."""
 
+REJECTED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
 Part: TypeAlias = zmq.Frame
@@ -80,11 +82,9 @@ class Listener:
         _limit(self.socket, max_bytes)
         _bind(self.socket, address)
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.monitor = self.socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-        )
+        self.monitor = self.socket.get_monitor_socket(REJECTED | zmq.EVENT_DISCONNECTED)
         self._cut_off: dict[bytes, None] = {}
-        self._last: tuple[bytes, int] | None = None
+        self._descriptors: dict[int, bytes] = {}
 
     def receive(self) -> Iterator[tuple[bytes, list[Part]]]:
         """What has come in, `BATCH` messages at most: (routing id, parts)."""
@@ -95,13 +95,17 @@ class Listener:
             peer = parts[0].bytes
             if peer in self._cut_off:
                 continue
-            self._last = (peer, _descriptor(parts[-1]))
+            self._descriptors[_descriptor(parts[-1])] = peer
             yield peer, parts[1:]
 
-    def rejected(self) -> Iterator[str]:
-        """Why connections were dropped before they could say anything."""
-        while (event := _monitored(self.monitor)) is not None:
-            yield f"no ZeroMQ handshake with this version ({event:#x})"
+    def closed(self) -> Iterator[bytes | str]:
+        """The peers whose connections have closed; a sentence for one that never had any."""
+        while (happened := _monitored(self.monitor)) is not None:
+            event, descriptor = happened
+            if event & REJECTED:
+                yield f"no ZeroMQ handshake ({zmq.Event(event).name})"
+            elif (peer := self._descriptors.pop(descriptor, None)) is not None:
+                yield peer
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
         """Send to a peer; False if it is gone."""
@@ -113,16 +117,15 @@ class Listener:
         return True
 
     def cut_off(self, peer: bytes) -> None:
-        """Close the connection of a peer whose message was the last to be received."""
+        """Close the connections of a peer, and drop what it has sent before."""
         if len(self._cut_off) >= MAX_CUT_OFF:
             del self._cut_off[next(iter(self._cut_off))]
         self._cut_off[peer] = None
-        if self._last is None or self._last[0] != peer:
-            return
-        with contextlib.suppress(OSError):
-            descriptor = os.dup(self._last[1])
-            with socket.socket(fileno=descriptor) as connection:
-                connection.shutdown(socket.SHUT_RDWR)
+        for descriptor in [d for d, known in self._descriptors.items() if known == peer]:
+            with contextlib.suppress(OSError):
+                connection = socket.socket(fileno=os.dup(descriptor))
+                with connection:
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Stop listening; what waits to be sent gets `linger_ms`."""
@@ -132,9 +135,9 @@ class Listener:
 class Dialler:
     """A DEALER connected to a node's data port; raises `AddressError` for what is no address."""
 
-    def __init__(self, context: Context, address: str, max_bytes: int) -> None:
+    def __init__(self, context: Context, address: str, max_bytes: int, linger_ms: int = 0) -> None:
         self.socket: Socket = context.zmq.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.LINGER, linger_ms)
         _limit(self.socket, max_bytes)
         self.monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         if address.startswith("tcp://["):
@@ -165,7 +168,7 @@ class Dialler:
         _send(self.socket, parts)
 
     def close(self) -> None:
-        """Close the connection at once."""
+        """Close the connection; what waits to be sent gets `linger_ms`."""
         _close(self.socket, self.monitor)
 
 
@@ -236,20 +239,21 @@ def _send(sock: Socket, parts: Sequence[Buffer]) -> None:
         sock.send(last, copy=False)
 
 
-def _monitored(monitor: Socket) -> int | None:
-    """The next event of a socket's monitor (zmq_socket_monitor(3)), if there is one."""
+def _monitored(monitor: Socket) -> tuple[int, int] | None:
+    """The next event of a socket's monitor and its value, if any (zmq_socket_monitor(3))."""
     try:
         event, _ = monitor.recv_multipart(zmq.DONTWAIT)
     except zmq.Again:
         return None
-    number: int = struct.unpack_from("=H", event)[0]
-    return number
+    number, value = struct.unpack("=Hi", event)
+    return number, value
 
 
 def _close(sock: Socket, monitor: Socket) -> None:
-    sock.disable_monitor()
-    monitor.close(0)
-    sock.close()
+    if not sock.closed:
+        sock.disable_monitor()
+        monitor.close(0)
+        sock.close()
 
 
 def _bind(sock: Socket, address: str) -> None:

@@ -17,7 +17,9 @@ from nodes.core.messages import Control, Data
 from nodes.sockets import COPY_BELOW_BYTES, Buffer, Context, Dialler, Listener, Part, Waiter
 
 GOODBYE_MS = 1_000
-"""How long the last control messages may take to leave when the wire is closed."""
+"""How long the last messages may take to leave when a connection or all of them are closed."""
+
+GONE = "it was closed at the other end, or the network went down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +55,16 @@ class Wire:
         """Open the control port; returns where it really listens."""
         port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS)
         self._control = port
+        self._waiter.add(port.monitor, lambda: _closed(port, links=False))
         self._waiter.add(port.socket, lambda: _control(port))
-        self._waiter.add(port.monitor, lambda: _rejected(port))
         return port.address
 
     def listen_data(self, address: str) -> str:
         """Open the data port; returns where it really listens."""
         port = Listener(self._context, address, MAX_TENSOR_BYTES)
         self._data = port
+        self._waiter.add(port.monitor, lambda: _closed(port, links=True))
         self._waiter.add(port.socket, lambda: _data(port))
-        self._waiter.add(port.monitor, lambda: _rejected(port))
         return port.address
 
     def watch(self, descriptor: int) -> None:
@@ -78,7 +80,7 @@ class Wire:
     def dial(self, node: str, address: str) -> None:
         """Connect to a node's data port; raises `AddressError` if it is not an address."""
         self.hang_up(node)
-        dialler = Dialler(self._context, address, MAX_TENSOR_BYTES)
+        dialler = Dialler(self._context, address, MAX_TENSOR_BYTES, GOODBYE_MS)
         self._dialled[node] = dialler
         self._waiter.add(dialler.socket, lambda: _linked(node, dialler))
         self._waiter.add(dialler.monitor, lambda: _lost(node, dialler))
@@ -122,7 +124,7 @@ class Wire:
         return self._data is not None and self._data.send(link, parts)
 
     def close(self) -> None:
-        """Close everything; the last control messages get `GOODBYE_MS` to leave."""
+        """Close everything; the last messages get `GOODBYE_MS` to leave."""
         for node in tuple(self._dialled):
             self.hang_up(node)
         for port in (self._control, self._data):
@@ -141,9 +143,12 @@ def _data(port: Listener) -> Iterator[ev.Event]:
         yield read_data(link, parts)
 
 
-def _rejected(port: Listener) -> Iterator[ev.Event]:
-    for reason in port.rejected():
-        yield ev.Rejected(reason)
+def _closed(port: Listener, *, links: bool) -> Iterator[ev.Event]:
+    for who in port.closed():
+        if isinstance(who, str):
+            yield ev.Rejected(who)
+        elif links:
+            yield ev.LinkLost(who, GONE)
 
 
 def _linked(node: str, dialler: Dialler) -> Iterator[ev.Event]:
@@ -153,7 +158,7 @@ def _linked(node: str, dialler: Dialler) -> Iterator[ev.Event]:
 
 def _lost(node: str, dialler: Dialler) -> Iterator[ev.Event]:
     if dialler.is_lost():
-        yield ev.LinkLost(node, "it was closed at the other end, or the network went down")
+        yield ev.LinkLost(node, GONE)
 
 
 def read_control(peer: ev.Peer, parts: list[Part]) -> ev.ControlReceived | ev.ControlMalformed:

@@ -216,7 +216,7 @@ class Worker:
         frame = firing.frame
         inputs = {
             tensor: (
-                _as_array(firing.inputs[tensor], channel)
+                as_array(firing.inputs[tensor], channel.dtype, channel.shape)
                 if tensor in firing.inputs
                 else self._store[tensor, frame][0]
             )
@@ -259,12 +259,12 @@ def _made_up(dtype: str, shape: tuple[int, ...], random: np.random.Generator) ->
     return np.zeros(shape, dtype)
 
 
-def _as_array(payload: object, channel: ChannelSpec) -> Array:
-    """A received payload as an array, without a copy."""
-    if math.prod(channel.shape) == 0:
-        return np.empty(channel.shape, channel.dtype)
+def as_array(payload: object, dtype: str, shape: tuple[int, ...]) -> Array:
+    """A received payload as a read-only array, without a copy."""
+    if math.prod(shape) == 0:
+        return np.empty(shape, dtype)
     buffer: Any = payload
-    return np.frombuffer(buffer, channel.dtype).reshape(channel.shape)
+    return np.frombuffer(buffer, dtype).reshape(shape)
 
 
 def _sentence(error: Exception) -> str:
