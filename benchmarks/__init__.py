@@ -1,0 +1,1 @@
+"""The project's numbers, each with one command: `python -m benchmarks.NAME`."""

@@ -1,0 +1,71 @@
+"""Every network of the tables, on 2, 3, 5 and 8 devices: each crossing tensor is the original's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import cnn
+from benchmarks.agreement import (
+    DEVICES,
+    LIMIT,
+    NETWORKS,
+    agreements,
+    measure,
+    random_frame,
+    random_partition,
+    relative_error,
+    short_name,
+)
+
+
+def test_squeezenet_agrees_on_three_devices() -> None:
+    (found,) = measure("onnx-wheel:squeezenet", devices=(3,))
+    assert found.crossing <= LIMIT
+    assert found.against_original == found.tensors > 30
+
+
+def test_a_single_other_weight_would_be_noticed() -> None:
+    model = cnn.read("onnx-wheel:squeezenet")
+    name = "conv1_w_0"
+    other = dict(model._weights)
+    other[name] = other[name].copy()
+    other[name][0, 0, 0, 0] += 1
+    changed = dataclasses.replace(model, _weights=other)
+    partition = random_partition(model.network, 2, seed=0)
+    (found,) = agreements(changed, [partition], random_frame(model.network, seed=0))
+    assert found.crossing > LIMIT
+
+
+def test_two_frames_are_told_apart() -> None:
+    model = cnn.read("onnx-wheel:squeezenet")
+    partition = random_partition(model.network, 2, seed=0)
+    frames = [random_frame(model.network, seed) for seed in (0, 1)]
+    assert relative_error(*(frame["data_0"] for frame in frames)) > 0.1
+    assert all(agreements(model, [partition], frame)[0].crossing <= LIMIT for frame in frames)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "error"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.5], [1.0, 2.0], 0.25),
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([0.0, 1e-9], [0.0, 0.0], np.inf),
+        ([np.nan, 2.0], [1.0, 2.0], np.inf),
+        ([1.0], [1.0, 2.0], np.inf),
+    ],
+)
+def test_the_measure_of_error(found: list[float], expected: list[float], error: float) -> None:
+    assert relative_error(np.array(found), np.array(expected)) == pytest.approx(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NETWORKS, ids=short_name)
+def test_every_network_agrees_on_all_numbers_of_devices(path: str) -> None:
+    found = measure(path)
+    assert [row.devices for row in found] == list(DEVICES)
+    assert max(row.crossing for row in found) <= LIMIT
+    assert all(row.against_original >= 0.9 * row.tensors for row in found)
