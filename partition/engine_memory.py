@@ -1,19 +1,25 @@
 """What an agent holds besides weights, activations and channels: itself and its engine.
 
-Defaults until they are replaced by what the executors' own measurements give: an idle agent with
-NumPy and ONNX Runtime imported holds 46 MB (ONNX Runtime 1.31, x86-64); every
-loaded phase adds a session's graph and buffers.
+Measured by `python -m benchmarks.executor_memory` with ONNX Runtime 1.31 (CPU) on x86-64 (AMD
+EPYC), Python 3.11, glibc 2.36, as resident memory of a process that has imported what an agent
+imports. Other engines and processors differ; an agent tells its idle memory when it is greeted
+(`Welcome.rss_bytes`).
 """
 
 from __future__ import annotations
 
-IDLE_AGENT_BYTES = 50_000_000
-"""Resident memory of an agent with its engine imported and nothing loaded."""
+IDLE_AGENT_BYTES = 58_000_000
+"""An agent with its engine imported and nothing loaded; 31 MB of it are shared libraries."""
 
-SESSION_BYTES = 1_000_000
-"""Resident memory that one more phase adds, besides its weights and activations."""
+FIRST_SESSION_BYTES = 11_000_000
+"""What the first subnet adds: 8 to 9 MB of the engine's code and 2 MB of its tables."""
+
+SESSION_BYTES = 50_000
+"""What each further phase adds: a session's graph, measured as 33 kB, and its Python objects."""
 
 
 def engine_bytes(phases: int) -> int:
     """Resident bytes of an agent that has loaded `phases` subnets, without their tensors."""
-    return IDLE_AGENT_BYTES + SESSION_BYTES * phases
+    if phases == 0:
+        return IDLE_AGENT_BYTES
+    return IDLE_AGENT_BYTES + FIRST_SESSION_BYTES + SESSION_BYTES * phases

@@ -1,8 +1,27 @@
-"""The C library's heap, below Python's and the engines' allocators."""
+"""The C library's heap, below Python's and the engines' allocators.
+
+Left as it is where that serves best: a lower mmap threshold would give each tensor's memory back at
+once, but then every frame's tensors are faulted in anew, which costs 15 to 30 % of a frame's time
+in ResNet50 cut into 12 to 40 subnets (`benchmarks/executor_memory.py`).
+"""
 
 from __future__ import annotations
 
 import ctypes
+
+_M_ARENA_MAX = -8
+
+
+def share_one_heap() -> None:
+    """Let all threads allocate from one heap (glibc only), so that one reuses what another freed.
+
+    glibc gives each thread a heap of its own, and never shrinks those but the first: a tensor that
+    the socket's thread freed would stay resident beside the one that the engine's thread makes.
+    Takes effect for threads that have not allocated yet.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back_free_memory() -> None:
