@@ -41,11 +41,12 @@ def top_classes(output: np.ndarray, count: int) -> tuple[Guess, ...]:
     Ties go to the lower class.
     """
     scores = output.reshape(-1).astype(np.float64)
+    best = np.argsort(-scores, kind="stable")[:count]
+    probabilities = scores
     if scores.min() < 0 or abs(scores.sum() - 1) > 1e-2:
         powers = np.exp(scores - scores.max())
-        scores = powers / powers.sum()
-    best = np.argsort(-scores, kind="stable")[:count]
-    return tuple(Guess(int(number), float(scores[number])) for number in best)
+        probabilities = powers / powers.sum()
+    return tuple(Guess(int(number), float(probabilities[number])) for number in best)
 
 
 def top_class(outputs: Mapping[str, np.ndarray]) -> int:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_FINE, LauncherError
+from launcher.request import TOLERANCE, Request
 
 if TYPE_CHECKING:
-    from launcher.job import Outcome, Request
+    from launcher.job import Outcome
 
 _STARTED_S = time.monotonic()
 
@@ -88,18 +89,18 @@ def launch(
     ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0.0, help="Largest relative difference that counts as agreement")
-    ] = 1e-4,
+    ] = TOLERANCE,
     top: Annotated[
         int, typer.Option(min=1, help="Classes per frame in classes.csv, for a classifier")
     ] = 5,
-    as_json: Annotated[
+    as_json: Annotated[  # noqa: ARG001 - `main` looks for it, errors of use need it too
         bool, typer.Option("--json", help="Print one JSON object and nothing else")
     ] = False,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback does it
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version"),
     ] = False,
-) -> int:
+) -> Request:
     """Run one ONNX network over the nodes of a cluster.
 
     Reads the model, spreads its layers over the nodes, proves that the plan cannot deadlock,
@@ -108,9 +109,7 @@ def launch(
     Exit code 0: every frame came back and agrees. 1: the run failed. 2: something given cannot be
     used, and nothing was run.
     """
-    from launcher.job import Request  # noqa: PLC0415 - slow to import
-
-    request = Request(
+    return Request(
         target=target,
         frames=frames,
         inputs=tuple(input_ or ()),
@@ -124,7 +123,6 @@ def launch(
         tolerance=tolerance,
         top=top,
     )
-    return _launch(request, as_json)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -132,7 +130,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
-        code = typer.main.get_command(app).main(given, prog_name="launch", standalone_mode=False)
+        # Typer only parses: it would take Ctrl-C for itself.
+        parsed = typer.main.get_command(app).main(given, prog_name="launch", standalone_mode=False)
+        code = parsed if isinstance(parsed, int) else _launch(parsed, as_json)
     except _USAGE_ERROR as error:
         code = _fail(
             f"{error.format_message()} (launch --help tells more)", EXIT_BAD_INPUT, as_json

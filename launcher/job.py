@@ -39,11 +39,11 @@ from launcher.processes import start_agents
 from launcher.progress import Progress
 from launcher.reference import reference_results
 from launcher.report import Report, make_report
+from launcher.request import Request
 from launcher.results import Results
 from launcher.run import Node, Runner, RunOptions, Update, run
 from launcher.subnet_files import cut_subnets
-from launcher.verify import TOLERANCE, Agreement, FirstResults, compare
-from nodes.core.messages import Order
+from launcher.verify import Agreement, FirstResults, compare
 from partition.plan import Plan
 
 if TYPE_CHECKING:
@@ -51,24 +51,6 @@ if TYPE_CHECKING:
 
 Runtime = Callable[[tuple[Node, ...]], AbstractContextManager[Runner]]
 """Starts what the nodes need and gives what runs plans on them, until the context ends."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asks of `launch`; None leaves it to `cluster.yaml`."""
-
-    target: Path
-    frames: int | None = None
-    inputs: tuple[str, ...] = ()
-    output: Path | None = None
-    strategy: str | None = None
-    seed: int | None = None
-    plan_only: bool = False
-    save: Path | None = None
-    order: Order | None = None
-    verify: bool | None = None
-    tolerance: float = TOLERANCE
-    top: int = 5
 
 
 @dataclass(frozen=True)
@@ -279,4 +261,7 @@ def _counting(progress: Progress, stage: str) -> Callable[[int, int], None]:
 
 
 def _show(progress: Progress, update: Update) -> None:
-    progress.update(update.stage, update.done, update.total)
+    if update.stage == "uploading":  # it counts bytes
+        progress.update("uploading (kB)", update.done // 1000, update.total // 1000)
+    else:
+        progress.update(update.stage, update.done, update.total)

@@ -11,6 +11,7 @@ The plan remembers the digest of its model and the names of its nodes, and is re
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +29,16 @@ PLAN = "plan.json"
 CLUSTER = "cluster.yaml"
 SUBNETS = "subnets"
 _FORMAT = 1
+_STRING = re.compile(r'\s*("(?:[^"\\]|\\.)*")')
 
 
 @dataclass(frozen=True)
 class SavedPlan:
     """What a `plan.json` says: layer → node, and for which model and nodes it was made.
 
-    `lines` has the line of every layer and node in the file; `edited` tells whether the assignment
-    is another than the one that was saved.
+    `groups` are the nodes that the assignment names, with layers or without. `lines` has the line
+    of every layer and node in the file. `edited` tells whether the assignment is another than the
+    one that was saved.
     """
 
     path: Path
@@ -45,6 +48,7 @@ class SavedPlan:
     strategy: str
     explanation: str
     assignment: Mapping[str, str]
+    groups: tuple[str, ...]
     lines: Mapping[str, int]
     edited: bool
 
@@ -109,10 +113,11 @@ def check_plan(saved: SavedPlan, network: Network, digest: str, nodes: Iterable[
             f"{saved.path}: the plan was made for the nodes {', '.join(saved.nodes)}, but the "
             f"cluster has {', '.join(names)}; make a new plan with --plan-only --save"
         )
-    for layer, node in saved.assignment.items():
+    for node in saved.groups:
         if node not in names:
             close = suggestion(node, names) or f"; the nodes are {', '.join(names)}"
             raise saved.error(node, f"there is no node {node!r}{close}")
+    for layer in saved.assignment:
         if layer not in network.layer:
             raise saved.error(
                 layer, f"{network.name} has no layer {layer!r}{suggestion(layer, network.layer)}"
@@ -230,6 +235,7 @@ def _saved(path: Path, text: str, data: object) -> SavedPlan:
         strategy=data["strategy"],
         explanation=data["explanation"],
         assignment=assignment,
+        groups=tuple(grouped),
         lines=_lines(text, (*assignment, *grouped)),
         edited=before != assignment,
     )
@@ -254,9 +260,9 @@ def _lines(text: str, names: Iterable[str]) -> dict[str, int]:
     wanted = {json.dumps(name, ensure_ascii=False): name for name in names}
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        name = wanted.get(line.strip().rstrip(",").removesuffix("[").rstrip().rstrip(":"))
-        if name is not None:
-            found.setdefault(name, number)
+        match = _STRING.match(line)
+        if match is not None and match[1] in wanted:
+            found.setdefault(wanted[match[1]], number)
     return found
 
 

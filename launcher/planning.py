@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ga.strategies import STRATEGIES
-
 from cnn.errors import CnnError
 from cnn.model import Model, read
 from cnn.network import Network
+from ga.strategies import STRATEGIES
 from launcher.config import NodeConfig
 from launcher.config_load import Cluster
 from launcher.config_sentences import suggestion

@@ -20,9 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-TOLERANCE = 1e-4
-"""The largest relative difference that counts as agreement, unless the user sets another."""
-
 Outputs = Mapping[str, np.ndarray]
 
 

@@ -1,0 +1,29 @@
+"""What the user asks of `launch` on the command line. Light to import, for `--help`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nodes.core.messages import Order
+
+TOLERANCE = 1e-4
+"""The largest relative difference from the whole model that counts as agreement by default."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks of `launch`; None leaves it to `cluster.yaml`."""
+
+    target: Path
+    frames: int | None = None
+    inputs: tuple[str, ...] = ()
+    output: Path | None = None
+    strategy: str | None = None
+    seed: int | None = None
+    plan_only: bool = False
+    save: Path | None = None
+    order: Order | None = None
+    verify: bool | None = None
+    tolerance: float = TOLERANCE
+    top: int = 5

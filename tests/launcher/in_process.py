@@ -1,0 +1,117 @@
+"""A runtime without agents: a plan's subnets, run in this process by ONNX Runtime.
+
+It computes what the agents compute, so what the launcher does before and after can be tested where
+processes and sockets are beside the point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnxruntime as ort
+
+from launcher.run import (
+    Frames,
+    Node,
+    OnResult,
+    OnUpdate,
+    Runner,
+    RunOptions,
+    RunResult,
+    SubnetFiles,
+    Update,
+)
+from nodes.core.messages import Stats
+from partition.plan import Plan
+
+RSS_BYTES = 50_000_000
+
+Disturb = Callable[[int, dict[str, np.ndarray]], None]
+"""Changes the outputs of a frame: a cluster that computes something else."""
+
+
+@dataclass
+class InProcess:
+    """Keeps what it was asked to run."""
+
+    disturb: Disturb = lambda frame, outputs: None
+    nodes: tuple[Node, ...] = ()
+    options: RunOptions = field(default_factory=RunOptions)
+    plans: list[Plan] = field(default_factory=list)
+
+    @contextmanager
+    def runtime(self, nodes: tuple[Node, ...]) -> Iterator[Runner]:
+        """A `launcher.job.Runtime`."""
+        self.nodes = nodes
+        yield self.run
+
+    def run(
+        self,
+        plan: Plan,
+        nodes: tuple[Node, ...],
+        subnets: Mapping[str, SubnetFiles],
+        frames: Frames,
+        on_result: OnResult,
+        on_update: OnUpdate,
+        options: RunOptions,
+    ) -> RunResult:
+        """A `launcher.run.Runner`."""
+        self.options = options
+        self.plans.append(plan)
+        began_s = time.perf_counter()
+        sessions = {name: _session(files) for name, files in subnets.items()}
+        wanted = [c.tensor.name for c in plan.channels if c.target_device == "@host"]
+        sent, received = [], []
+        for index in range(len(frames)):
+            sent.append(time.perf_counter() - began_s)
+            tensors = dict(frames[index])
+            waiting = list(plan.phases)
+            while waiting:
+                ready = next(p for p in waiting if tensors.keys() >= set(p.inputs))
+                waiting.remove(ready)
+                given = {name: tensors[name] for name in ready.inputs}
+                results = sessions[ready.name].run(list(ready.outputs), given)
+                tensors.update(zip(ready.outputs, results, strict=True))
+            outputs = {name: tensors[name] for name in wanted}
+            self.disturb(index, outputs)
+            on_result(index, outputs)
+            received.append(time.perf_counter() - began_s)
+            on_update(Update("streaming", index + 1, len(frames)))
+        used = {phase.device for phase in plan.phases}
+        phases = {name: sum(p.device == name for p in plan.phases) for name in used}
+        return RunResult(
+            sent_s=tuple(sent),
+            received_s=tuple(received),
+            stats={name: _stats(count, len(frames)) for name, count in phases.items()},
+            idle_rss_bytes=dict.fromkeys(used, RSS_BYTES),
+            warmup_s={name: (0.001,) * count for name, count in phases.items()},
+            first_result_s=received[0],
+        )
+
+
+def _session(files: SubnetFiles) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(str(files.graph), options, providers=["CPUExecutionProvider"])
+
+
+def _stats(phases: int, frames: int) -> Stats:
+    return Stats(
+        epoch=1,
+        firings=(frames,) * phases,
+        busy_s=(0.25,) * phases,
+        elapsed_s=float(phases),
+        cpu_s=1.0,
+        sent_bytes=1000,
+        received_bytes=2000,
+        rss_bytes=RSS_BYTES,
+        rss_peak_bytes=RSS_BYTES + 1,
+        anonymous_bytes=RSS_BYTES // 2,
+        stale_messages=0,
+        bad_messages=0,
+    )

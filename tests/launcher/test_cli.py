@@ -1,0 +1,185 @@
+"""The command: what stands on standard output, and the exit codes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launcher import cli, job
+from tests.launcher.in_process import InProcess
+from tests.launcher.models import write_branches
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    write_branches(tmp_path / "branches.onnx")
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "model: branches.onnx\nnodes: [{name: a}, {name: b}]\nstrategy: sequential\nframes: 2\n"
+    )
+    return path
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> InProcess:
+    """The command runs subnets in this process; everything else is as it is."""
+    found = InProcess()
+    monkeypatch.setattr(job, "launch", functools.partial(job.launch, runtime=found.runtime))
+    return found
+
+
+def launch(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error)."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    assert isinstance(ended.value.code, int)
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return ended.value.code, out, err
+
+
+def only_object(out: str) -> dict[str, Any]:
+    """The one JSON object that is all of standard output."""
+    data = json.loads(out)
+    assert isinstance(data, dict)
+    return data
+
+
+def test_a_run_that_agrees_ends_with_0(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
+) -> None:
+    code, out, err = launch(capsys, cluster)
+    assert code == 0
+    assert "agrees with ONNX Runtime on the whole model" in out
+    assert "streaming: 2 of 2" in err
+
+
+def test_json_is_one_object_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
+) -> None:
+    code, out, _ = launch(capsys, cluster, "--json", "--frames", 3)
+    assert code == 0
+    assert only_object(out)["frames"] == 3
+
+
+def test_a_run_that_differs_ends_with_1(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
+) -> None:
+    def spoil(frame: int, outputs: dict[str, np.ndarray]) -> None:
+        outputs["score"] = outputs["score"] * 2
+
+    runtime.disturb = spoil
+    code, out, err = launch(capsys, cluster, "--json")
+    assert code == 1
+    assert only_object(out)["agrees"] is False
+    assert only_object(out)["exit_code"] == 1
+    assert "the results differ from the whole model's, most at output 'score' of frame" in err
+    assert launch(capsys, cluster, "--no-verify")[0] == 0
+    assert launch(capsys, cluster, "--tolerance", 2)[0] == 0
+
+
+def test_a_users_mistake_ends_with_2_and_a_sentence(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
+) -> None:
+    cluster.write_text(cluster.read_text() + "nods: 3\n")
+    code, out, err = launch(capsys, cluster)
+    assert (code, out) == (2, "")
+    assert err == f"launch: {cluster}, line 5, nods: unknown key; did you mean 'nodes'?\n"
+
+
+def test_a_mistake_is_told_in_json_too(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, tmp_path: Path
+) -> None:
+    code, out, err = launch(capsys, tmp_path / "none.yaml", "--json")
+    assert code == 2
+    assert only_object(out) == {
+        "error": f"{tmp_path / 'none.yaml'}: there is no such file",
+        "exit_code": 2,
+    }
+    assert err == f"launch: {tmp_path / 'none.yaml'}: there is no such file\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((), "CLUSTER_OR_PLAN"),
+        (("c.yaml", "--frmes", "3"), "--frmes"),
+        (("c.yaml", "--frames", "0"), "--frames"),
+        (("c.yaml", "--order", "random"), "--order"),
+        (("show", "c.yaml"), "c.yaml"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], part: str
+) -> None:
+    code, out, err = launch(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("launch: ")
+    assert part in err
+    code, out, _ = launch(capsys, *arguments, "--json")
+    assert code == 2
+    assert part in only_object(out)["error"]
+
+
+@pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_an_interrupted_run_says_so(
+    capsys: pytest.CaptureFixture[str],
+    runtime: InProcess,
+    cluster: Path,
+    end: BaseException,
+    code: int,
+) -> None:
+    def interrupt(frame: int, outputs: dict[str, np.ndarray]) -> None:
+        raise end
+
+    runtime.disturb = interrupt
+    found, out, err = launch(capsys, cluster, "--json")
+    assert found == code
+    assert only_object(out)["exit_code"] == code
+    assert "all that was started is stopped" in err
+
+
+def test_a_plan_is_shown_saved_and_run(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path, tmp_path: Path
+) -> None:
+    code, out, _ = launch(capsys, cluster, "--show")
+    assert code == 0
+    assert "phase" in out
+    assert "proof: " in out
+    code, out, err = launch(capsys, cluster, "--plan-only", "--save", tmp_path / "plan", "--json")
+    assert code == 0
+    assert {node["name"] for node in only_object(out)["nodes"]} == {"a", "b"}
+    assert "saved in" in err
+    assert not runtime.plans
+    code, out, _ = launch(capsys, tmp_path / "plan", "--json")
+    assert code == 0
+    assert only_object(out)["agrees"] is True
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = launch(capsys, "--version")
+    assert code == 0
+    assert out.startswith("csdf-edge ")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\n"
+        "from launcher import cli\n"
+        "try:\n    cli.main(['--help'])\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'numpy', 'onnx', 'scipy', 'deap', 'zmq', 'pydantic', 'PIL'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "--plan-only" in ran.stdout

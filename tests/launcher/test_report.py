@@ -1,0 +1,178 @@
+"""What is told while it works and afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from launcher.progress import BarProgress, LineProgress
+from launcher.report import Accuracy, Report, make_report, plan_as_json
+from launcher.report_text import plan_text, print_report
+from launcher.run import RunResult
+from launcher.verify import Agreement
+from nodes.core.messages import Stats
+from partition.devices import Device
+from partition.plan import MemoryPrediction, Plan, PlannedPhase
+
+PHASE = PlannedPhase("a/0", "a", 0, ("l1", "l2"), ("x",), ("y",), 1, 0.05)
+PLAN = Plan(
+    network="net",
+    model_digest="0" * 64,
+    strategy="sequential",
+    explanation="as it is",
+    devices=(Device("a", memory_bytes=10**9), Device("idle")),
+    assignment={"l1": "a", "l2": "a"},
+    phases=(PHASE,),
+    channels=(),
+    memory={
+        "a": MemoryPrediction(40_000_000, 5_000_000, 5_000_000, 50_000_000, 45_000_000),
+        "idle": MemoryPrediction(0, 0, 0, 50_000_000, 0),
+    },
+    period_s=0.05,
+    latency_s=0.1,
+    bytes_per_frame=1_234_567,
+    proof="Live: proved.",
+)
+STATS = Stats(1, (4,), (0.3,), 0.6, 0.4, 10, 20, 95_000_000, 110_000_000, 30_000_000, 0, 0)
+RESULT = RunResult(
+    sent_s=(1.0, 1.1, 1.2, 1.3),
+    received_s=(1.5, 1.6, 1.7, 2.0),
+    stats={"a": STATS},
+    idle_rss_bytes={"a": 46_000_000},
+    warmup_s={"a": (0.04,)},
+    first_result_s=1.5,
+)
+
+
+def report(agreement: Agreement | None = Agreement(1e-6, 2, "y")) -> Report:  # noqa: B008 - frozen
+    return make_report(
+        PLAN,
+        replace(PLAN, period_s=0.04),
+        RESULT,
+        order="pipelined",
+        input_description="4 inputs",
+        first_result_s=3.5,
+        agreement=agreement,
+        tolerance=1e-4,
+        accuracy=Accuracy(0.75, 1.0),
+    )
+
+
+def printed(renderable: object) -> str:
+    console = Console(file=io.StringIO(), width=110)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_times_are_those_of_the_launcher() -> None:
+    found = report()
+    assert found.seconds == pytest.approx(1.0)
+    assert found.frames_per_second == pytest.approx(4.0)
+    assert found.period_measured_s == pytest.approx(0.5 / 3)
+    assert found.latency_s == pytest.approx(0.5)
+    assert found.latency_worst_s == pytest.approx(0.7)
+    assert (found.period_planned_s, found.period_predicted_s) == (0.05, 0.04)
+
+
+def test_a_nodes_figures_are_predicted_and_measured() -> None:
+    node, idle = report().nodes
+    assert (node.layers, node.phases) == (2, 1)
+    assert node.memory_predicted_bytes == 100_000_000
+    assert node.memory_eq2_bytes == 45_000_000
+    assert node.memory_measured_bytes == 110_000_000
+    assert node.busy_fraction == pytest.approx(0.5)
+    assert node.busy_s_per_frame == pytest.approx(0.075)
+    assert (idle.layers, idle.phases, idle.memory_measured_bytes, idle.busy_fraction) == (
+        0,
+        0,
+        0,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("agreement", "agrees", "error"),
+    [
+        (Agreement(1e-4, 0, "y"), True, 1e-4),
+        (Agreement(1.01e-4, 0, "y"), False, 1.01e-4),
+        (Agreement(math.inf, 0, "y"), False, None),
+        (None, None, None),
+    ],
+)
+def test_agreement_in_json(
+    agreement: Agreement | None, agrees: bool | None, error: float | None
+) -> None:
+    data = json.loads(json.dumps(report(agreement).as_json(), allow_nan=False))
+    assert data["agrees"] is agrees
+    assert data["max_relative_error"] == error
+    assert data["verified"] is (agreement is not None)
+
+
+def test_people_are_told_everything() -> None:
+    console = Console(file=io.StringIO(), width=110)
+    print_report(report(), console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for part in (
+        "45.0 MB", "100.0 MB", "110.0 MB", "30.0 MB", "50%",
+        "4 frames in 1.00 s: 4.00 frames/s, 6.00 frames/s once full",
+        "predicted 25.00 frames/s", "20.00 frames/s before the run",
+        "latency 500.0 ms in the median, 700.0 ms at worst; first result 3.5 s",
+        "1.2 MB per frame between machines",
+        "agrees with ONNX Runtime on the whole model: largest relative difference 1.0e-06",
+        "accuracy 75.00%; the whole model's is 100.00%",
+        "proof: Live: proved.", "strategy: sequential: as it is",
+    ):  # fmt: skip
+        assert part in " ".join(text.split()), part
+
+
+def test_a_disagreement_is_loud() -> None:
+    console = Console(file=io.StringIO(), width=110)
+    print_report(report(Agreement(math.inf, 0, "y")), console)
+    assert isinstance(console.file, io.StringIO)
+    assert "DIFFERS from ONNX Runtime" in console.file.getvalue()
+    assert "NaN" in console.file.getvalue()
+
+
+def test_a_plan_is_shown_without_a_run() -> None:
+    text = printed(plan_text(PLAN))
+    for part in ("a/0", "l1, l2", "1000.0 MB", "none", "20.00 frames/s", "Live: proved."):
+        assert part in text, part
+    assert {node["name"] for node in plan_as_json(PLAN)["nodes"]} == {"a", "idle"}
+
+
+def test_lines_come_once_per_tenth_of_a_stage() -> None:
+    stream = io.StringIO()
+    with LineProgress(stream) as progress:
+        progress.say("reading net")
+        for done in range(201):
+            progress.update("streaming", done, 200)
+        progress.update("comparing", 0, 2, "slowly")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "reading net"
+    assert lines[1:12] == [f"streaming: {20 * tenth} of 200" for tenth in range(11)]
+    assert lines[12:] == ["comparing: 0 of 2, slowly"]
+
+
+def test_a_stage_without_work_is_one_line() -> None:
+    stream = io.StringIO()
+    LineProgress(stream).update("loading", 0, 0)
+    assert stream.getvalue() == "loading: 0 of 0\n"
+
+
+def test_the_bar_takes_what_the_lines_take() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with BarProgress(console) as progress:
+        progress.say("reading [net]")
+        progress.update("searching [a]", 1, 2, "best [b]")
+        progress.update("streaming", 1, 2)
+        progress.say("done")
+    assert isinstance(console.file, io.StringIO)
+    assert "reading [net]" in console.file.getvalue()
+    assert "done" in console.file.getvalue()
