@@ -62,9 +62,9 @@ def unintelligible(session: Session, reason: str) -> LauncherError:
     )
 
 
-def lost(session: Session, how: str, progress: str) -> LauncherError:
+def lost(session: Session, state: State, how: str, progress: str) -> LauncherError:
     """A node that had been reached is gone."""
-    return RunFailedError(f"{where(session)} was lost while {session.state.value}{progress}: {how}")
+    return RunFailedError(f"{where(session)} was lost while {state.value}{progress}: {how}")
 
 
 def failed(session: Session, state: State, reason: str, progress: str) -> LauncherError:

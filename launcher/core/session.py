@@ -81,12 +81,13 @@ _HEARD: Mapping[tuple[State, Trigger], State] = {
     (_S.DEPLOYING, Progress): _S.DEPLOYING,
     (_S.DEPLOYING, Deployed): _S.READY,
     (_S.STOPPING, Stopped): _S.STOPPED,
-    # Once welcomed, an agent may answer pings, give statistics or fail at any time.
+    # Once welcomed, an agent may answer pings, give statistics, fail, or (having heard nothing of
+    # us for a while) refuse to know us, at any time.
     **{
-        (state, kind): (_S.FAILED if kind is Failed else state)
+        (state, kind): {Failed: _S.FAILED, Refused: _S.LOST}.get(kind, state)
         for state in _S
         if state not in (_S.CONNECTING, _S.FAILED, _S.LOST)
-        for kind in (Pong, Stats, Failed)
+        for kind in (Pong, Stats, Failed, Refused)
     },
 }
 TRANSITIONS: Mapping[tuple[State, Trigger], State] = {**_OWN_STEPS, **_HEARD}

@@ -146,8 +146,11 @@ class Supervisor:
             match message:
                 case Welcome():
                     return self._welcomed(session, message, now_s)
-                case Refused():
+                case Refused() if state is State.CONNECTING:
                     return self._end(sentences.refused(session, message))
+                case Refused(reason):
+                    how = f"its agent no longer knows this launcher ({reason})"
+                    return self._end(self._lost(session, how, state))
                 case Missing(digests):
                     return self._upload(session, digests, now_s)
                 case Stored():
@@ -313,8 +316,9 @@ class Supervisor:
         ours = all(session.started_by_us for session in sessions)
         return self._limits.start_timeout_s if ours else self._limits.connect_timeout_s
 
-    def _lost(self, session: Session, how: str) -> LauncherError:
-        return sentences.lost(session, how, self._progress(session.state))
+    def _lost(self, session: Session, how: str, state: State | None = None) -> LauncherError:
+        state = state or session.state
+        return sentences.lost(session, state, how, self._progress(state))
 
     def _progress(self, state: State) -> str:
         if state in (State.RUNNING, State.STOPPING, State.STOPPED):

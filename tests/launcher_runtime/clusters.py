@@ -1,0 +1,211 @@
+"""A small real network over real agents: what the tests of this folder deploy and compare with."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+from cnn import read
+from launcher.run import Node, SubnetFiles, Update
+from nodes.core.messages import HOST
+from partition.devices import Device
+from partition.plan import Plan
+from partition.planner import make_plan
+
+ort.set_default_logger_severity(4)
+
+SHAPE = (1, 3, 16, 16)
+WAIT_S = 20.0
+"""How long a test waits for what must happen, before it fails."""
+
+
+def write_network(path: Path, layers: int = 8, channels: int = 8) -> Path:
+    """A chain of convolutions with ReLUs and a skip connection from the first to the last."""
+    random = np.random.default_rng(5)
+    nodes, weights, before = [], [], "image"
+    for i in range(layers):
+        width = 3 if i == 0 else channels
+        values = random.standard_normal((channels, width, 3, 3)) / np.sqrt(9 * width / 2)
+        weights.append(numpy_helper.from_array(values.astype(np.float32), f"w{i}"))
+        nodes.append(helper.make_node("Conv", [before, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"]))
+        before = f"r{i}"
+    nodes.append(helper.make_node("Add", ["r0", before], ["sum"]))
+    nodes.append(helper.make_node("GlobalAveragePool", ["sum"], ["mean"]))
+    nodes.append(helper.make_node("Flatten", ["mean"], ["features"]))
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("features", onnx.TensorProto.FLOAT, (1, channels))],
+        weights,
+    )
+    opset = helper.make_opsetid("", 17)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    return path
+
+
+class RandomFrames:
+    """`count` frames of seeded noise; counts how often one was asked for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.loaded = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        self.loaded += 1
+        random = np.random.default_rng(index)
+        return {"image": random.standard_normal(SHAPE, dtype=np.float32)}
+
+
+@dataclass
+class Results:
+    """Takes results as `on_result` and progress as `on_update`."""
+
+    outputs: list[np.ndarray]
+    updates: list[Update]
+
+    def __call__(self, frame: int, outputs: Mapping[str, np.ndarray]) -> None:
+        assert frame == len(self.outputs)
+        assert list(outputs) == ["features"]
+        self.outputs.append(outputs["features"])
+
+    @property
+    def stages(self) -> list[str]:
+        return list(dict.fromkeys(update.stage for update in self.updates))
+
+
+def results() -> Results:
+    return Results([], [])
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A plan over nodes n0, n1, … with its subnets cut, and the whole network to compare with."""
+
+    plan: Plan
+    subnets: Mapping[str, SubnetFiles]
+    model: Path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(device.name for device in self.plan.devices)
+
+    def nodes(self, addresses: Mapping[str, str] | None = None) -> tuple[Node, ...]:
+        return tuple(Node(name, (addresses or {}).get(name)) for name in self.names)
+
+    def expected(self, frames: int) -> list[np.ndarray]:
+        session = ort.InferenceSession(str(self.model), providers=["CPUExecutionProvider"])
+        return [session.run(None, dict(RandomFrames(frames)[i]))[0] for i in range(frames)]
+
+    def check(self, outputs: list[np.ndarray], frames: int) -> None:
+        """Raises unless these are the whole network's outputs for the first `frames` frames."""
+        assert len(outputs) == frames
+        for got, wanted in zip(outputs, self.expected(frames), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+    @property
+    def most_under_way(self) -> int:
+        """A bound for the frames that have been sent and not taken: all places in all channels."""
+        return sum(channel.capacity_frames for channel in self.plan.channels)
+
+
+def make_cluster(directory: Path, nodes: int, layers: int = 8, channels: int = 8) -> Cluster:
+    """Deal the layers out to the nodes in turn, two at a time: many phases, many channels."""
+    path = write_network(directory / "small.onnx", layers, channels)
+    model = read(path)
+    names = [f"n{i}" for i in range(nodes)]
+    assignment = {
+        layer.name: names[(i // 2) % nodes] for i, layer in enumerate(model.network.layers)
+    }
+    plan = make_plan(
+        model.network,
+        model.digest,
+        [Device(name) for name in names],
+        assignment,
+        strategy="test",
+        explanation="dealt out in turn",
+    )
+    subnets = {}
+    for phase in plan.phases:
+        cut = model.cut(phase.layers, phase.inputs, phase.outputs, directory / "subnets")
+        subnets[phase.name] = SubnetFiles(cut.graph, cut.weights)
+    assert {channel.source_device for channel in plan.channels} == {HOST, *names}
+    return Cluster(plan, subnets, path)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def daemons(names: tuple[str, ...], cache: Path) -> Iterator[dict[str, tuple[str, int]]]:
+    """`node-agent --listen tcp://127.0.0.1:PORT` per name; yields name → (address, process id)."""
+    processes = {}
+    try:
+        for name in names:
+            address = f"tcp://127.0.0.1:{free_port()}"
+            command = [sys.executable, "-m", "nodes.cli", "--listen", address, "--name", name]
+            processes[name] = (
+                address,
+                subprocess.Popen(
+                    [*command, "--cache", str(cache / name)],
+                    stdin=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                ),
+            )
+        yield {name: (address, process.pid) for name, (address, process) in processes.items()}
+    finally:
+        for _, process in processes.values():
+            process.send_signal(signal.SIGTERM)
+        for _, process in processes.values():
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, which must suffice; raises if it does not, having killed the process."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(WAIT_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def has_ended(pid: int) -> bool:
+    """Waits until a process that is not our child has ended; False if it does not in `WAIT_S`."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], WAIT_S)[0])
+    finally:
+        os.close(descriptor)
+
+
+def is_running(pid: int) -> bool:
+    """Whether any process of the process group `pid` is left."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

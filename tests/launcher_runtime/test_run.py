@@ -1,0 +1,263 @@
+"""Real agents, real sockets, a real (small) network: results agree, failures end in a sentence."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launcher.errors import BadInputError, RunFailedError
+from launcher.processes import start_agents
+from launcher.run import Node, RunOptions, run
+from tests.launcher_runtime.clusters import (
+    Cluster,
+    RandomFrames,
+    daemons,
+    free_port,
+    is_running,
+    results,
+)
+
+
+@pytest.mark.parametrize("order", ["pipelined", "strict"])
+def test_two_started_agents_compute_what_the_whole_network_computes(
+    two: Cluster, cache: Path, order: str
+) -> None:
+    taken = results()
+    options = RunOptions(order=order, cache=cache)
+    outcome = run(
+        two.plan, two.nodes(), two.subnets, RandomFrames(12), taken, taken.updates.append, options
+    )
+    two.check(taken.outputs, 12)
+    assert (
+        set(outcome.stats) == set(outcome.idle_rss_bytes) == set(outcome.warmup_s) == {"n0", "n1"}
+    )
+    for name, stats in outcome.stats.items():
+        phases = [phase for phase in two.plan.phases if phase.device == name]
+        assert stats.firings == (12,) * len(phases)
+        assert len(outcome.warmup_s[name]) == len(phases)
+        assert stats.stale_messages == stats.bad_messages == 0
+    assert len(outcome.sent_s) == len(outcome.received_s) == 12
+    assert list(outcome.received_s) == sorted(outcome.received_s)
+    assert all(s < r for s, r in zip(outcome.sent_s, outcome.received_s, strict=True))
+    assert outcome.received_s[0] <= outcome.first_result_s
+
+
+def test_bytes_moved_are_what_the_channels_carry(two: Cluster, cache: Path) -> None:
+    outcome = run(
+        two.plan, two.nodes(), two.subnets, RandomFrames(5), results(), _ignore,
+        RunOptions(cache=cache),
+    )  # fmt: skip
+    for name, stats in outcome.stats.items():
+        crossing = [c for c in two.plan.channels if not c.is_local]
+        assert stats.sent_bytes == 5 * sum(
+            c.tensor.bytes for c in crossing if c.source_device == name
+        )
+        assert stats.received_bytes == 5 * sum(
+            c.tensor.bytes for c in crossing if c.target_device == name
+        )
+
+
+def test_a_slow_user_holds_the_source_back(two: Cluster, cache: Path) -> None:
+    """What was sent and not taken never exceeds the places in the channels."""
+    frames, under_way = RandomFrames(64), []
+
+    def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+        under_way.append(frames.loaded - frame)
+
+    run(two.plan, two.nodes(), two.subnets, frames, take, _ignore, RunOptions(cache=cache))
+    assert len(under_way) == 64
+    assert max(under_way) <= two.most_under_way + 1  # one is loaded ahead
+    assert max(under_way) < 64
+
+
+def test_results_may_be_kept(two: Cluster, cache: Path) -> None:
+    taken = results()
+    run(
+        two.plan, two.nodes(), two.subnets, RandomFrames(40), taken, _ignore,
+        RunOptions(cache=cache),
+    )  # fmt: skip
+    two.check(taken.outputs, 40)
+
+
+def test_daemons_serve_one_run_after_another_and_keep_the_subnets(
+    three: Cluster, tmp_path: Path
+) -> None:
+    with daemons(three.names, tmp_path) as running:
+        nodes = three.nodes({name: address for name, (address, _) in running.items()})
+        stages = []
+        for _ in range(2):
+            taken = results()
+            run(
+                three.plan, nodes, three.subnets, RandomFrames(6), taken, taken.updates.append,
+                RunOptions(),
+            )  # fmt: skip
+            three.check(taken.outputs, 6)
+            stages.append(taken.stages)
+        assert stages == [
+            ["connecting", "uploading", "loading", "streaming"],
+            ["connecting", "loading", "streaming"],
+        ]
+        assert all(is_alive(pid) for _, pid in running.values())
+
+
+def test_started_agents_and_daemons_work_together(
+    two: Cluster, cache: Path, tmp_path: Path
+) -> None:
+    with daemons(("n0",), tmp_path) as running:
+        nodes = two.nodes({"n0": running["n0"][0]})
+        taken = results()
+        run(two.plan, nodes, two.subnets, RandomFrames(4), taken, _ignore, RunOptions(cache=cache))
+        two.check(taken.outputs, 4)
+
+
+def test_a_second_launcher_is_refused_and_the_first_goes_on(two: Cluster, tmp_path: Path) -> None:
+    refusals: list[str] = []
+    with daemons(two.names, tmp_path) as running:
+        nodes = two.nodes({name: address for name, (address, _) in running.items()})
+
+        def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+            if frame != 2:
+                return
+            with pytest.raises(BadInputError) as refused:
+                run(two.plan, nodes, two.subnets, RandomFrames(2), results(), _ignore, RunOptions())
+            refusals.append(str(refused.value))
+
+        run(two.plan, nodes, two.subnets, RandomFrames(8), take, _ignore, RunOptions())
+    assert len(refusals) == 1
+    assert "refused: another launcher has this agent" in refusals[0]
+    assert "tcp://127.0.0.1:" in refusals[0]
+
+
+def test_an_agent_that_is_killed_ends_the_run_and_leaves_no_process(
+    two: Cluster, cache: Path
+) -> None:
+    nodes = two.nodes()
+    with start_agents(nodes, cache) as agents:
+        pids = {name: agents[name].pid for name in agents}
+
+        def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+            if frame == 3:
+                os.kill(pids["n1"], signal.SIGKILL)
+
+        with pytest.raises(RunFailedError) as lost:
+            run(
+                two.plan, nodes, two.subnets, RandomFrames(5000), take, _ignore, RunOptions(),
+                agents,
+            )  # fmt: skip
+    assert "node 'n1' (started on this machine) was lost while running, after" in str(lost.value)
+    assert "of 5000 results: its agent was ended by signal 9 (SIGKILL)" in str(lost.value)
+    assert not any(is_running(pid) for pid in pids.values())
+
+
+def test_a_daemon_that_is_killed_ends_the_run_and_frees_the_others(
+    two: Cluster, tmp_path: Path
+) -> None:
+    with daemons(two.names, tmp_path) as running:
+        nodes = two.nodes({name: address for name, (address, _) in running.items()})
+
+        def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+            if frame == 3:
+                os.kill(running["n0"][1], signal.SIGKILL)
+
+        with pytest.raises(RunFailedError, match=r"node 'n0' at tcp://.* was lost while running"):
+            run(two.plan, nodes, two.subnets, RandomFrames(5000), take, _ignore, RunOptions())
+        with pytest.raises(BadInputError, match=r"node 'n0' at .* did not answer within 0\.5 s"):
+            run(
+                two.plan, nodes, two.subnets, RandomFrames(1), results(), _ignore,
+                RunOptions(connect_timeout_s=0.5),
+            )  # fmt: skip
+
+
+def test_an_address_where_nobody_is_ends_with_its_name(two: Cluster, cache: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    nodes = two.nodes({"n1": address})
+    with pytest.raises(BadInputError) as unreachable:
+        run(
+            two.plan, nodes, two.subnets, RandomFrames(1), results(), _ignore,
+            RunOptions(connect_timeout_s=0.5, cache=cache),
+        )  # fmt: skip
+    assert str(unreachable.value) == (
+        f"node 'n1' at {address} did not answer within 0.5 s: is node-agent running there, "
+        "and can this machine reach it?"
+    )
+
+
+def test_what_the_user_does_wrong_with_a_result_reaches_the_user(two: Cluster, cache: Path) -> None:
+    class UserError(ValueError):
+        pass
+
+    def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+        raise UserError("not like this")
+
+    with start_agents(two.nodes(), cache) as agents:
+        pids = [agent.pid for agent in agents.values()]
+        with pytest.raises(UserError):
+            run(
+                two.plan, two.nodes(), two.subnets, RandomFrames(9), take, _ignore, RunOptions(),
+                agents,
+            )  # fmt: skip
+    assert not any(is_running(pid) for pid in pids)
+
+
+class WrongFrames(RandomFrames):
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        return {"image": np.zeros((1, 3, 8, 8))}
+
+
+def test_a_frame_that_does_not_fit_names_itself_and_the_input(two: Cluster, cache: Path) -> None:
+    with pytest.raises(BadInputError, match=r"frame 0: input 'image' is float64\[1, 3, 8, 8\]"):
+        run(
+            two.plan, two.nodes(), two.subnets, WrongFrames(3), results(), _ignore,
+            RunOptions(cache=cache),
+        )  # fmt: skip
+
+
+def test_nodes_that_the_plan_does_not_fit_are_refused_before_anything_starts(two: Cluster) -> None:
+    def refused(nodes: tuple[Node, ...], match: str) -> None:
+        with pytest.raises(BadInputError, match=match):
+            run(two.plan, nodes, two.subnets, RandomFrames(1), results(), _ignore, RunOptions())
+
+    refused((Node("n0"), Node("other")), "needs a node 'n1', which is not among n0, other")
+    same = "tcp://127.0.0.1:7070"
+    refused((Node("n0", same), Node("n1", same)), f"'n0' and 'n1' have the same address {same}")
+    with pytest.raises(BadInputError, match="no frame"):
+        run(two.plan, two.nodes(), two.subnets, RandomFrames(0), results(), _ignore, RunOptions())
+
+
+def test_a_node_without_a_phase_is_not_asked_for_anything(two: Cluster, cache: Path) -> None:
+    nowhere = Node("spare", f"tcp://127.0.0.1:{free_port()}")
+    taken = results()
+    outcome = run(
+        two.plan, (*two.nodes(), nowhere), two.subnets, RandomFrames(2), taken, _ignore,
+        RunOptions(cache=cache),
+    )  # fmt: skip
+    two.check(taken.outputs, 2)
+    assert "spare" not in outcome.stats
+
+
+def test_a_missing_subnet_file_is_named(two: Cluster) -> None:
+    name, files = next(iter(two.subnets.items()))
+    gone = replace(files, graph=files.graph.with_name("0" * 64))
+    with pytest.raises(BadInputError, match=f"{'0' * 64} cannot be read"):
+        run(
+            two.plan, two.nodes(), {**two.subnets, name: gone}, RandomFrames(1), results(),
+            _ignore, RunOptions(),
+        )  # fmt: skip
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _ignore(_: object) -> None:
+    pass

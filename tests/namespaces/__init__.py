@@ -1,0 +1,1 @@
+"""Runs over real network namespaces: separate machines, as far as the network can tell."""

@@ -1,0 +1,108 @@
+"""Agents in network namespaces of their own: nothing but the network joins them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launcher.errors import RunFailedError
+from launcher.run import RunOptions, run
+from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results
+from tests.namespaces.lab import PORT, agent_in, ip, namespaces, why_not
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[dict[str, str]]:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with namespaces(3) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    return make_cluster(tmp_path_factory.mktemp("cluster"), 3)
+
+
+@pytest.fixture
+def agents(
+    lab: dict[str, str], cluster: Cluster, tmp_path: Path
+) -> Iterator[dict[str, tuple[str, int, str]]]:
+    """Node → (control address, process id, namespace); the first listens on every interface."""
+    with ExitStack() as ending:
+        running = {}
+        for (namespace, host), name in zip(lab.items(), cluster.names, strict=True):
+            listen = f"tcp://{'0.0.0.0' if name == 'n0' else host}:{PORT}"
+            pid = ending.enter_context(agent_in(namespace, listen, name, tmp_path / name))
+            running[name] = (f"tcp://{host}:{PORT}", pid, namespace)
+        yield running
+
+
+def test_three_machines_compute_what_the_whole_network_computes(
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]]
+) -> None:
+    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()})
+    taken = results()
+    outcome = run(
+        cluster.plan, nodes, cluster.subnets, RandomFrames(20), taken, lambda _: None, RunOptions()
+    )
+    cluster.check(taken.outputs, 20)
+    assert all(stats.bad_messages == 0 for stats in outcome.stats.values())
+
+
+def test_a_started_agent_works_with_those_on_other_machines(
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]], tmp_path: Path
+) -> None:
+    """The one without an address must be dialled by the others: it listens on the bridge."""
+    nodes = cluster.nodes({name: agents[name][0] for name in ("n1", "n2")})
+    taken = results()
+    run(
+        cluster.plan, nodes, cluster.subnets, RandomFrames(5), taken, lambda _: None,
+        RunOptions(cache=tmp_path / "here"),
+    )  # fmt: skip
+    cluster.check(taken.outputs, 5)
+
+
+def test_a_machine_whose_cable_is_pulled_is_given_up_after_the_silence_timeout(
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]]
+) -> None:
+    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()})
+    namespace = agents["n1"][2]
+
+    def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+        if frame == 3:
+            ip("-n", namespace, "link", "set", "eth0", "down")
+
+    try:
+        with pytest.raises(RunFailedError, match=r"node 'n1' at tcp://10\.77\.0\.2:7070 was lost"):
+            run(
+                cluster.plan, nodes, cluster.subnets, RandomFrames(10**6), take, lambda _: None,
+                RunOptions(silence_timeout_s=2.0, lease_s=3.0),
+            )  # fmt: skip
+    finally:
+        ip("-n", namespace, "link", "set", "eth0", "up")
+
+
+def test_a_machine_that_dies_ends_the_run_with_its_name(
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]]
+) -> None:
+    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()})
+
+    def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+        if frame == 3:
+            os.kill(agents["n2"][1], signal.SIGKILL)
+
+    with pytest.raises(RunFailedError, match=r"node 'n2' at tcp://10\.77\.0\.3:7070 was lost"):
+        run(
+            cluster.plan, nodes, cluster.subnets, RandomFrames(10**6), take, lambda _: None,
+            RunOptions(),
+        )  # fmt: skip
