@@ -86,7 +86,7 @@ def build(graph: Lowered, repetitions: Sequence[int], cycles: Sequence[int]) -> 
         arcs.append(np.full(len(i), number))
     sequential = {arc.source for arc in graph.arcs if is_sequential(arc)}
     for actor, count in enumerate(counts):
-        if actor not in sequential and len(graph.times[actor]) > 1:
+        if actor not in sequential and count > 1:
             order = np.arange(count)
             sources.append(order + first[actor])
             targets.append((order + 1) % count + first[actor])

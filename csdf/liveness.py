@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from csdf.consistency import repetition_vector
 from csdf.graph import Channel, Graph
 from csdf.lowered import Arc, Lowered, Origin, lower
-from csdf.untimed import Execution
+from csdf.untimed import STEP_LIMIT, Execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +91,16 @@ class Deadlock:
         return f"Deadlock: {story}. No change of a single channel frees it."
 
 
-def check_liveness(graph: Graph) -> Deadlock | None:
+def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | None:
     """None if `graph` is live, else the diagnosis.
 
-    Raises `InconsistentGraphError`, and `TooLargeError` after `csdf.untimed.STEP_LIMIT` steps.
+    Raises `InconsistentGraphError`, and `TooLargeError` after `step_limit` steps, each of which is
+    a firing or a batch of whole cycles of phases.
     """
     repetitions = repetition_vector(graph)
     lowered = lower(graph, concurrency=False)
     wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
-    execution = Execution(lowered, wanted)
+    execution = Execution(lowered, wanted, step_limit)
     if execution.run():
         return None
     mirrors = _mirrors(graph)

@@ -38,6 +38,13 @@ Method = Literal["auto", "cycle ratio", "expansion", "state space"]
 NODE_LIMIT = 5_000_000
 """Firings in an event graph beyond which it is not built."""
 
+EXPANSION_LIMIT = 100_000
+"""Firings of an iteration up to which all are taken at once rather than K raised step by step."""
+
+EXECUTION_LIMIT = 1_000_000
+"""Steps in which liveness is decided by executing an iteration; where they do not suffice, a
+schedule with a period is the proof of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -69,31 +76,34 @@ def throughput(graph: Graph, method: Method = "auto") -> Throughput:
     """The period of `graph`, in the unit of its execution times, per iteration of smallest size.
 
     `method` chooses how: `cycle ratio` raises K step by step, `expansion` takes all firings at
-    once, `state space` follows the execution. All give the same period where they apply.
+    once, `state space` follows the execution, `auto` takes the quickest that applies. All give the
+    same period.
 
     Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `ValueError` if the
     method does not apply because firings may overtake each other.
     """
     repetitions = repetition_vector(graph)
-    deadlock = check_liveness(graph)
-    if deadlock is not None:
-        raise DeadlockError(str(deadlock))
     lowered = lower(graph)
     counts = [repetitions[actor.name] for actor in graph.actors]
     overtaking = _overtaking(lowered)
-    if method in ("cycle ratio", "expansion") or (method == "auto" and not overtaking):
-        if overtaking:
-            raise ValueError(
-                f"firings of {lowered.names[min(overtaking)]!r} may overtake each other"
-            )
-        return _by_cycle_ratio(lowered, counts, expand=method == "expansion")
+    if method in ("cycle ratio", "expansion") and overtaking:
+        raise ValueError(f"firings of {lowered.names[min(overtaking)]!r} may overtake each other")
+    try:
+        deadlock = check_liveness(graph, EXECUTION_LIMIT)
+        if deadlock is not None:
+            raise DeadlockError(str(deadlock))
+    except TooLargeError:
+        if overtaking or method == "state space":
+            raise
+    if not overtaking and method != "state space":
+        return _by_cycle_ratio(lowered, counts, method)
     found = []
     for part, members in _components(lowered):
         own = [counts[a] for a in members]
         if method == "state space" or overtaking & set(members):
             found.append(Throughput(selftimed.period(part, own), ()))
         else:
-            found.append(_by_cycle_ratio(part, own, expand=False))
+            found.append(_by_cycle_ratio(part, own, method))
     return max(found, key=lambda one: one.period, default=Throughput(Fraction(0), ()))
 
 
@@ -107,8 +117,9 @@ def _overtaking(graph: Lowered) -> set[int]:
     }
 
 
-def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], *, expand: bool) -> Throughput:
-    cycles = list(repetitions) if expand else [1] * len(repetitions)
+def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) -> Throughput:
+    every = sum(q * len(times) for q, times in zip(repetitions, graph.times, strict=True))
+    cycles = list(repetitions) if method == "expansion" else [1] * len(repetitions)
     while True:
         nodes = sum(k * len(times) for k, times in zip(cycles, graph.times, strict=True))
         if nodes > NODE_LIMIT:
@@ -125,9 +136,15 @@ def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], *, expand: bool)
         on_cycle = {_actor(events, int(events.source[edge])) for edge in result.cycle}
         common = math.gcd(*(repetitions[a] for a in on_cycle))
         wanted = {a: math.lcm(cycles[a], repetitions[a] // common) for a in on_cycle}
-        if result.ratio is not None and all(cycles[a] == k for a, k in wanted.items()):
-            ratio = result.ratio * events.delay_unit / events.time_unit
-            return Throughput(ratio, _steps(graph, events, result.cycle))
+        if all(cycles[a] == k for a, k in wanted.items()):
+            steps = _steps(graph, events, result.cycle)
+            if result.ratio is None:
+                around = ", ".join(dict.fromkeys(repr(step.actor) for step in steps))
+                raise DeadlockError(f"deadlock: {around} wait for each other")
+            return Throughput(result.ratio * events.delay_unit / events.time_unit, steps)
+        if method == "auto" and every <= EXPANSION_LIMIT:
+            cycles = list(repetitions)
+            continue
         for actor, k in wanted.items():
             cycles[actor] = k
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from csdf.errors import TooLargeError
 from csdf.lowered import Lowered, neighbours
 
-STEP_LIMIT = 20_000_000
+STEP_LIMIT = 5_000_000
 """Firings (or batches of whole cycles) after which an execution gives up."""
 
 
@@ -34,7 +34,9 @@ class _Cycle:
 class Execution:
     """The state of an untimed execution: `tokens` per arc, `fired` per actor."""
 
-    def __init__(self, graph: Lowered, firings: Sequence[int]) -> None:
+    def __init__(
+        self, graph: Lowered, firings: Sequence[int], step_limit: int = STEP_LIMIT
+    ) -> None:
         """`firings` bounds how often each actor fires: whole cycles of its phases."""
         self.graph = graph
         self.tokens = [arc.tokens for arc in graph.arcs]
@@ -42,7 +44,7 @@ class Execution:
         self._firings = firings
         self._about = neighbours(graph)
         self._cycles = _cycles(graph)
-        self._steps = 0
+        self._steps, self._step_limit = 0, step_limit
 
     @property
     def stuck(self) -> list[int]:
@@ -87,10 +89,10 @@ class Execution:
         before = self.fired[actor]
         while self.fired[actor] < self._firings[actor]:
             self._steps += 1
-            if self._steps > STEP_LIMIT:
+            if self._steps > self._step_limit:
                 raise TooLargeError(
                     f"one iteration of the graph is {sum(self._firings)} firings, and its channels "
-                    f"allow so few at a time that {STEP_LIMIT} steps did not suffice"
+                    f"allow so few at a time that {self._step_limit} steps did not suffice"
                 )
             phase = self.fired[actor] % phases
             if phase == 0:

@@ -8,6 +8,7 @@ reads), and stops a timed execution when a whole state has come back.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 from csdf.graph import Channel, Graph
 
@@ -61,3 +62,74 @@ def with_change(graph: Graph, channel: Channel) -> Graph:
     """The graph with one channel replaced by another of the same name."""
     replaced = tuple(channel if c.name == channel.name else c for c in graph.channels)
     return Graph(graph.name, graph.actors, replaced)
+
+
+def period(graph: Graph, repetitions: Mapping[str, int]) -> Fraction | None:
+    """The time of one iteration of a live graph in self-timed execution; None if not found.
+
+    Follows the execution of the whole graph: every channel must be bounded, or it may not recur.
+    """
+    now = Fraction(0)
+    state = Untimed(graph)
+    running: list[tuple[Fraction, str, int]] = []
+    # Untimed moves tokens at once; here they are claimed at the start and given at the end.
+    free = {c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None}
+    seen: dict[object, tuple[Fraction, int]] = {}
+    first = graph.actors[0]
+    for _ in range(2000):
+        firings_now = 0
+        while True:
+            ended = [one for one in running if one[0] == now]
+            if ended:
+                running.remove(ended[0])
+                _, actor, phase = ended[0]
+                for c in graph.channels:
+                    if c.source == actor:
+                        state.tokens[c.name] += c.production[phase]
+                    if c.target == actor and c.name in free:
+                        free[c.name] += c.consumption[phase]
+                continue
+            able = [
+                a.name
+                for a in graph.actors
+                if (a.concurrency is None or sum(r[1] == a.name for r in running) < a.concurrency)
+                and all(
+                    state.tokens[c.name] >= c.consumption[state.phase(a.name)]
+                    for c in graph.channels
+                    if c.target == a.name
+                )
+                and all(
+                    free[c.name] >= c.production[state.phase(a.name)]
+                    for c in graph.channels
+                    if c.source == a.name and c.name in free
+                )
+            ]
+            if not able:
+                break
+            firings_now += 1
+            if firings_now > 500:
+                return None  # time may stand still
+            actor = able[0]
+            phase = state.phase(actor)
+            for c in graph.channels:
+                if c.target == actor:
+                    state.tokens[c.name] -= c.consumption[phase]
+                if c.source == actor and c.name in free:
+                    free[c.name] -= c.production[phase]
+            state.fired[actor] += 1
+            running.append((now + graph.actor[actor].execution_times[phase], actor, phase))
+        key = (
+            tuple(state.tokens.values()),
+            tuple(free.values()),
+            tuple(n % (repetitions[a] * graph.actor[a].phases) for a, n in state.fired.items()),
+            tuple(sorted((end - now, actor, phase) for end, actor, phase in running)),
+        )
+        if key in seen:
+            then, before = seen[key]
+            iterations = Fraction(
+                state.fired[first.name] - before, repetitions[first.name] * first.phases
+            )
+            return (now - then) / iterations
+        seen[key] = (now, state.fired[first.name])
+        now = min(running)[0]
+    return None

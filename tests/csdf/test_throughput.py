@@ -1,0 +1,191 @@
+"""The exact period: by cycle ratios and by state space, against each other and a plain oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import networkx
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from csdf.consistency import repetition_vector
+from csdf.errors import DeadlockError, TooLargeError
+from csdf.graph import Graph
+from csdf.liveness import check_liveness
+from csdf.throughput import Throughput, throughput
+from tests.csdf import oracle
+from tests.csdf.graphs import consistent_graphs, graph
+
+unfiltered = settings(
+    max_examples=200, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
+
+
+def periods(found: Graph) -> set[Fraction]:
+    """By every method that applies."""
+    results = {throughput(found).period, throughput(found, "state space").period}
+    if not may_overtake(found):
+        results |= {throughput(found, "cycle ratio").period}
+        results |= {throughput(found, "expansion").period}
+    return results
+
+
+def may_overtake(found: Graph) -> bool:
+    return any(len(set(a.execution_times)) > 1 and a.concurrency != 1 for a in found.actors)
+
+
+@given(consistent_graphs(bounded=True))
+@unfiltered
+def test_bounded_graphs_have_the_period_that_a_plain_execution_shows(found: Graph) -> None:
+    assume(check_liveness(found) is None)
+    parts = []
+    for names in networkx.connected_components(undirected(found)):
+        part = Graph(
+            "part",
+            tuple(a for a in found.actors if a.name in names),
+            tuple(c for c in found.channels if c.source in names),
+        )
+        # Without any bound on its overlap a lone actor fires for ever at once.
+        if not part.channels and all(a.concurrency is None for a in part.actors):
+            continue
+        parts.append(oracle.period(part, repetition_vector(part)))
+    assume(None not in parts)
+    assert periods(found) == {max((p for p in parts if p is not None), default=Fraction(0))}
+
+
+@given(consistent_graphs())
+@unfiltered
+def test_all_methods_agree_on_any_live_graph(found: Graph) -> None:
+    assume(check_liveness(found) is None)
+    assert len(periods(found)) == 1
+
+
+@given(consistent_graphs())
+@unfiltered
+def test_the_critical_cycle_accounts_for_the_period(found: Graph) -> None:
+    """Without the times of the phases on it, or with them doubled, the period changes."""
+    assume(check_liveness(found) is None and not may_overtake(found))
+    result = throughput(found)
+    if result.period == 0:
+        assert result.critical == ()
+        return
+    on_it = {(step.actor, step.phase) for step in result.critical}
+    doubled = tuple(
+        replace(
+            actor,
+            execution_times=tuple(
+                2 * time if (actor.name, phase) in on_it else time
+                for phase, time in enumerate(actor.execution_times)
+            ),
+            concurrency=actor.concurrency,
+        )
+        for actor in found.actors
+    )
+    slower = Graph("slower", doubled, found.channels)
+    if not may_overtake(slower):
+        assert throughput(slower).period == 2 * result.period
+
+
+def undirected(found: Graph) -> networkx.Graph:
+    together = networkx.Graph()
+    together.add_nodes_from(found.actor)
+    together.add_edges_from((c.source, c.target) for c in found.channels)
+    return together
+
+
+def test_a_device_is_busy_with_its_phases_in_turn() -> None:
+    found = graph({"device": (3, 4, 5)})
+    assert throughput(found).period == 12
+
+
+def test_without_a_cycle_there_is_no_bound() -> None:
+    found = graph({"A": (3,), "B": (1,)}, ("A", "B", (1,), (1,)), concurrency=None)
+    assert throughput(found) == Throughput(Fraction(0), ())
+    assert throughput(found, "state space") == Throughput(Fraction(0), ())
+    assert throughput(graph({})) == Throughput(Fraction(0), ())
+
+
+def test_times_are_exact() -> None:
+    third = Fraction(1, 3)
+    found = graph({"A": (1,)})
+    found = replace(found, actors=(replace(found.actors[0], execution_times=(third,)),))
+    assert throughput(found).period == third
+
+
+def test_a_cycle_of_zero_times_does_not_run_for_ever() -> None:
+    found = graph({"A": (0,), "B": (0, 0)}, ("A", "B", (2,), (1, 1), 0, 2))
+    assert periods(found) == {Fraction(0)}
+
+
+def test_zero_times_beside_others() -> None:
+    """A's long phase gives nothing, and nothing keeps its next firings from starting."""
+    found = graph({"A": (5, 0)}, ("A", "A", (0, 1), (0, 1), 1), concurrency=None)
+    assert throughput(found).period == 0
+
+
+def test_a_capacity_that_holds_the_period_is_named() -> None:
+    found = graph({"A": (2,), "B": (3,)}, ("A", "B", (1,), (1,), 0, 1))
+    result = throughput(found)
+    assert result.period == 5
+    assert {(step.actor, step.channel, step.for_space) for step in result.critical} == {
+        ("A", "c1", False),
+        ("B", "c1", True),
+    }
+
+
+def test_a_multirate_cycle_needs_more_than_strictly_periodic_firings() -> None:
+    """Q. A fires 3 times per iteration, B twice; the best strict period would be longer."""
+    found = graph(
+        {"A": (1,), "B": (1,)}, ("A", "B", (2,), (3,), 0), ("B", "A", (3,), (2,), 4), concurrency=1
+    )
+    q = repetition_vector(found)
+    assert throughput(found).period == oracle.period(found, q)
+
+
+def test_a_deadlock_has_no_period() -> None:
+    found = graph({"A": (1,), "B": (1,)}, ("A", "B", (1,), (1,)), ("B", "A", (1,), (1,)))
+    with pytest.raises(DeadlockError, match="'A' waits in phase 0"):
+        throughput(found)
+
+
+def test_rates_of_a_billion_take_no_longer() -> None:
+    billion = 10**9
+    found = graph(
+        {"A": (7,), "B": (1,), "C": (2,)},
+        ("A", "B", (billion,), (billion - 1,)),
+        ("B", "C", (1,), (1,)),
+    )
+    assert repetition_vector(found)["A"] == billion - 1
+    assert throughput(found).period == 7 * (billion - 1)  # A: 7 × q; C: 2 × 10⁹ is less
+
+
+def test_a_deadlock_among_billions_of_firings_is_found() -> None:
+    billion = 10**9
+    found = graph(
+        {"A": (7,), "B": (1,)},
+        ("A", "B", (billion,), (1,)),
+        ("B", "A", (1,), (billion,), billion - 1),
+    )
+    with pytest.raises(DeadlockError):
+        throughput(found)
+
+
+def test_what_would_take_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("csdf.throughput.NODE_LIMIT", 100)
+    coprime = graph({"A": (1,), "B": (1,)}, ("A", "B", (101,), (103,), 0, 205))
+    with pytest.raises(TooLargeError, match="204 firings"):
+        throughput(coprime, "expansion")
+
+
+def test_numbers_beyond_64_bits() -> None:
+    big = 10**30
+    found = graph({"A": (3,), "B": (4,)}, ("A", "B", (big,), (big,), 0, big))
+    found = replace(
+        found,
+        actors=tuple(
+            replace(a, execution_times=(a.execution_times[0] * Fraction(big, 7),))
+            for a in found.actors
+        ),
+    )
+    assert throughput(found).period == Fraction(7 * big, 7)
