@@ -28,7 +28,7 @@ def check(proto: onnx.ModelProto, devices: int, seed: int, directory: Path) -> N
 
 
 @given(proto=small_models(), devices=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=20, **EVERYWHERE)
+@settings(max_examples=12, **EVERYWHERE)
 def test_a_partition_computes_what_the_network_computes(
     proto: onnx.ModelProto, devices: int, seed: int, tmp_path: Path
 ) -> None:

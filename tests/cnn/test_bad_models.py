@@ -1,0 +1,151 @@
+"""What cannot be read or handled ends in one sentence: which file, which layer, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+import cnn
+from tests.cnn.models import FLOAT, INT64, constant, convolution, graph, model, node, save, value
+
+
+def refused(path: str | Path, sentence: str) -> None:
+    with pytest.raises(cnn.ModelError, match=sentence) as caught:
+        cnn.read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def light(name: str) -> bytes:
+    data = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    return (data / f"light_{name}.onnx").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "not an ONNX model, or it is truncated"),
+        (b"model: resnet50\n", "not an ONNX file, or it is truncated"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "not an ONNX file, or it is truncated"),
+        (light("squeezenet")[:8000], "not an ONNX file, or it is truncated"),
+        (light("squeezenet")[:-1], "not an ONNX file, or it is truncated"),
+    ],
+    ids=["empty", "text", "image", "half", "one byte short"],
+)
+def test_files_that_are_no_model(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    refused(path, sentence)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    refused(tmp_path / "absent.onnx", "there is no such file")
+    refused(tmp_path, "cannot be read")
+    refused("onnx-wheel:resnet51", "no network called.*onnx-wheel:resnet50")
+    refused("builtin:yolov9", "no network called.*builtin:yolov2")
+
+
+def test_external_data_that_cannot_be_had(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(convolution(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    data = (tmp_path / "w.bin").read_bytes()
+    (tmp_path / "w.bin").write_bytes(data[:-4])
+    with pytest.raises(cnn.ModelError, match=r"weight 'w' needs 432 bytes of .*w.bin.*has 428"):
+        cnn.read(path)
+    (tmp_path / "w.bin").unlink()
+    refused(path, "weights should lie in .*w.bin, which cannot be read.*put that file beside")
+
+
+def test_external_data_may_not_lie_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(convolution(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "sub").mkdir()
+    proto = onnx.load(str(path), load_external_data=False)
+    for entry in proto.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "../w.bin"
+    refused(save(proto, tmp_path / "sub"), "not beside the model")
+
+
+def branch(name: str, operator: str) -> onnx.GraphProto:
+    return graph([node(operator, ["y"], [name])], name, [], [value(name, (1, 4, 8, 8))])
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (
+            [
+                node("ReduceMax", ["y"], ["m"], keepdims=0),
+                node("Greater", ["m", "m"], ["b"]),
+                node(
+                    "If",
+                    ["b"],
+                    ["z"],
+                    "maybe",
+                    then_branch=branch("p", "Relu"),
+                    else_branch=branch("q", "Neg"),
+                ),
+            ],
+            r"layer 'maybe' \(If\) is control flow",
+        ),
+        ([node("NonZero", ["y"], ["z"], "nz")], r"layer 'nz' \(NonZero\) depends on the data"),
+        ([node("RandomNormalLike", ["y"], ["z"], "r")], r"'r' \(RandomNormalLike\) draws random"),
+        (
+            [node("SequenceConstruct", ["y", "y"], ["z"], "s")],
+            r"layer 's' \(SequenceConstruct\) works on sequences",
+        ),
+        (
+            [node("Swirl", ["y"], ["z"], "mine", domain="my.ops")],
+            r"layer 'mine' \(Swirl\) is a custom operator of the domain 'my.ops'",
+        ),
+        ([node("Swirl", ["y"], ["z"], "odd")], r"'odd' \(Swirl\) is not an operator of ONNX's"),
+        (
+            [node("Cast", ["y"], ["z"], "half", to=onnx.TensorProto.BFLOAT16)],
+            r"layer 'half' \(Cast\) holds bfloat16 values",
+        ),
+    ],
+    ids=["control flow", "dynamic", "random", "sequence", "custom", "unknown", "bfloat16"],
+)
+def test_operators_that_cannot_be_handled(tmp_path: Path, more, sentence: str) -> None:
+    proto = convolution((1, 3, 8, 8), *more)
+    del proto.graph.output[:]
+    kinds = {"NonZero": INT64, "Cast": onnx.TensorProto.BFLOAT16}
+    proto.graph.output.append(value("z", None, kinds.get(more[-1].op_type, FLOAT)))
+    proto.opset_import.append(onnx.helper.make_opsetid("my.ops", 1))
+    refused(save(proto, tmp_path), sentence)
+
+
+def test_a_branch_whose_condition_is_known_is_no_control_flow(tmp_path: Path) -> None:
+    condition = node(
+        "If", ["b"], ["z"], then_branch=branch("p", "Relu"), else_branch=branch("q", "Neg")
+    )
+    proto = convolution((1, 3, 8, 8), condition)
+    proto.graph.initializer.append(constant("b", True, bool))
+    layers = cnn.read(save(proto, tmp_path)).network.layers
+    assert [layer.operator for layer in layers] == ["Conv", "Relu"]
+
+
+def test_string_inputs(tmp_path: Path) -> None:
+    string = onnx.TensorProto.STRING
+    proto = model(
+        [node("Identity", ["x"], ["y"])], [value("x", (1,), string)], [value("y", (1,), string)]
+    )
+    refused(save(proto, tmp_path), "input 'x' holds string values")
+
+
+def test_old_operator_sets(tmp_path: Path) -> None:
+    refused(save(convolution(opset=6), tmp_path), "operator set 6 is too old.*is 7; convert")
+
+
+def test_an_output_that_no_layer_makes(tmp_path: Path) -> None:
+    proto = convolution()
+    proto.graph.output.append(value("w", (4, 3, 3, 3)))
+    refused(save(proto, tmp_path), "output 'w' is made by no layer")
+
+
+def test_a_model_without_inputs(tmp_path: Path) -> None:
+    proto = model([node("Relu", ["w"], ["y"])], [], [value("y")], [constant("w", [1.0], float)])
+    refused(save(proto, tmp_path), "the model has no input")
