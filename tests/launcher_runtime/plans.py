@@ -48,14 +48,15 @@ def blob(seed: int, size_bytes: int) -> BlobInfo:
 
 @st.composite
 def plans(draw: st.DrawFn, most_nodes: int = 5, most_phases: int = 12) -> Plan:
-    """Any plan: every phase makes one tensor and reads earlier ones (or the input)."""
+    """Any plan: every phase makes one tensor, read by others or the user, of earlier ones."""
     nodes = [f"n{i}" for i in range(draw(st.integers(1, most_nodes)))]
     count = draw(st.integers(len(nodes), max(most_phases, len(nodes))))
     owner = nodes + [draw(st.sampled_from(nodes)) for _ in range(count - len(nodes))]
     reads = [
         sorted(draw(st.sets(st.integers(-1, i - 1), min_size=1, max_size=3))) for i in range(count)
     ]
-    outputs = draw(st.sets(st.integers(0, count - 1), min_size=1)) | {count - 1}
+    unread = set(range(count)) - {tensor for own in reads for tensor in own}
+    outputs = draw(st.sets(st.integers(0, count - 1))) | unread
     tensor = {
         i: Tensor(f"t{i}" if i >= 0 else "x", (1, 3 + i), "float32") for i in range(-1, count)
     }

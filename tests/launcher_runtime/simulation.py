@@ -156,7 +156,7 @@ class World:
         if self.supervisor.deadline_s is not None:
             ticks.append((self.supervisor.deadline_s, lambda: self.event(lev.Tick())))
         for name, node in self.nodes.items():
-            if node.agent.deadline_s is not None and not node.is_gone:
+            if node.agent.deadline_s is not None and not self._is_off(name):
                 ticks.append((node.agent.deadline_s, lambda n=name: self.tell(n, nev.Tick())))
         return min(ticks, key=lambda tick: tick[0], default=(0.0, None))
 
@@ -191,6 +191,8 @@ class World:
 
     def _command(self, node: str, message: Control) -> None:
         def arrive() -> None:
+            if self._is_off(node):
+                return
             self.nodes[node].told.append(type(message).__name__)
             self.trace.append((node, type(message).__name__))
             self.tell(node, nev.ControlReceived(LAUNCHER, message))
@@ -236,10 +238,13 @@ class World:
     def tell(self, name: str, event: nev.Event) -> None:
         """Hand an event to an agent's core and do what it wants done."""
         node = self.nodes[name]
-        if name in self.silent or node.is_gone:
+        if self._is_off(name):
             return
         for action in node.agent.handle(event, self.now_s):
             self._perform(name, node, action)
+
+    def _is_off(self, name: str) -> bool:
+        return name in self.silent or self.nodes[name].is_gone
 
     def _perform(self, name: str, node: SimulatedNode, action: act.Action) -> None:
         match action:
