@@ -28,8 +28,8 @@ class Schedule:
     """`steps` moves per chain, from temperature `start`; a restart after every `epoch` steps."""
 
     steps: int
-    start: float = 0.02
-    epoch: int = 50
+    start: float = 0.01
+    epoch: int = 20
 
 
 def anneal(

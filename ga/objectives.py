@@ -4,13 +4,15 @@
 something else (a link, or cores that devices share) the work is still spread fairly. **Memory** is
 the heaviest device's weights relative to its share of all devices' memory, on top of the largest
 activation, which any device may have to hold. **Bytes** are those sent from device to device.
+**Phases** are counted because each is a subnet to deploy, a firing, and often a step of latency.
 
 Memory limits are no objective but a constraint: what exceeds them is worse in every objective than
 what does not.
 
 One solution of a Pareto front is chosen by its `Preference`: the weighted sum of the objectives'
 logarithms. A weight is thus an exchange rate: with memory at 0.5, one per cent of time is worth two
-per cent of memory; with bytes at 0.05, twenty per cent of bytes.
+per cent of memory; with bytes at 0.05, twenty per cent of bytes; with phases at 0.02, fifty per
+cent of phases.
 """
 
 from __future__ import annotations
@@ -38,15 +40,16 @@ class Preference:
     time: float = 1.0
     memory: float = 0.5
     traffic: float = 0.05
+    phases: float = 0.02
 
     def score(self, objectives: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Smaller is better: [individuals] from objectives [individuals, 3]."""
-        weights = np.array([self.time, self.memory, self.traffic])
+        """Smaller is better: [individuals] from objectives [individuals, 4]."""
+        weights = np.array([self.time, self.memory, self.traffic, self.phases])
         return np.asarray(np.log(objectives) @ weights)
 
 
 class Objectives:
-    """Turns costs into the three objectives, all above 0 and to be minimised."""
+    """Turns costs into the four objectives, all above 0 and to be minimised."""
 
     def __init__(self, problem: Problem) -> None:
         network = problem.network
@@ -61,10 +64,11 @@ class Objectives:
         self._allowed = float(sum(limit for limit in limits if limit is not None))
 
     def __call__(self, costs: Costs) -> NDArray[np.float64]:
-        """Objectives [individuals, 3]: seconds, bytes, bytes."""
+        """Objectives [individuals, 4]: seconds, bytes, bytes, a count."""
         time = costs.period_s + FAIRNESS * costs.busy_s.max(axis=1)
         memory = (costs.weight_bytes / self._fair).max(axis=1) + self._activation
-        values = np.column_stack([time, memory, costs.wire_bytes + self._floor])
+        traffic = costs.wire_bytes + self._floor
+        values = np.column_stack([time, memory, traffic, costs.phases.sum(axis=1)])
         if self._allowed:
             excess = costs.overrun_bytes / self._allowed
             values *= np.where(excess > 0, OVER_LIMIT * (1 + 10 * excess), 1.0)[:, None]

@@ -2,7 +2,7 @@
 
 1. **Seeds**: contiguous cuts (`partition.strategies.sequential`) at several tolerances, which move
    few bytes, and longest-processing-time assignments by time and by weights, which balance best.
-2. **NSGA-II** (`ga.nsga`) over the three objectives of `ga.objectives` combines them.
+2. **NSGA-II** (`ga.nsga`) over the four objectives of `ga.objectives` combines them.
 3. **Annealing** (`ga.annealing`) improves the best of its population by moving runs of layers over
    boundaries, towards the preference.
 4. Of the Pareto front of everything found, within the memory limits if anything is, the solution
@@ -118,7 +118,7 @@ class Vertical:
         sentence = (
             f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
             f"solutions the best compromise (time {weight.time:g}, memory {weight.memory:g}, bytes "
-            f"{weight.traffic:g}): {ideal / costs.compute_s[chosen].max():.0%} of perfect balance "
+            f"{weight.traffic:g}, phases {weight.phases:g}): {ideal / costs.compute_s[chosen].max():.0%} of perfect balance "
             f"in work, heaviest weights {len(weights) * weights.max() / max(weights.sum(), 1):.2f} "
             "times the fair share"
         )

@@ -4,9 +4,10 @@
 of assignments with array operations. It counts exactly what a plan's prediction counts
 (`partition.timing`, `partition.memory`) wherever that follows from the assignment alone: layers'
 compute times, tensors sent and received (a tensor travels once to each device that reads it), the
-processor time that this costs, weights. What needs the phases is bounded from above: phases by
-the pairs of a device and a level (levels as in `csdf.grouping`, whose hoisting can only merge such
-pairs), and a channel's capacity by the difference of its ends' levels.
+processor time that this costs, weights. What needs the phases is estimated: their number by the
+pairs of a device and a level (levels as in `csdf.grouping`, whose hoisting can only merge such
+pairs, so there are never more), a channel's capacity by the difference of its ends' levels, and the
+live activations by the largest layer.
 
 Sizes are whole bytes carried as float64, exact up to 2^53.
 """
@@ -38,8 +39,8 @@ class Costs:
 
     `busy_s` is what a device's processor does per frame: layers, firings and, unless its wire is
     free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves a device or the
-    launcher, once per device that it goes to. `memory_bytes` bounds from above what each device
-    holds, `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits.
+    launcher, once per device that it goes to. `memory_bytes` estimates what each device holds,
+    `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits.
     """
 
     period_s: Floats
@@ -85,7 +86,8 @@ class CostModel:
             phases[number] = _distinct_levels(levels, mine)
         flows = self._traffic.flows(device_of, levels, self._hosts)
         busy, period = self._times(compute, phases, flows)
-        engine = np.array([[engine_bytes(0)]]) + phases * (engine_bytes(1) - engine_bytes(0))
+        most = int(phases.max())
+        engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
         memory = weights + activations + flows.held_bytes + engine
         return Costs(
             period,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from csdf.from_network import HOST
+from csdf.from_network import HOST, SOURCE
 from partition.devices import Device
 from partition.plan import PlannedChannel, PlannedPhase
 
@@ -96,10 +96,9 @@ def period_s(
 
 def latency_periods(phases: Iterable[PlannedPhase], channels: Iterable[PlannedChannel]) -> int:
     """Periods from the one in which a frame is sent to the one in which its result is in."""
-    skew = {phase.name: phase.skew for phase in phases}
-    return 1 + max(
-        (skew[channel.source] for channel in channels if channel.target_device == HOST), default=0
-    )
+    skew = {SOURCE: 0} | {phase.name: phase.skew for phase in phases}
+    results = [channel.source for channel in channels if channel.target_device == HOST]
+    return 1 + max((skew[source] for source in results), default=0)
 
 
 def wire_bytes(channels: Iterable[PlannedChannel]) -> int:

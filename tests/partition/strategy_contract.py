@@ -1,0 +1,114 @@
+"""What every strategy must do, as a class of tests that each strategy's own test class inherits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from cnn.network import Network
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.planner import make_plan
+from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
+from tests.partition.networks import chain, residual
+
+MB = 10**6
+
+
+def equal(count: int, memory_bytes: int | None = None) -> tuple[Device, ...]:
+    return tuple(Device(f"d{i}", memory_bytes) for i in range(count))
+
+
+class StrategyContract:
+    """Inherit and define `strategy`; a strategy that needs pins completes them in `pins`."""
+
+    strategy: Strategy
+
+    def pins(self, network: Network, devices: tuple[Device, ...]) -> Mapping[str, str]:
+        """Pins without which the strategy has nothing to say; contiguous, one run per device."""
+        return {}
+
+    def solve(
+        self,
+        network: Network,
+        devices: tuple[Device, ...],
+        pins: Mapping[str, str] | None = None,
+        seed: int = 0,
+    ) -> Solution:
+        """Solve, check what holds for every solution, and plan it."""
+        given = {**self.pins(network, devices), **(pins or {})}
+        solution = self.strategy.solve(Problem(network, devices, given, seed))
+        names = {device.name for device in devices}
+        assert list(solution.assignment) == [layer.name for layer in network.layers]
+        assert set(solution.assignment.values()) <= names
+        assert all(solution.assignment[layer] == device for layer, device in given.items())
+        assert solution.explanation
+        plan = make_plan(
+            network,
+            "",
+            devices,
+            solution.assignment,
+            strategy=self.strategy.name,
+            explanation=solution.explanation,
+        )
+        assert plan.assignment == solution.assignment
+        return solution
+
+    def test_every_layer_gets_a_known_device(self) -> None:
+        self.solve(residual(4), equal(3))
+
+    def test_one_device_gets_everything(self) -> None:
+        assert set(self.solve(chain(5, 5, 5), equal(1)).assignment.values()) == {"d0"}
+
+    def test_one_layer_goes_to_one_device(self) -> None:
+        assert len(self.solve(chain(5), equal(3)).assignment) == 1
+
+    def test_more_devices_than_layers_is_fine(self) -> None:
+        self.solve(chain(10**9, 10**9), equal(6))
+
+    def test_pins_are_respected(self) -> None:
+        network = chain(*[10**9] * 6)
+        self.solve(network, equal(3), {"l0": "d2", "l3": "d1"})
+
+    def test_the_same_seed_gives_the_same_assignment(self) -> None:
+        network = residual(3)
+        random.seed(1)
+        np.random.seed(1)
+        first = self.solve(network, equal(3), seed=7)
+        random.seed(2)
+        np.random.seed(2)
+        assert self.solve(network, equal(3), seed=7) == first
+
+    def test_global_random_generators_are_left_alone(self) -> None:
+        random.seed(3)
+        expected = random.getstate()
+        self.solve(residual(2), equal(2))
+        assert random.getstate() == expected
+
+    def test_unequal_devices_are_used_as_they_come(self) -> None:
+        devices = (Device("slow", macs_per_s=1e9), Device("fast", 10**9, macs_per_s=8e9))
+        self.solve(residual(3), devices)
+
+    def test_memory_limits_are_respected_where_they_can_be(self) -> None:
+        network = chain(*[10**6] * 8, weights=[5 * MB] * 8)
+        roomy, small = Device("roomy", 250 * MB), Device("small", 100 * MB)
+        # 160 MB of weights: at most one layer fits beside the engine on the small device.
+        self.solve(network, (small, roomy))
+
+    def test_progress_is_reported_to_its_end(self) -> None:
+        seen: list[SearchProgress] = []
+        network, devices = residual(2), equal(2)
+        problem = Problem(network, devices, self.pins(network, devices), on_progress=seen.append)
+        self.strategy.solve(problem)
+        assert seen
+        assert [step.done for step in seen] == sorted(step.done for step in seen)
+        assert all(0 <= step.done <= step.total for step in seen)
+        assert seen[-1].done == seen[-1].total or "optimal" in seen[-1].best
+
+    def test_impossible_pins_end_in_a_sentence(self) -> None:
+        network = chain(1, 1)
+        with pytest.raises(PartitionError, match="'ghost'"):
+            self.strategy.solve(Problem(network, equal(2), {"l0": "ghost"}))

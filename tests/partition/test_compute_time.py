@@ -1,0 +1,38 @@
+"""The analytic estimate of layers' times: a roofline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cnn.network import Layer
+from partition.compute_time import layer_seconds
+from partition.devices import Device
+from tests.partition.networks import chain
+
+DEVICE = Device("d", macs_per_s=1e9, memory_bytes_per_s=1e6)
+
+
+def test_a_layer_of_much_arithmetic_takes_its_arithmetic() -> None:
+    network = chain(10**9)
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0)
+
+
+def test_a_layer_of_little_arithmetic_takes_its_memory_traffic() -> None:
+    network = chain(10, elements=1000, weights=[500])
+    touched = 4 * (1000 + 1000 + 500)
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(touched / 1e6)
+
+
+def test_a_view_takes_no_time() -> None:
+    network = chain(0)
+    view = replace(network, layers=(Layer("l0", "Reshape", ("t0",), ("t1",)),), weights={})
+    assert layer_seconds(view, [DEVICE])[0, 0] == 0
+
+
+def test_each_device_has_its_own_column() -> None:
+    fast = replace(DEVICE, name="fast", macs_per_s=4e9)
+    seconds = layer_seconds(chain(10**9), [DEVICE, fast])
+    assert seconds.shape == (1, 2)
+    assert seconds[0, 0] == pytest.approx(4 * seconds[0, 1])

@@ -1,0 +1,83 @@
+"""What a device holds: weights, live activations, channels, engine."""
+
+from __future__ import annotations
+
+from cnn.network import Layer, Network, Tensor
+from csdf.from_network import Phase, convert
+from partition.devices import Device
+from partition.engine_memory import engine_bytes
+from partition.memory import channel_bytes, live_bytes
+from partition.planner import make_plan
+from tests.partition.networks import chain
+
+
+def network(
+    reads: dict[str, list[str]], sizes: dict[str, int], outputs: tuple[str, ...]
+) -> Network:
+    """Layers that each make a tensor of their own name, `sizes` in bytes."""
+    return Network(
+        "example",
+        tuple(Layer(name, "Op", tuple(read), (name,)) for name, read in reads.items()),
+        {name: Tensor(name, (size,), "uint8") for name, size in sizes.items()},
+        {},
+        ("x",),
+        outputs,
+    )
+
+
+def test_a_chain_holds_one_layers_input_and_output_at_a_time() -> None:
+    net = network({"a": ["x"], "b": ["a"], "c": ["b"]}, {"x": 10, "a": 30, "b": 5, "c": 1}, ("c",))
+    phase = Phase("d/0", "d", 0, ("a", "b", "c"), ("x",), ("c",))
+    assert live_bytes(net, phase) == 10 + 30
+
+
+def test_a_skip_is_held_until_it_is_read() -> None:
+    net = network(
+        {"a": ["x"], "b": ["a"], "c": ["b"], "d": ["c", "a"]},
+        {"x": 1, "a": 10, "b": 20, "c": 30, "d": 1},
+        ("d",),
+    )
+    phase = Phase("d/0", "d", 0, ("a", "b", "c", "d"), ("x",), ("d",))
+    assert live_bytes(net, phase) == 10 + 20 + 30
+
+
+def test_an_output_of_the_phase_is_held_to_its_end() -> None:
+    net = network({"a": ["x"], "b": ["a"], "c": ["b"]}, {"x": 1, "a": 50, "b": 5, "c": 7}, ("c",))
+    phase = Phase("d/0", "d", 0, ("a", "b", "c"), ("x",), ("a", "c"))
+    assert live_bytes(net, phase) == 50 + 5 + 7
+
+
+def test_a_channel_is_held_at_both_ends_and_once_if_it_is_local() -> None:
+    net = network(
+        {"a": ["x"], "b": ["a"], "c": ["b", "a"]}, {"x": 1, "a": 10, "b": 100, "c": 1}, ("c",)
+    )
+    dataflow = convert(net, {"a": "here", "b": "there", "c": "here"})
+    capacity = {flow.name: 2 for flow in dataflow.flows}
+    capacity["a → here"] = 3
+    held = channel_bytes(dataflow, capacity, ["here", "there"])
+    # x comes in (2 × 1), a stays and goes (the larger of 3 and 2, × 10), b comes in, c goes out.
+    assert held["here"] == 2 * 1 + 3 * 10 + 2 * 100 + 2 * 1
+    assert held["there"] == 2 * 10 + 2 * 100
+
+
+def test_a_tensor_sent_to_several_devices_is_kept_once() -> None:
+    net = network(
+        {"a": ["x"], "b": ["a"], "c": ["a"]}, {"x": 1, "a": 10, "b": 1, "c": 1}, ("b", "c")
+    )
+    dataflow = convert(net, {"a": "one", "b": "two", "c": "three"})
+    held = channel_bytes(dataflow, {flow.name: 2 for flow in dataflow.flows}, ["one"])
+    assert held["one"] == 2 * 1 + 2 * 10
+
+
+def test_a_plan_predicts_the_parts_of_each_device() -> None:
+    net = chain(1, 1, elements=1000, weights=[5000, 0])
+    devices = (Device("a"), Device("b"), Device("idle"))
+    plan = make_plan(net, "", devices, {"l0": "a", "l1": "b"}, strategy="any", explanation="")
+    assert plan.memory["a"].weights_bytes == 4 * 5000
+    assert plan.memory["a"].activations_bytes == 4 * 2000
+    assert plan.memory["a"].eq2_bytes == 4 * 7000
+    assert plan.memory["b"].weights_bytes == 0
+    incoming = next(c.capacity_frames for c in plan.channels if c.target_device == "b")
+    outgoing = next(c.capacity_frames for c in plan.channels if c.source_device == "b")
+    assert plan.memory["b"].channels_bytes == 4000 * (incoming + outgoing)
+    assert plan.memory["idle"].total_bytes == engine_bytes(0)

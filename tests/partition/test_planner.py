@@ -1,0 +1,96 @@
+"""From an assignment to a plan, or to a sentence that says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+
+from cnn.network import Network
+from partition.devices import Device
+from partition.errors import DoesNotFitError, PartitionError
+from partition.plan import Plan
+from partition.planner import make_plan
+from tests.partition.networks import chain, partitioned
+
+MB = 10**6
+
+
+def two_devices(limit: int | None) -> Plan:
+    """A chain of three, back and forth between two devices, 5 MB of weights, tensors of 4 MB."""
+    network = chain(1, 1, 1, elements=MB, weights=[MB // 2, MB // 4, MB // 2])
+    devices = (Device("a", limit), Device("b", limit))
+    assignment = {"l0": "a", "l1": "b", "l2": "a"}
+    return make_plan(network, "digest", devices, assignment, strategy="some", explanation="why")
+
+
+@given(partitioned())
+@settings(deadline=None, max_examples=30)
+def test_every_assignment_of_every_network_has_a_plan(
+    case: tuple[Network, tuple[Device, ...], Mapping[str, str]],
+) -> None:
+    network, devices, assignment = case
+    plan = make_plan(network, "digest", devices, assignment, strategy="some", explanation="why")
+    assert sorted(layer for phase in plan.phases for layer in phase.layers) == sorted(assignment)
+    assert all(assignment[layer] == p.device for p in plan.phases for layer in p.layers)
+    assert set(plan.memory) == {device.name for device in devices}
+    assert all(channel.capacity_frames >= 1 for channel in plan.channels)
+    assert plan.period_s >= 0
+    assert plan.latency_s >= plan.period_s
+    assert plan.proof
+
+
+def test_a_plan_says_where_it_comes_from() -> None:
+    plan = two_devices(None)
+    assert (plan.network, plan.model_digest) == ("example", "digest")
+    assert (plan.strategy, plan.explanation) == ("some", "why")
+    assert plan.times == "estimated"
+
+
+def test_when_memory_is_tight_channels_get_no_spare_frame() -> None:
+    roomy = two_devices(None)
+    need = max(part.total_bytes for part in roomy.memory.values())
+    tight = two_devices(need - 1)
+    for wide, narrow in zip(roomy.channels, tight.channels, strict=True):
+        assert narrow.capacity_frames == wide.capacity_frames - (not narrow.is_local)
+    assert "memory is tight" in tight.explanation
+
+
+def test_what_does_not_fit_is_refused_with_need_limit_and_help() -> None:
+    with pytest.raises(DoesNotFitError) as refusal:
+        two_devices(80 * MB)
+    sentence = str(refusal.value)
+    assert "device 'a' would hold" in sentence
+    assert "may hold 80.0 MB" in sentence
+    assert "weights 4.0 MB" in sentence
+    assert "choose strategy 'vertical'" in sentence
+
+
+def test_a_device_that_cannot_even_hold_the_engine_is_told_so() -> None:
+    with pytest.raises(DoesNotFitError, match="engine alone needs more"):
+        two_devices(10 * MB)
+
+
+def test_too_much_for_all_devices_together_needs_more_of_them() -> None:
+    network = chain(1, weights=[100 * MB])
+    with pytest.raises(DoesNotFitError, match="or add devices") as refusal:
+        make_plan(
+            network, "", (Device("a", 200 * MB),), {"l0": "a"}, strategy="some", explanation=""
+        )
+    assert "vertical" not in str(refusal.value)
+
+
+def test_an_unknown_device_is_named() -> None:
+    with pytest.raises(PartitionError, match=r"'l0' is assigned to 'c'.* a, b"):
+        make_plan(
+            chain(1), "", (Device("a"), Device("b")), {"l0": "c"}, strategy="", explanation=""
+        )
+
+
+def test_a_layer_without_device_and_a_foreign_layer_are_named() -> None:
+    devices = (Device("a"),)
+    with pytest.raises(PartitionError, match="'l1'"):
+        make_plan(chain(1, 1), "", devices, {"l0": "a"}, strategy="", explanation="")
+    with pytest.raises(PartitionError, match="'other'"):
+        make_plan(chain(1), "", devices, {"l0": "a", "other": "a"}, strategy="", explanation="")
