@@ -1,0 +1,206 @@
+"""`launch` as users run it: a process of its own, real agents and sockets, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.launcher.models import write_branches
+from tests.launcher_runtime.clusters import daemons
+
+pytestmark = pytest.mark.slow
+
+MARK = "CSDF_EDGE_TEST"
+"""An environment variable that everything started by one test has, and nothing else."""
+
+
+@dataclass
+class Launcher:
+    """Runs `launch` in `folder` and finds what it leaves behind."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "launcher.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """(exit code, standard output, standard error)."""
+        with self.start(*arguments) as process:
+            out, err = process.communicate(timeout=120)
+        assert "Traceback" not in err
+        return process.returncode, out, err
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        """The report of a run that must end well."""
+        code, out, err = self.run(*arguments, "--json")
+        assert code == 0, err
+        report = json.loads(out)
+        assert isinstance(report, dict)
+        return report
+
+    def left_behind(self) -> list[str]:
+        """Command lines of processes that carry this test's mark."""
+        mark = f"{MARK}={self.environment[MARK]}".encode()
+        return [
+            _read(process / "cmdline").replace(b"\0", b" ").decode()
+            for process in Path("/proc").iterdir()
+            if mark in _read(process / "environ").split(b"\0")
+        ]
+
+
+def _read(path: Path) -> bytes:
+    """A process's file; empty if there is no such process any more."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    write_branches(tmp_path / "branches.onnx")
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\n"
+        "strategy: sequential\npins: {stem: a, head: b}\nframes: 24\n"
+    )
+    root = str(Path(__file__).parents[2])
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    found = Launcher(
+        tmp_path,
+        {
+            **os.environ,
+            MARK: secrets.token_hex(8),
+            "PYTHONPATH": root,
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "TMPDIR": str(temporary),
+        },
+    )
+    yield found
+    assert found.left_behind() == []
+    # ONNX Runtime leaves a file of its own there.
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("csdf")] == []
+
+
+def test_two_agents_of_this_machine(launcher: Launcher) -> None:
+    report = launcher.json("cluster.yaml", "--output", "out")
+    assert report["frames"] == 24
+    assert report["max_relative_error"] <= 1e-4
+    assert report["frames_per_second"] == pytest.approx(24 / report["seconds"])
+    assert report["period_measured_s"] > 0
+    assert report["period_predicted_s"] > 0
+    assert 0 < report["latency_s"] <= report["latency_worst_s"] <= report["seconds"]
+    assert report["bytes_per_frame"] > 0
+    assert [node["name"] for node in report["nodes"]] == ["a", "b"]
+    for node in report["nodes"]:
+        assert node["layers"] > 0
+        assert node["phases"] > 0
+        assert node["memory_measured_bytes"] > 10_000_000
+        assert node["memory_predicted_bytes"] > node["memory_eq2_bytes"] > 0
+        assert 0 < node["busy_fraction"] <= 1
+    assert len(list((launcher.folder / "out").glob("*.score.npy"))) == 24
+    first = np.load(launcher.folder / "out" / "000000.score.npy")
+    repeat = np.load(launcher.folder / "out" / "000016.score.npy")
+    np.testing.assert_array_equal(first, repeat)
+
+
+def test_three_agents_strictly_frame_by_frame(launcher: Launcher) -> None:
+    path = launcher.folder / "cluster.yaml"
+    path.write_text(path.read_text().replace("- name: b", "- name: b\n  - name: c"))
+    path.write_text(path.read_text().replace("head: b", "head: c, left: b"))
+    report = launcher.json("cluster.yaml", "--order", "strict", "--frames", "6")
+    assert report["order"] == "strict"
+    assert all(node["layers"] for node in report["nodes"])
+    assert report["max_relative_error"] <= 1e-4
+
+
+def test_a_plan_is_saved_run_edited_and_run_again(launcher: Launcher) -> None:
+    planned = launcher.json("cluster.yaml", "--plan-only", "--save", "plan")
+    ran = launcher.json("plan", "--no-verify")
+    assert [node["layers"] for node in ran["nodes"]] == [n["layers"] for n in planned["nodes"]]
+    file = launcher.folder / "plan" / "plan.json"
+    data = json.loads(file.read_text())
+    data["assignment"]["a"].append(data["assignment"]["b"].pop())
+    file.write_text(json.dumps(data, indent=1))
+    edited = launcher.json("plan")
+    assert edited["nodes"][0]["layers"] == planned["nodes"][0]["layers"] + 1
+    assert edited["max_relative_error"] <= 1e-4
+    assert edited["explanation"].startswith("edited by hand")
+
+
+def test_agents_that_run_elsewhere_are_connected_to_and_left_running(launcher: Launcher) -> None:
+    with daemons(("a", "b"), launcher.folder / "cache") as addresses:
+        path = launcher.folder / "cluster.yaml"
+        text = path.read_text()
+        for name, (address, _) in addresses.items():
+            text = text.replace(f"- name: {name}", f"- {{name: {name}, address: '{address}'}}")
+        path.write_text(text)
+        for _ in range(2):
+            assert launcher.json("cluster.yaml")["max_relative_error"] <= 1e-4
+
+
+def test_an_address_where_nobody_listens_ends_with_2(launcher: Launcher) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        path = launcher.folder / "cluster.yaml"
+        path.write_text(
+            path.read_text().replace("- name: b", f"- name: b\n    address: {address}")
+            + "run:\n  connect_timeout_s: 0.5\n"
+        )
+        code, out, err = launcher.run("cluster.yaml", "--json")
+    assert code == 2
+    sentence = json.loads(out)["error"]
+    assert "'b'" in sentence
+    assert address in sentence
+    assert err.splitlines()[-1] == f"launch: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_an_interrupted_run_ends_everything(
+    launcher: Launcher, number: signal.Signals, code: int
+) -> None:
+    with launcher.start("cluster.yaml", "--frames", "1000000", "--json") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("streaming"):
+                break
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert json.loads(out)["exit_code"] == code
+    assert "Traceback" not in err
+
+
+def test_an_interrupted_search_ends_everything(launcher: Launcher) -> None:
+    with launcher.start("cluster.yaml", "--strategy", "vertical-paper") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("searching"):
+                break
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
