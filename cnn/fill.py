@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from cnn.roles import Missing, Role, Roles
-from cnn.weights import Array, declare
+from cnn.weights import Array, declare, names_read
 
 
 def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
@@ -33,8 +33,7 @@ def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
     kept = [x for x in proto.graph.node if not weights.keys() & set(x.output)]
     del proto.graph.node[:]
     proto.graph.node.extend(kept)
-    read = {name for node in kept for name in node.input}
-    for name in weights.keys() - read:  # the shapes of what is filled now
+    for name in weights.keys() - set(names_read(proto.graph)):  # the shapes of what is filled now
         del weights[name]
     return True
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 import onnx
 
 from cnn.errors import ModelError
+from cnn.weights import names_read
 
 InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
 """Per input name, or one shape for the only input, or nothing."""
@@ -21,8 +22,7 @@ def freeze(proto: onnx.ModelProto, weights: Collection[str]) -> None:
 
     Files before ONNX's IR version 4 list every initialiser as an input too.
     """
-    read = {name for node in proto.graph.node for name in node.input}
-    read |= {output.name for output in proto.graph.output}
+    read = set(names_read(proto.graph))
     kept = [x for x in proto.graph.input if x.name not in weights and x.name in read]
     del proto.graph.input[:]
     proto.graph.input.extend(kept)

@@ -96,7 +96,9 @@ def _irrelevant(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> list[st
     return [
         name
         for name, array in weights.items()
-        if array.nbytes >= _LARGE_BYTES and all(map(is_left_alone, readers.get(name, [])))
+        if array.nbytes >= _LARGE_BYTES
+        and name in readers
+        and all(map(is_left_alone, readers[name]))
     ]
 
 

@@ -8,7 +8,7 @@ take no memory until something looks at them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -45,6 +45,16 @@ def take(
 def locations(proto: onnx.ModelProto) -> list[str]:
     """The external files that a model's weights lie in, as the model names them."""
     return sorted({_external(x)["location"] for x in proto.graph.initializer if _is_external(x)})
+
+
+def names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """Every tensor that a graph reads or gives out, in the branches of its nodes too."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from names_read(attribute.g)
+    yield from (output.name for output in graph.output)
 
 
 def tensor(name: str, array: Array) -> onnx.TensorProto:

@@ -8,7 +8,18 @@ import onnx
 import pytest
 
 import cnn
-from tests.cnn.models import FLOAT, INT64, constant, convolution, graph, model, node, save, value
+from tests.cnn.models import (
+    FLOAT,
+    INT64,
+    constant,
+    convolution,
+    graph,
+    model,
+    node,
+    save,
+    value,
+    weight,
+)
 
 
 def refused(path: str | Path, sentence: str) -> None:
@@ -126,6 +137,19 @@ def test_a_branch_whose_condition_is_known_is_no_control_flow(tmp_path: Path) ->
     proto.graph.initializer.append(constant("b", True, bool))
     layers = cnn.read(save(proto, tmp_path)).network.layers
     assert [layer.operator for layer in layers] == ["Conv", "Relu"]
+
+
+def test_what_only_a_branch_reads_is_read(tmp_path: Path) -> None:
+    made = value("p", (1, 4, 600, 600))
+    then = graph([node("Add", ["side", "big"], ["p"])], "then", [], [made])
+    other = graph([node("Neg", ["side"], ["p"])], "else", [], [made])
+    nodes = [node("If", ["b"], ["z"], then_branch=then, else_branch=other)]
+    side = value("side", (1, 4, 600, 600))
+    weights = [constant("b", True, bool), weight("big", 600, 600)]
+    network = cnn.read(save(model(nodes, [side], [value("z")], weights), tmp_path)).network
+    assert network.inputs == ("side",)
+    assert [layer.operator for layer in network.layers] == ["Add"]
+    assert [weight.shape for weight in network.weights.values()] == [(600, 600)]
 
 
 def test_string_inputs(tmp_path: Path) -> None:
