@@ -83,6 +83,9 @@ class NodeConfig(_Strict):
         ),
         Field(description="Speed in multiply-accumulates per second, such as 2e10 or 20G"),
     ] = None
+    accelerator: Annotated[
+        bool, Field(description="Whether a GPU or NPU computes while the CPU serves the network")
+    ] = False
     link: Annotated[
         float | None,
         BeforeValidator(

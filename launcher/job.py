@@ -19,13 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cnn.errors import CnnError
 from cnn.network import Network
 from launcher.classes import is_classifier, read_labels, read_truth
 from launcher.config_load import Cluster, load_cluster
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, RunFailedError
 from launcher.inputs import open_inputs
 from launcher.outputs import OutputFolder
-from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan, save_plan
+from launcher.plan_files import (
+    CLUSTER,
+    SUBNETS,
+    SavedPlan,
+    check_save_folder,
+    is_plan,
+    read_plan,
+    save_plan,
+)
 from launcher.planning import (
     check_strategy,
     nodes_of,
@@ -44,6 +53,7 @@ from launcher.results import Results
 from launcher.run import Node, Runner, RunOptions, Update, run
 from launcher.subnet_files import cut_subnets
 from launcher.verify import Agreement, FirstResults, compare
+from partition.errors import PartitionError
 from partition.plan import Plan
 
 if TYPE_CHECKING:
@@ -79,7 +89,18 @@ def launch(
 
     Raises `LauncherError`: `BadInputError` before anything is streamed, `RunFailedError` after.
     """
+    try:
+        return _launch(request, progress, started_s, runtime)
+    except (CnnError, PartitionError) as error:
+        raise RunFailedError(str(error)) from error
+    except OSError as error:  # the disk is full, say: what users name is checked where it is read
+        raise RunFailedError(f"{error.filename or 'the system'}: {error.strerror}") from error
+
+
+def _launch(request: Request, progress: Progress, started_s: float, runtime: Runtime) -> Outcome:
     cluster, saved = _load(request)
+    if request.save is not None:
+        check_save_folder(request.save)
     if saved is None:
         check_strategy(cluster)
     progress.say(f"reading {cluster.config.model.path}")
@@ -207,10 +228,9 @@ def _plan(cluster: Cluster, model: Model, saved: SavedPlan | None, progress: Pro
         plan = search_plan(cluster, model, progress)
     else:
         plan = saved_plan(cluster, model, saved)
-    remote = sum(not channel.is_local for channel in plan.channels)
     progress.say(
-        f"planned ({plan.strategy}): {len(plan.phases)} phases, {remote} channels between nodes; "
-        f"{plan.proof}"
+        f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
+        f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted"
     )
     return plan
 

@@ -63,6 +63,15 @@ def is_plan(path: Path) -> bool:
     return path.name == PLAN or (path.is_dir() and (path / PLAN).exists())
 
 
+def check_save_folder(folder: Path) -> None:
+    """Refuse a folder whose `cluster.yaml` is the user's own, which saving would overwrite."""
+    if (folder / CLUSTER).exists() and not (folder / PLAN).exists():
+        raise BadInputError(
+            f"--save {str(folder)!r}: holds a {CLUSTER} that is no saved plan's and would be "
+            "overwritten; choose another folder"
+        )
+
+
 def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
     """Write `plan.json` and `cluster.yaml` into `folder`, which is made if need be."""
     try:

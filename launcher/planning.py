@@ -62,6 +62,7 @@ def devices_of(cluster: Cluster) -> tuple[Device, ...]:
                 link_bytes_per_s=node.link or usual.link_bytes_per_s,
                 host=THIS_MACHINE if local else None,
                 host_cores=cores if local else 1,
+                wire_is_free=node.accelerator,
             )
         )
     return tuple(devices)

@@ -58,8 +58,8 @@ def cut_subnets(
 ) -> dict[str, SubnetFiles]:
     """Phase name → its files in `folder`, cut now or found there from an earlier time.
 
-    `on_phase` hears (phases done, phases in all). Files that no phase of this plan needs are
-    removed from the folder.
+    `on_phase` hears (phases done, phases in all). Subnets of an earlier time that no phase of this
+    plan needs are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = _read_index(folder)
@@ -76,10 +76,10 @@ def cut_subnets(
         index[key] = [path.name for path in (files.graph, files.weights) if path is not None]
     on_phase(len(plan.phases), len(plan.phases))
     (folder / _INDEX).write_text(json.dumps(index, indent=1) + "\n", "utf-8")
-    needed = {name for names in index.values() for name in names} | {_INDEX}
-    for old in folder.iterdir():
-        if old.name not in needed and old.is_file():
-            old.unlink()
+    needed = {name for names in index.values() for name in names}
+    for name in {name for names in known.values() for name in names} - needed:
+        if Path(name).name == name:
+            (folder / name).unlink(missing_ok=True)
     return subnets
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import time
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, RunFailedError
 from launcher.job import Outcome, launch
 from launcher.progress import LineProgress
 from launcher.request import Request
@@ -100,6 +102,7 @@ def test_a_wrong_number_in_a_repeat_is_found(cluster: Path) -> None:
     assert error_of(spoil, cluster) == pytest.approx(0.01, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_swapped_frames_are_found(cluster: Path) -> None:
     kept: list[np.ndarray] = []
 
@@ -134,6 +137,7 @@ def test_outputs_are_written_frame_by_frame(cluster: Path, tmp_path: Path) -> No
     assert np.load(tmp_path / "out" / "000002.score.npy").shape == (1, 4)
 
 
+@pytest.mark.slow
 def test_the_digits_are_classified_as_well_as_by_the_whole_model(tmp_path: Path) -> None:
     outcome, _ = run(Request(DIGITS / "cluster.yaml", strategy="sequential", output=tmp_path))
     report = outcome.report
@@ -245,3 +249,11 @@ def test_a_plan_that_does_not_fit_is_refused_with_need_and_limit(cluster: Path) 
 
 def test_a_folder_without_plan_or_cluster_is_refused(tmp_path: Path) -> None:
     assert "neither a plan.json nor a cluster.yaml" in refused(Request(tmp_path))
+
+
+def test_a_disk_that_takes_no_more_is_a_sentence(cluster: Path) -> None:
+    def fill(frame: int, outputs: dict[str, np.ndarray]) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/first/000001.npz")
+
+    with pytest.raises(RunFailedError, match=r"000001\.npz: No space left on device"):
+        run(Request(cluster), InProcess(fill))

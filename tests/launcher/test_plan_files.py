@@ -239,3 +239,21 @@ def test_a_folder_that_cannot_be_written_to_is_named(plan: Path) -> None:
     file = plan / "plan.json"
     with pytest.raises(BadInputError, match=r"--save .*plan\.json.*: cannot be written to"):
         run(Request(plan, plan_only=True, save=file / "below"))
+
+
+def test_a_users_own_cluster_is_never_overwritten(plan: Path) -> None:
+    cluster = plan.parent / "cluster.yaml"
+    text = cluster.read_text()
+    with pytest.raises(BadInputError, match=r"--save .* would be overwritten; choose another"):
+        run(Request(cluster, plan_only=True, save=plan.parent))
+    assert cluster.read_text() == text
+
+
+def test_files_that_are_not_ours_stay_among_the_subnets(plan: Path) -> None:
+    (plan / "subnets" / "notes.txt").write_text("mine")
+    move(plan, "aux", "b")
+    run(Request(plan, verify=False))
+    assert (plan / "subnets" / "notes.txt").exists()
+    index = json.loads((plan / "subnets" / "index.json").read_text())
+    needed = {name for names in index.values() for name in names}
+    assert subnets(plan).keys() == needed | {"notes.txt"}
