@@ -26,15 +26,8 @@ from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.inputs import open_inputs
 from launcher.outputs import OutputFolder
-from launcher.plan_files import (
-    CLUSTER,
-    SUBNETS,
-    SavedPlan,
-    check_save_folder,
-    is_plan,
-    read_plan,
-    save_plan,
-)
+from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
+from launcher.plan_saving import check_save_folder, save_plan
 from launcher.planning import (
     check_strategy,
     nodes_of,

@@ -1,4 +1,4 @@
-"""A plan in a folder: saved, read, edited and run again.
+"""A saved plan: what lies in its folder, and how it is read, checked and edited.
 
     plan/plan.json      the assignment, node by node, to be edited; then what follows from it, to
                         be read only: phases, channels and predictions are made anew when it is run
@@ -17,18 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cnn.network import Network
-from launcher.config_load import Cluster, is_file_name
 from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
-from partition.plan import Plan
 
 PLAN = "plan.json"
 CLUSTER = "cluster.yaml"
 SUBNETS = "subnets"
-_FORMAT = 1
+FORMAT = 1
+"""Of `plan.json`; raised when an old one could be misread."""
+
 _STRING = re.compile(r'\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -61,28 +59,6 @@ class SavedPlan:
 def is_plan(path: Path) -> bool:
     """Whether `path` is the folder of a saved plan, or its `plan.json`."""
     return path.name == PLAN or (path.is_dir() and (path / PLAN).exists())
-
-
-def check_save_folder(folder: Path) -> None:
-    """Refuse a folder whose `cluster.yaml` is the user's own, which saving would overwrite."""
-    if (folder / CLUSTER).exists() and not (folder / PLAN).exists():
-        raise BadInputError(
-            f"--save {str(folder)!r}: holds a {CLUSTER} that is no saved plan's and would be "
-            "overwritten; choose another folder"
-        )
-
-
-def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
-    """Write `plan.json` and `cluster.yaml` into `folder`, which is made if need be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_plan_data(plan, cluster.model), indent=1, ensure_ascii=False)
-        (folder / PLAN).write_text(text + "\n", "utf-8")
-        (folder / CLUSTER).write_text(_cluster_text(cluster), "utf-8")
-    except OSError as error:
-        raise BadInputError(
-            f"--save {str(folder)!r}: cannot be written to: {error.strerror}"
-        ) from None
 
 
 def read_plan(folder: Path) -> SavedPlan:
@@ -137,83 +113,10 @@ def check_plan(saved: SavedPlan, network: Network, digest: str, nodes: Iterable[
         raise saved.error("", f"layer {missing[0]!r}{more} on no node; list each under one")
 
 
-def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
-    order = {name: number for number, name in enumerate(_layers_in_order(plan))}
-    assignment: dict[str, list[str]] = {device.name: [] for device in plan.devices}
-    for layer in sorted(plan.assignment, key=order.__getitem__):
-        assignment[plan.assignment[layer]].append(layer)
-    return {
-        "format": _FORMAT,
-        "assignment": assignment,
-        "model": model,
-        "model_digest": plan.model_digest,
-        "strategy": plan.strategy,
-        "explanation": plan.explanation,
-        "derived": {
-            "note": "made anew from the assignment when the plan is run; editing this does nothing",
-            "proof": plan.proof,
-            "period_s": plan.period_s,
-            "latency_s": plan.latency_s,
-            "bytes_per_frame": plan.bytes_per_frame,
-            "nodes": [
-                {
-                    "name": device.name,
-                    "memory_predicted_bytes": plan.memory[device.name].total_bytes,
-                    "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
-                }
-                for device in plan.devices
-            ],
-            "phases": [
-                {
-                    "name": phase.name,
-                    "node": phase.device,
-                    "skew": phase.skew,
-                    "predicted_s": phase.predicted_s,
-                    "layers": list(phase.layers),
-                }
-                for phase in plan.phases
-            ],
-            "channels": [
-                {
-                    "tensor": channel.tensor.name,
-                    "from": channel.source_device,
-                    "to": channel.target_device,
-                    "bytes": channel.tensor.bytes,
-                    "capacity_frames": channel.capacity_frames,
-                }
-                for channel in plan.channels
-            ],
-        },
-    }
-
-
-def _layers_in_order(plan: Plan) -> list[str]:
-    placed = [layer for phase in plan.phases for layer in phase.layers]
-    return [*placed, *(layer for layer in plan.assignment if layer not in set(placed))]
-
-
-def _cluster_text(cluster: Cluster) -> str:
-    """The configuration as it was run, with absolute paths and nothing that is a default."""
-    config = cluster.config
-    data = config.model_dump(mode="json", exclude_defaults=True)
-    if is_file_name(config.model.path):
-        data["model"]["path"] = str(Path(cluster.model).resolve())
-    for key in ("labels", "truth"):
-        if key in data:
-            data[key] = str(cluster.path(data[key]).resolve())
-    if not config.input.is_random:
-        files = [str(cluster.path(pattern).absolute()) for pattern in config.input.files]
-        data["input"]["files"] = files
-    ordered = {key: data[key] for key in type(config).model_fields if key in data}
-    return "# Made by launch --save; the plan beside it is for these nodes.\n" + yaml.safe_dump(
-        ordered, sort_keys=False, allow_unicode=True, width=100
-    )
-
-
 def _saved(path: Path, text: str, data: object) -> SavedPlan:
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BadInputError(
-            f"{path}: is not a plan that this version of launch reads (format {_FORMAT}); "
+            f"{path}: is not a plan that this version of launch reads (format {FORMAT}); "
             "make it with --plan-only --save"
         )
     for key in ("model", "model_digest", "strategy", "explanation"):

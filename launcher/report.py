@@ -25,8 +25,12 @@ _UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node. Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the
-    limit set by the user, the measured peak and, at the end, what no file backed."""
+    """One node.
+
+    Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the limit set by the
+    user; measured are the peak, what was resident at the end, the part of that which no file
+    backs, and the idle agent before anything was sent to it.
+    """
 
     name: str
     layers: int
@@ -35,6 +39,7 @@ class NodeReport:
     memory_eq2_bytes: int
     memory_limit_bytes: int | None
     memory_measured_bytes: int
+    memory_resident_bytes: int
     memory_anonymous_bytes: int
     memory_idle_bytes: int
     busy_fraction: float
@@ -199,6 +204,7 @@ def _nodes(plan: Plan, result: RunResult, frames: int) -> tuple[NodeReport, ...]
                 memory_eq2_bytes=memory.eq2_bytes,
                 memory_limit_bytes=device.memory_bytes,
                 memory_measured_bytes=stats.rss_peak_bytes,
+                memory_resident_bytes=stats.rss_bytes,
                 memory_anonymous_bytes=stats.anonymous_bytes,
                 memory_idle_bytes=result.idle_rss_bytes.get(name, 0),
                 busy_fraction=busy_s / stats.elapsed_s if stats.elapsed_s > 0 else 0.0,
