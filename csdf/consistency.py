@@ -16,14 +16,18 @@ from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 
-from csdf.errors import InconsistentGraphError
+from csdf.errors import InconsistentGraphError, TooLargeError
 from csdf.graph import Channel, Graph
+
+MAX_BITS = 50_000
+"""Size of a repetition count beyond which no analysis could use it."""
 
 
 def repetition_vector(graph: Graph) -> dict[str, int]:
     """Actor → full cycles of its phases in one iteration, the smallest in each component.
 
-    Raises `InconsistentGraphError`, which names the channels that clash and their rates.
+    Raises `InconsistentGraphError`, which names the channels that clash and their rates, and
+    `TooLargeError` where the counts would have more than `MAX_BITS` bits.
     """
     touching: dict[str, list[Channel]] = {actor.name: [] for actor in graph.actors}
     for channel in graph.channels:
@@ -63,6 +67,7 @@ def _walk(
             ratio = Fraction(produced, consumed) if forward else Fraction(consumed, produced)
             if other not in rate:
                 rate[other] = rate[name] * ratio
+                _check_size(rate[other].numerator * rate[other].denominator)
                 reached_by[other] = channel
                 component.append(other)
                 waiting.append(other)
@@ -72,12 +77,20 @@ def _walk(
 
 
 def _make_smallest(component: list[str], rate: dict[str, Fraction]) -> None:
-    denominator = math.lcm(*(rate[name].denominator for name in component))
+    denominator = 1
+    for name in component:
+        denominator = math.lcm(denominator, rate[name].denominator)
+        _check_size(denominator)
     numerator = math.gcd(*(rate[name].numerator for name in component))
     scale = Fraction(denominator, numerator)
     # Each rate is in lowest terms, so scale × rate are integers without a common factor.
     for name in component:
         rate[name] *= scale
+
+
+def _check_size(number: int) -> None:
+    if number.bit_length() > MAX_BITS:
+        raise TooLargeError(f"one iteration is more than 2^{MAX_BITS} firings of some actor")
 
 
 def _clash(channel: Channel, reached_by: Mapping[str, Channel]) -> InconsistentGraphError:

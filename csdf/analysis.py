@@ -1,0 +1,109 @@
+"""Everything that is asked of a graph at once: what `csdf analyze` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from csdf.consistency import firings, repetition_vector
+from csdf.errors import DeadlockError, InconsistentGraphError, TooLargeError
+from csdf.graph import Graph
+from csdf.liveness import Deadlock, check_liveness
+from csdf.throughput import Step, throughput
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is known of a graph.
+
+    An inconsistent graph has an `inconsistency` and no `repetitions`; one that deadlocks has a
+    `deadlock` and no `period`. Where the diagnosis would take too many steps, `deadlock` is just
+    the sentence that there is one.
+    """
+
+    inconsistency: str | None
+    repetitions: Mapping[str, int] | None
+    phase_firings: int | None
+    deadlock: Deadlock | str | None
+    period: Fraction | None
+    critical: tuple[Step, ...]
+
+    @property
+    def live(self) -> bool:
+        """Whether it can be executed for ever."""
+        return self.period is not None
+
+    def as_json(self) -> dict[str, object]:
+        """For `json.dumps`; the keys are part of the command's interface."""
+        return {
+            "consistent": self.inconsistency is None,
+            "inconsistency": self.inconsistency,
+            "repetition_vector": None if self.repetitions is None else dict(self.repetitions),
+            "phase_firings": self.phase_firings,
+            "live": self.live,
+            "period": None if self.period is None else str(self.period),
+            "critical_cycle": [
+                {
+                    "actor": step.actor,
+                    "phase": step.phase,
+                    "channel": step.channel,
+                    "for_space": step.for_space,
+                }
+                for step in self.critical
+            ],
+            "deadlock": _deadlock_as_json(self.deadlock),
+        }
+
+
+def analyze(graph: Graph) -> Analysis:
+    """Consistency, liveness and throughput of `graph`. Raises `TooLargeError`."""
+    try:
+        repetitions = repetition_vector(graph)
+    except InconsistentGraphError as error:
+        return Analysis(str(error), None, None, None, None, ())
+    count = firings(graph, repetitions)
+    try:
+        found = throughput(graph)
+    except DeadlockError as error:
+        return Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
+    return Analysis(None, repetitions, count, None, found.period, found.critical)
+
+
+def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:
+    try:
+        return check_liveness(graph) or sentence
+    except TooLargeError:
+        return sentence
+
+
+def _deadlock_as_json(deadlock: Deadlock | str | None) -> object:
+    if deadlock is None:
+        return None
+    if isinstance(deadlock, str):
+        return {"diagnosis": deadlock, "waits": [], "cycle": [], "remedies": []}
+    waits, cycle = (
+        [
+            {
+                "actor": wait.actor,
+                "phase": wait.phase,
+                "channel": wait.channel,
+                "for_space": wait.for_space,
+                "missing": wait.missing,
+                "on": wait.on,
+            }
+            for wait in some
+        ]
+        for some in (deadlock.waits, deadlock.cycle)
+    )
+    remedies = [
+        {
+            "channel": remedy.channel,
+            "change": "capacity" if remedy.is_capacity else "initial tokens",
+            "now": remedy.now,
+            "needed": remedy.needed,
+            "reverse_channel": remedy.reverse,
+        }
+        for remedy in deadlock.remedies
+    ]
+    return {"diagnosis": str(deadlock), "waits": waits, "cycle": cycle, "remedies": remedies}

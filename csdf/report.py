@@ -1,0 +1,57 @@
+"""An analysis in words."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from csdf.analysis import Analysis
+from csdf.graph import Graph
+from csdf.throughput import Step
+
+MOST = 12
+"""Actors, or steps of a cycle, that are listed one by one."""
+
+
+def as_text(graph: Graph, result: Analysis) -> str:
+    """A few lines that say what `result` says of `graph`."""
+    phases = sum(actor.phases for actor in graph.actors)
+    lines = [
+        f"{graph.name or 'graph'}: {_count(len(graph.actors), 'actor')} with "
+        f"{_count(phases, 'phase')}, {_count(len(graph.channels), 'channel')}"
+    ]
+    if result.repetitions is None:
+        return "\n".join([*lines, f"consistent  no: {result.inconsistency}"])
+    lines.append(f"consistent  yes, {_count(result.phase_firings or 0, 'firing')} per iteration")
+    listed = [f"{name} × {count}" for name, count in result.repetitions.items()]
+    lines.append(f"repetitions {_cut(listed, ', ')}")
+    if result.deadlock is not None:
+        return "\n".join([*lines, f"live        no. {result.deadlock}"])
+    lines.append("live        yes")
+    if result.period == 0:
+        lines.append("period      0: nothing bounds the throughput")
+        return "\n".join(lines)
+    assert result.period is not None  # noqa: S101 (or it would not be live)
+    lines.append(f"period      {_exact(result.period)} per iteration")
+    if result.critical:
+        lines.append(f"held by     {_cut([_step(step) for step in result.critical], ' → ')}")
+    return "\n".join(lines)
+
+
+def _step(step: Step) -> str:
+    firing = f"{step.actor}[{step.phase}]"
+    if step.channel is None:
+        return firing
+    return f"{firing} {'(room in' if step.for_space else '('}{' ' * step.for_space}{step.channel})"
+
+
+def _cut(parts: list[str], separator: str) -> str:
+    more = f"{separator}… {len(parts) - MOST} more" if len(parts) > MOST else ""
+    return separator.join(parts[:MOST]) + more
+
+
+def _exact(value: Fraction) -> str:
+    return str(value) if value.denominator == 1 else f"{value} ≈ {float(value):.6g}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

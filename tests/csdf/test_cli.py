@@ -1,0 +1,103 @@
+"""`csdf analyze`: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from csdf import sdf3_writer
+from csdf.cli import main
+from tests.csdf.graphs import graph
+
+REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"
+
+
+def test_a_live_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(REFERENCE / "twodev_2_3.xml")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "twodev_2_3: 3 actors with 6 phases, 7 channels",
+        "consistent  yes, 8 firings per iteration",
+        "repetitions d0 × 1, link × 3, d1 × 1",
+        "live        yes",
+        "period      18 per iteration",
+        "held by     d0[0] (self_d0) → d0[1] (self_d0) → d0[2] (a) → link[0] (a_bp)",
+    ]
+
+
+def test_a_deadlock(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(REFERENCE / "residual_skip3.xml")]) == 1
+    assert "Channel 'skip' needs a capacity of 4 instead of 3." in capsys.readouterr().out
+
+
+def test_an_inconsistent_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(REFERENCE / "inconsistent_par.xml")]) == 1
+    assert "contradict each other" in capsys.readouterr().out
+
+
+def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "--json", str(REFERENCE / "twodev_2_3.xml")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {
+        "consistent": True,
+        "inconsistency": None,
+        "repetition_vector": {"d0": 1, "link": 3, "d1": 1},
+        "phase_firings": 8,
+        "live": True,
+        "period": "18",
+        "critical_cycle": [
+            {"actor": "d0", "phase": 0, "channel": "self_d0", "for_space": False},
+            {"actor": "d0", "phase": 1, "channel": "self_d0", "for_space": False},
+            {"actor": "d0", "phase": 2, "channel": "a", "for_space": False},
+            {"actor": "link", "phase": 0, "channel": "a_bp", "for_space": False},
+        ],
+        "deadlock": None,
+    }
+
+
+def test_json_of_what_is_not_live(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "--json", str(REFERENCE / "residual_skip3.xml")]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["live"], found["period"]) == (False, None)
+    assert found["deadlock"]["remedies"][0] == {
+        "channel": "skip",
+        "change": "capacity",
+        "now": 3,
+        "needed": 4,
+        "reverse_channel": "skip_bp",
+    }
+    assert main(["analyze", "--json", str(REFERENCE / "inconsistent_par.xml")]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["consistent"], found["repetition_vector"]) == (False, None)
+
+
+def test_what_cannot_be_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["analyze", str(tmp_path / "none.xml")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"csdf: {tmp_path}/none.xml: cannot be read: No such file or directory\n"
+
+
+def test_wrong_usage() -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["analyse"])
+    assert caught.value.code == 2
+
+
+def test_what_would_take_too_long(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A chain whose counts grow by a factor of a billion at every step."""
+    names = [f"a{i}" for i in range(2000)]
+    channels = [(a, b, (10**9 - i,), (1,)) for i, (a, b) in enumerate(pairwise(names))]
+    file = tmp_path / "chain.xml"
+    file.write_text(sdf3_writer.write(graph(dict.fromkeys(names, (1,)), *channels)))
+    assert main(["analyze", str(file)]) == 3
+    assert "more than 2^50000 firings" in capsys.readouterr().err
+
+
+def test_an_empty_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "empty.xml"
+    file.write_text(sdf3_writer.write(graph({})))
+    assert main(["analyze", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["period"] == "0"
