@@ -113,14 +113,15 @@ class Vertical:
         self, problem: Problem, grouped: Genes, costs: Costs, chosen: int, front: int
     ) -> str:
         ideal = 1 / (1 / problem.costs.layer_s.sum(axis=0)).sum()
+        balance = ideal / max(costs.compute_s[chosen].max(), ideal)
         weights = costs.weight_bytes[chosen]
-        weight = self._preference
+        heaviest = len(weights) * weights.max() / weights.sum() if weights.any() else 1.0
+        rates = self._preference
         sentence = (
             f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
-            f"solutions the best compromise (time {weight.time:g}, memory {weight.memory:g}, bytes "
-            f"{weight.traffic:g}, phases {weight.phases:g}): {ideal / costs.compute_s[chosen].max():.0%} of perfect balance "
-            f"in work, heaviest weights {len(weights) * weights.max() / max(weights.sum(), 1):.2f} "
-            "times the fair share"
+            f"solutions the best compromise (time {rates.time:g}, memory {rates.memory:g}, "
+            f"bytes {rates.traffic:g}, phases {rates.phases:g}): {balance:.0%} of perfect balance "
+            f"in work, heaviest weights {heaviest:.2f} times the fair share"
         )
         if costs.overrun_bytes[chosen] > 0:
             sentence += "; no solution was found to fit every device's memory with spare frames"
