@@ -11,6 +11,7 @@ include making, sending, receiving, checking and giving back.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import subprocess
 import sys
@@ -50,6 +51,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--writer", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    gc.freeze()  # in both processes and for both ways, as an agent does it
     if options.writer:
         bare, fifo, size, capacity = options.writer
         return write(bare, fifo, int(size), int(capacity))

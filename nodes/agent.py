@@ -7,6 +7,7 @@ its parent, standard input, and wakes for nothing but these and the core's next 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -110,6 +111,8 @@ class Shell:
     def run(self) -> Report:
         """Serve until `stop`, a launcher's `Shutdown` or the parent's end."""
         sys.setswitchinterval(SWITCH_S)
+        gc.collect()
+        gc.freeze()  # what was imported stays: no collection need ever look at it
         while self._why is None:
             self._turn()
         used = usage()

@@ -94,25 +94,29 @@ class WireWriter:
 
     def put(self, array: Array, timeout_s: float | None = None) -> int:
         """See `Writer.put`."""
-        wait = _patience(timeout_s)
-        while not self._outlet.credits:
-            if self._closed:
-                raise FifoClosedError("the reader is closed")
-            for event in self._wire.wait(next(wait)):
-                self._take(event)
+        if not self._outlet.credits:
+            self._await_credit(timeout_s)
         frame = self._outlet.claim()
         header = TensorHeader(EPOCH, CHANNEL, frame, self._spec.dtype, self._spec.shape)
         self._wire.send("reader", header, array.data)
         return self._outlet.send()
 
+    def _await_credit(self, timeout_s: float | None) -> None:
+        for left_s in _patience(timeout_s):
+            for event in self._wire.wait(left_s):
+                self._take(event)
+            if self._outlet.credits:
+                return
+            if self._closed:
+                raise FifoClosedError("the reader is closed")
+
     def _take(self, event: object) -> None:
-        match event:
-            case ev.DataReceived(message=Credit(frames=frames)):
-                self._outlet.grant(frames)
-            case ev.LinkLost():
-                self._closed = True
-            case _:
-                raise RemoteProtocolError(f"the reader sent {event}")
+        if isinstance(event, ev.DataReceived) and isinstance(event.message, Credit):
+            self._outlet.grant(event.message.frames)
+        elif isinstance(event, ev.LinkLost):
+            self._closed = True
+        else:
+            raise RemoteProtocolError(f"the reader sent {event}")
 
     def close(self) -> None:
         """See `Writer.close`."""
@@ -134,28 +138,34 @@ class WireReader:
 
     def get(self, timeout_s: float | None = None) -> tuple[int, Array]:
         """See `Reader.get`."""
-        wait = _patience(timeout_s)
-        while not self._inlet.has(self._got):
-            arrived = list(self._wire.wait(0.0 if self._closed else next(wait)))
-            if self._closed and not arrived:
-                raise FifoClosedError("the writer is closed")
-            for event in arrived:
-                self._take(event)
+        if not self._inlet.has(self._got):
+            self._await_token(timeout_s)
         frame = self._got
         self._got += 1
         return frame, as_array(self._inlet.token(frame), self._spec.dtype, self._spec.shape)
 
+    def _await_token(self, timeout_s: float | None) -> None:
+        for left_s in _patience(timeout_s):
+            arrived = self._wire.wait(0.0 if self._closed else left_s)
+            for event in arrived:
+                self._take(event)
+            if self._inlet.has(self._got):
+                return
+            if self._closed and not arrived:
+                raise FifoClosedError("the writer is closed")
+
     def _take(self, event: object) -> None:
-        match event:
-            case ev.DataReceived(message=TensorHeader(frame=frame), payload=payload):
-                self._inlet.put(frame, payload)
-            case ev.DataReceived(message=Attach(), link=link) if self._link is None:
-                self._link = link
-                self._grant(self._spec.capacity)
-            case ev.LinkLost():
-                self._closed = True
-            case _:
-                raise RemoteProtocolError(f"the writer sent {event}")
+        if isinstance(event, ev.LinkLost):
+            self._closed = True
+        elif not isinstance(event, ev.DataReceived):
+            raise RemoteProtocolError(f"the writer sent {event}")
+        elif isinstance(event.message, TensorHeader):
+            self._inlet.put(event.message.frame, event.payload)
+        elif isinstance(event.message, Attach) and self._link is None:
+            self._link = event.link
+            self._grant(self._spec.capacity)
+        else:
+            raise RemoteProtocolError(f"the writer sent {event.message}")
 
     def _grant(self, frames: int) -> None:
         if self._link is not None and not self._closed:

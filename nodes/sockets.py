@@ -18,7 +18,7 @@ import math
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import zmq
@@ -29,7 +29,7 @@ COPY_BELOW_BYTES = 1 << 16
 """Payloads shorter than this are copied."""
 
 MAX_PARTS = 3
-"""Routing id, header, payload."""
+"""A message has at most a header and a payload; one part more shows that it had too many."""
 
 MAX_CUT_OFF = 1024
 """Routing ids of cut-off peers that are remembered."""
@@ -84,28 +84,37 @@ class Listener:
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.monitor = self.socket.get_monitor_socket(REJECTED | zmq.EVENT_DISCONNECTED)
         self._cut_off: dict[bytes, None] = {}
-        self._descriptors: dict[int, bytes] = {}
+        self._peers: dict[bytes, int] = {}
 
-    def receive(self) -> Iterator[tuple[bytes, list[Part]]]:
+    def receive(self) -> list[tuple[bytes, list[Part]]]:
         """What has come in, `BATCH` messages at most: (routing id, parts)."""
+        received = []
         for _ in range(BATCH):
-            parts = _receive(self.socket)
-            if parts is None:
-                return
-            peer = parts[0].bytes
-            if peer in self._cut_off:
-                continue
-            self._descriptors[_descriptor(parts[-1])] = peer
-            yield peer, parts[1:]
+            if not _is_readable(self.socket):
+                break
+            peer = self.socket.recv()
+            parts = _parts(self.socket)
+            if peer not in self._peers:
+                if peer in self._cut_off:
+                    continue
+                self._peers[peer] = _descriptor(parts[0])
+            received.append((peer, parts))
+        return received
 
-    def closed(self) -> Iterator[bytes | str]:
+    def closed(self) -> list[bytes | str]:
         """The peers whose connections have closed; a sentence for one that never had any."""
+        found: list[bytes | str] = []
         while (happened := _monitored(self.monitor)) is not None:
             event, descriptor = happened
             if event & REJECTED:
-                yield f"no ZeroMQ handshake ({zmq.Event(event).name})"
-            elif (peer := self._descriptors.pop(descriptor, None)) is not None:
-                yield peer
+                found.append(f"no ZeroMQ handshake ({zmq.Event(event).name})")
+                continue
+            # Descriptors are used again: of two peers that had this one, the earlier has closed.
+            peer = next((p for p, known in self._peers.items() if known == descriptor), None)
+            if peer is not None:
+                del self._peers[peer]
+                found.append(peer)
+        return found
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
         """Send to a peer; False if it is gone."""
@@ -117,15 +126,14 @@ class Listener:
         return True
 
     def cut_off(self, peer: bytes) -> None:
-        """Close the connections of a peer, and drop what it has sent before."""
+        """Close a peer's connection and drop what it has sent before."""
         if len(self._cut_off) >= MAX_CUT_OFF:
             del self._cut_off[next(iter(self._cut_off))]
         self._cut_off[peer] = None
-        for descriptor in [d for d, known in self._descriptors.items() if known == peer]:
-            with contextlib.suppress(OSError):
-                connection = socket.socket(fileno=os.dup(descriptor))
-                with connection:
-                    connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            connection = socket.socket(fileno=os.dup(self._peers.pop(peer, -1)))
+            with connection:
+                connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Stop listening; what waits to be sent gets `linger_ms`."""
@@ -148,18 +156,19 @@ class Dialler:
             self.close()
             raise AddressError(f"{address!r} cannot be dialled: {error}") from error
 
-    def receive(self) -> Iterator[list[Part]]:
+    def receive(self) -> list[list[Part]]:
         """What has come in, `BATCH` messages at most: their parts."""
+        received = []
         for _ in range(BATCH):
-            parts = None if self.socket.closed else _receive(self.socket)
-            if parts is None:
-                return
-            yield parts
+            if not _is_readable(self.socket):
+                break
+            received.append(_parts(self.socket))
+        return received
 
     def is_lost(self) -> bool:
         """Whether the connection has broken since this was last asked."""
         lost = False
-        while not self.monitor.closed and _monitored(self.monitor) is not None:
+        while _monitored(self.monitor) is not None:
             lost = True
         return lost
 
@@ -173,13 +182,13 @@ class Dialler:
 
 
 class Waiter:
-    """Waits for sockets and file descriptors, and calls what belongs to those that are ready."""
+    """Waits for sockets and file descriptors, and reads those that are ready."""
 
     def __init__(self) -> None:
         self._poller = zmq.Poller()
-        self._readers: dict[Socket | int, Callable[[], Iterator[Any]]] = {}
+        self._readers: dict[Socket | int, Callable[[], Iterable[Any]]] = {}
 
-    def add(self, source: Socket | int, reader: Callable[[], Iterator[Any]]) -> None:
+    def add(self, source: Socket | int, reader: Callable[[], Iterable[Any]]) -> None:
         """Call `reader` whenever something can be read from this socket or descriptor."""
         self._readers[source] = reader
         self._poller.register(source, zmq.POLLIN)
@@ -189,15 +198,16 @@ class Waiter:
         del self._readers[source]
         self._poller.unregister(source)
 
-    def wait(self, timeout_s: float | None) -> Iterator[Any]:
-        """What the readers of all that is ready yield; nothing after `timeout_s` seconds.
+    def wait(self, timeout_s: float | None) -> list[Any]:
+        """What the readers of all that is ready return; nothing after `timeout_s` seconds.
 
         None waits for ever, and the wait never ends early.
         """
         timeout_ms = None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))
+        found: list[Any] = []
         for source, _ in self._poller.poll(timeout_ms):
-            if source in self._readers:
-                yield from self._readers[source]()
+            found.extend(self._readers[source]())
+        return found
 
 
 def _limit(sock: Socket, max_bytes: int) -> None:
@@ -207,16 +217,19 @@ def _limit(sock: Socket, max_bytes: int) -> None:
     sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
 
 
-def _receive(sock: Socket) -> list[Part] | None:
-    """The parts of the next message, those beyond `MAX_PARTS` + 1 left out; None without one."""
-    try:
-        part = sock.recv(zmq.DONTWAIT, copy=False)
-    except zmq.Again:
-        return None
+def _is_readable(sock: Socket) -> bool:
+    """Asked before each message: an exception after the last one would cost more."""
+    events: Any = sock.get(zmq.EVENTS)
+    return bool(events & zmq.POLLIN)
+
+
+def _parts(sock: Socket) -> list[Part]:
+    """The parts of a message that is there, or the rest of it; at most `MAX_PARTS` are kept."""
+    part = sock.recv(copy=False)
     parts = [part]
     while part.more:
         part = sock.recv(copy=False)
-        if len(parts) <= MAX_PARTS:
+        if len(parts) < MAX_PARTS:
             parts.append(part)
     return parts
 

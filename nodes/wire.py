@@ -6,7 +6,6 @@ The control port, the data port and the links to nodes that were dialled, each o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nodes.core import events as ev
@@ -69,10 +68,10 @@ class Wire:
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""
-        self._waiter.add(descriptor, lambda: iter([Readable(descriptor)]))
+        self._waiter.add(descriptor, lambda: [Readable(descriptor)])
 
-    def wait(self, timeout_s: float | None) -> Iterator[ev.Event | Readable]:
-        """Sleep until something arrives, `timeout_s` seconds at most; yield what has."""
+    def wait(self, timeout_s: float | None) -> list[ev.Event | Readable]:
+        """Sleep until something arrives, `timeout_s` seconds at most; return what has."""
         return self._waiter.wait(timeout_s)
 
     # ------------------------------------------------------------ links
@@ -133,32 +132,30 @@ class Wire:
         self._context.close()
 
 
-def _control(port: Listener) -> Iterator[ev.Event]:
-    for peer, parts in port.receive():
-        yield read_control(peer, parts)
+def _control(port: Listener) -> list[ev.Event]:
+    return [read_control(peer, parts) for peer, parts in port.receive()]
 
 
-def _data(port: Listener) -> Iterator[ev.Event]:
-    for link, parts in port.receive():
-        yield read_data(link, parts)
+def _data(port: Listener) -> list[ev.Event]:
+    return [read_data(link, parts) for link, parts in port.receive()]
 
 
-def _closed(port: Listener, *, links: bool) -> Iterator[ev.Event]:
+def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
+    events: list[ev.Event] = []
     for who in port.closed():
         if isinstance(who, str):
-            yield ev.Rejected(who)
+            events.append(ev.Rejected(who))
         elif links:
-            yield ev.LinkLost(who, GONE)
+            events.append(ev.LinkLost(who, GONE))
+    return events
 
 
-def _linked(node: str, dialler: Dialler) -> Iterator[ev.Event]:
-    for parts in dialler.receive():
-        yield read_data(node, parts)
+def _linked(node: str, dialler: Dialler) -> list[ev.Event]:
+    return [read_data(node, parts) for parts in dialler.receive()]
 
 
-def _lost(node: str, dialler: Dialler) -> Iterator[ev.Event]:
-    if dialler.is_lost():
-        yield ev.LinkLost(node, GONE)
+def _lost(node: str, dialler: Dialler) -> list[ev.Event]:
+    return [ev.LinkLost(node, GONE)] if dialler.is_lost() else []
 
 
 def read_control(peer: ev.Peer, parts: list[Part]) -> ev.ControlReceived | ev.ControlMalformed:
