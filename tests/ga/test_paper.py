@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+
 from ga.paper import Evolution, Parameters, evolve
 from partition.paper_equations import beta_bytes, layer_beta_bytes, phi
 from partition.strategies.base import Problem
