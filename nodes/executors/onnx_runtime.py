@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache as memoised
 from hashlib import sha256
 from pathlib import Path
@@ -74,7 +74,7 @@ class OnnxRuntimeExecutor:
             session = self._session(file, graph, options, optimised=False)
         else:
             session = self._optimised_session(file, options)
-        subnet = OnnxRuntimeSubnet(self, file.name, session)
+        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._unloaded)
         self._loaded.add(subnet)
         return subnet
 
@@ -114,8 +114,8 @@ class OnnxRuntimeExecutor:
         """End the child process if one runs."""
         self._child.close()
 
-    def unloaded(self, subnet: OnnxRuntimeSubnet) -> None:
-        """A subnet was closed; after the last one the memory that they shared is given back."""
+    def _unloaded(self, subnet: OnnxRuntimeSubnet) -> None:
+        """After the last subnet the memory that they shared is given back."""
         self._loaded.discard(subnet)
         if not self._loaded:
             shrink_arena(self._ort)
@@ -125,9 +125,16 @@ class OnnxRuntimeExecutor:
 class OnnxRuntimeSubnet:
     """A session whose inputs and outputs are bound by address, so that nothing is copied."""
 
-    def __init__(self, executor: OnnxRuntimeExecutor, name: str, session: Any) -> None:
-        self._executor = executor
+    def __init__(
+        self,
+        ort: Any,
+        name: str,
+        session: Any,
+        on_close: Callable[[OnnxRuntimeSubnet], None],
+    ) -> None:
+        self._ort = ort
         self._name = name
+        self._on_close = on_close
         self._inputs = tensor_specs(name, session.get_inputs())
         self._outputs = tensor_specs(name, session.get_outputs())
         self._check = InputCheck(name, self._inputs)
@@ -152,7 +159,7 @@ class OnnxRuntimeSubnet:
             raise ExecutorError(f"subnet {self._name} is closed; load it again")
         arrays = self._check.arrays(inputs)
         outputs = self._allocator.allocate()
-        with engine_errors(self._executor._ort, self._name, "run"):
+        with engine_errors(self._ort, self._name, "run"):
             for name, array in zip(self._inputs, arrays, strict=True):
                 binding.bind_input(name, "cpu", 0, array.dtype, array.shape, address(array))
             for name, array in outputs.items():
@@ -164,7 +171,7 @@ class OnnxRuntimeSubnet:
         """Give the memory back."""
         if self._session is not None:
             self._session = self._binding = None
-            self._executor.unloaded(self)
+            self._on_close(self)
 
 
 @memoised

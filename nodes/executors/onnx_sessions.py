@@ -65,6 +65,7 @@ def import_onnxruntime() -> Any:
             "ONNX Runtime is not installed: `pip install csdf-edge[cpu]`, on a Jetson the "
             f"onnxruntime-gpu wheel of its JetPack ({error})"
         ) from error
+    onnxruntime.set_default_logger_severity(_SILENT)
     return onnxruntime
 
 

@@ -29,6 +29,7 @@ class PreparedFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._verified: set[str] = set()
         try:
             root.mkdir(parents=True, exist_ok=True)
             for leftover in root.glob(f"{_PARTIAL}.*"):
@@ -47,13 +48,14 @@ class PreparedFiles:
     def find(self, key: str) -> Path | None:
         """The directory of an entry whose files are as they were made, marked as just used.
 
-        A damaged entry is removed and not found.
+        A damaged entry is removed and not found. Content is read once per instance, sizes always.
         """
         entry = self._root / key
         try:
             content = json.loads((entry / _ENTRY).read_text("utf-8"))
             intact = all(
-                (entry / name).stat().st_size == size and _crc32(entry / name) == crc
+                (entry / name).stat().st_size == size
+                and (key in self._verified or _crc32(entry / name) == crc)
                 for name, (size, crc) in content["files"].items()
             )
         except FileNotFoundError:
@@ -65,11 +67,13 @@ class PreparedFiles:
         if not intact:
             self.discard(key)
             return None
+        self._verified.add(key)
         os.utime(entry)
         return entry
 
     def discard(self, key: str) -> None:
         """Remove an entry."""
+        self._verified.discard(key)
         shutil.rmtree(self._root / key, ignore_errors=True)
 
     @contextmanager

@@ -46,6 +46,7 @@ class PreparingProcess:
         self._engine = engine
         self._cache = cache
         self._children: set[subprocess.Popen[str]] = set()
+        self._is_closed = False
 
     def prepare(
         self, jobs: Iterable[Job], options: LoadOptions, on_done: Callable[[Job], None]
@@ -112,16 +113,16 @@ class PreparingProcess:
         for job in jobs:
             line = child.stdout.readline()
             if not line:
-                raise ExecutorError(
-                    f"subnet {job.subnet}: the process that prepares it {_fate(child.wait())}"
-                )
+                fate = "was stopped" if self._is_closed else _fate(child.wait())
+                raise ExecutorError(f"subnet {job.subnet}: the process that prepares it {fate}")
             answer = json.loads(line)
             if "failed" in answer:
                 raise ExecutorError(answer["reason"])
             on_done(job)
 
     def close(self) -> None:
-        """End the children that still run."""
+        """End the children that still run; who waits for them gets an ExecutorError."""
+        self._is_closed = True
         for child in tuple(self._children):
             child.kill()
 

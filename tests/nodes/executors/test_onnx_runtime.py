@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -128,7 +129,8 @@ def test_a_damaged_entry_is_made_anew(
     expected = subnet.run(inputs)["y"]
     (entry,) = cache.iterdir()
     damage(entry)
-    np.testing.assert_array_equal(load(cpu, proto, tmp_path).run(inputs)["y"], expected)
+    later = OnnxRuntimeExecutor(cache)
+    np.testing.assert_array_equal(load(later, proto, tmp_path).run(inputs)["y"], expected)
     assert [path.name for path in cache.iterdir()] == [entry.name], "nothing else is left"
 
 
@@ -208,6 +210,28 @@ def test_weights_are_pages_of_a_file(cpu: OnnxRuntimeExecutor, tmp_path: Path) -
     subnet = cpu.load(graph, OPTIONS)
     subnet.run(some_inputs(subnet))
     assert anonymous() - before < weight_bytes / 4
+
+
+def test_closing_the_last_subnet_gives_activations_back(
+    cpu: OnnxRuntimeExecutor, tmp_path: Path
+) -> None:
+    """All but what fits into the arena's first region, which the next subnets use again."""
+    shape = [1, 160, 256, 256]
+    tensor_bytes = 4 * 160 * 256 * 256
+    names = ["x", "a", "b", "y"]
+    nodes = [helper.make_node("Sqrt", [i], [o]) for i, o in itertools.pairwise(names)]
+    proto = models.model(
+        "large", nodes, [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, shape)]
+    )
+    process = psutil.Process()
+    subnets = [load(cpu, proto, tmp_path), load(cpu, models.residual(), tmp_path)]
+    subnets[1].run(some_inputs(subnets[1]))
+    before = process.memory_info().rss
+    subnets[0].run({"x": np.zeros(shape, np.float32)})
+    assert process.memory_info().rss - before > tensor_bytes
+    for subnet in subnets:
+        subnet.close()
+    assert process.memory_info().rss - before < tensor_bytes / 2
 
 
 # ------------------------------------------------------------------------------ words
