@@ -19,6 +19,7 @@ from launcher.core.events import (
     Exited,
     Garbled,
     Heard,
+    Linked,
     Report,
     Send,
     SendChunk,
@@ -30,7 +31,16 @@ from launcher.core.supervisor import Supervisor
 from launcher.errors import RunFailedError
 from launcher.host import Host
 from launcher.processes import LocalAgent, LocalAgents
-from launcher.sockets import Arrival, Closed, FromControl, FromData, Readable, Sockets, Unreadable
+from launcher.sockets import (
+    Arrival,
+    Closed,
+    FromControl,
+    FromData,
+    LinkStands,
+    Readable,
+    Sockets,
+    Unreadable,
+)
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Put
 
@@ -105,6 +115,8 @@ class Drive:
                     self._handle(Garbled(node, str(error)))
             case Unreadable(node, reason):
                 self._handle(Garbled(node, reason))
+            case LinkStands(node):
+                self._handle(Linked(node))
             case Closed(node):
                 self._handle(Disconnected(node))
             case Readable(descriptor):

@@ -14,7 +14,7 @@ import numpy as np
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.stream import Sink, Source
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, RunFailedError
 from launcher.sockets import FromData, Sockets
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
@@ -59,10 +59,16 @@ class Host:
         return self._sink.taken
 
     def attach(self, data_addresses: Mapping[str, str]) -> None:
-        """Dial the nodes that we feed or are fed by; give those that feed us their credits."""
+        """Dial the nodes that we feed or are fed by; give those that feed us their credits.
+
+        Raises `RunFailedError` for an address that is none.
+        """
         self._attached = True
         for node, address in data_addresses.items():
-            self._sockets.open_data(node, address)
+            try:
+                self._sockets.open_data(node, address)
+            except ValueError as error:
+                raise RunFailedError(f"node {node!r}: its data port: {error}") from error
             self._sockets.send_data(node, Attach(self._epoch, HOST))
             for credit in self._sink.attach(node):
                 self._sockets.send_data(node, credit)

@@ -8,12 +8,13 @@ without a copy: what is sent must not be changed until the node has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
 from nodes.core.errors import RemoteProtocolError
@@ -52,8 +53,15 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkStands:
+    """A node's data connection stands."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
-    """A node's control connection closed."""
+    """A connection with a node that stood has closed."""
 
     node: str
 
@@ -65,7 +73,7 @@ class Readable:
     descriptor: int
 
 
-Arrival = FromControl | FromData | Unreadable | Closed | Readable
+Arrival = FromControl | FromData | Unreadable | LinkStands | Closed | Readable
 
 
 class Sockets:
@@ -77,7 +85,7 @@ class Sockets:
         self._control: dict[str, zmq.Socket[bytes]] = {}
         self._data: dict[str, zmq.Socket[bytes]] = {}
         self._readers: dict[object, Callable[[], Iterator[Arrival]]] = {}
-        self._monitors: list[zmq.Socket[bytes]] = []
+        self._monitors: dict[zmq.Socket[bytes], zmq.Socket[bytes]] = {}
         self._greeted: set[str] = set()
 
     def __enter__(self) -> Sockets:
@@ -89,10 +97,9 @@ class Sockets:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for socket in self._control.values():
+        for monitor, socket in self._monitors.items():
             socket.disable_monitor()
-        for socket in self._monitors:
-            socket.close(linger=0)
+            monitor.close(linger=0)
         for node, socket in self._control.items():
             socket.close(linger=int(GOODBYE_S * 1000) if node in self._greeted else 0)
         for socket in self._data.values():
@@ -103,9 +110,7 @@ class Sockets:
         """Connect to a node's control address; raises `ValueError` if it is not an address."""
         socket = self._control[node] = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._monitors.append(monitor)
-        self._read(monitor, lambda: _drain_monitor(node, monitor))
+        self._monitor(socket, {zmq.EVENT_DISCONNECTED: Closed(node)})
         self._read(socket, lambda: self._drain_control(node, socket))
         _connect(socket, address)
 
@@ -115,6 +120,11 @@ class Sockets:
         # Credits bound what is under way; a second bound could only block.
         socket.setsockopt(zmq.SNDHWM, 0)
         socket.setsockopt(zmq.RCVHWM, 0)
+        told: dict[int, Arrival] = {
+            zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkStands(node),
+            zmq.EVENT_DISCONNECTED: Closed(node),
+        }
+        self._monitor(socket, told)
         self._read(socket, lambda: _drain_data(node, socket))
         _connect(socket, address)
 
@@ -126,6 +136,11 @@ class Sockets:
         """No longer report on this file descriptor."""
         self._poller.unregister(descriptor)
         del self._readers[descriptor]
+
+    def _monitor(self, socket: zmq.Socket[bytes], told: Mapping[int, Arrival]) -> None:
+        monitor = socket.get_monitor_socket(sum(told))
+        self._monitors[monitor] = socket
+        self._read(monitor, lambda: _drain_monitor(monitor, told))
 
     def _read(
         self, source: zmq.Socket[bytes] | int, reader: Callable[[], Iterator[Arrival]]
@@ -170,9 +185,9 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
         raise ValueError(f"{address!r} is not an address ({error})") from error
 
 
-def _drain_monitor(node: str, monitor: zmq.Socket[bytes]) -> Iterator[Arrival]:
-    while _receive(monitor) is not None:
-        yield Closed(node)
+def _drain_monitor(monitor: zmq.Socket[bytes], told: Mapping[int, Arrival]) -> Iterator[Arrival]:
+    while (parts := _receive(monitor)) is not None:
+        yield told[parse_monitor_message([part.bytes for part in parts])["event"]]
 
 
 def _drain_data(node: str, socket: zmq.Socket[bytes]) -> Iterator[Arrival]:

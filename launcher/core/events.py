@@ -32,8 +32,15 @@ class Garbled:
 
 
 @dataclass(frozen=True, slots=True)
+class Linked:
+    """The data connection with a node that `Stream` named stands."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
-    """An agent's control connection closed."""
+    """A connection with an agent, control or data, closed."""
 
     node: str
 
@@ -69,7 +76,9 @@ class Tick:
     """Time passed; due at `Supervisor.deadline_s` at the latest."""
 
 
-Event = Begin | Heard | Garbled | Disconnected | Exited | Taken | Abandoned | Tick
+Event = (
+    Begin | Heard | Garbled | Linked | Disconnected | Exited | Taken | Abandoned | Tick
+)  # fmt: skip
 
 # ---------------------------------------------------------------- actions
 

@@ -25,6 +25,7 @@ from launcher.core.events import (
     Exited,
     Garbled,
     Heard,
+    Linked,
     Report,
     Send,
     SendChunk,
@@ -111,6 +112,9 @@ class Supervisor:
                 return self._hear(self.sessions[node], message, now_s)
             case Garbled(node, reason):
                 return self._end(sentences.unintelligible(self.sessions[node], reason))
+            case Linked(node):
+                self._watch.linked(node)
+                return []
             case Disconnected(node):
                 return self._disconnected(self.sessions[node], now_s)
             case Exited(node, code, last_words):
@@ -159,7 +163,7 @@ class Supervisor:
                 case Progress(_, done, _, _):
                     return self._loaded(session, done, now_s)
                 case Deployed():
-                    return self._deployed(session, message)
+                    return self._deployed(session, message, now_s)
                 case Failed(_, reason):
                     why = sentences.failed(session, state, reason, self._progress(state))
                     self._watch.suspect(why, now_s)
@@ -248,7 +252,7 @@ class Supervisor:
         phases = [len(d.phases) for d in self.blueprint.deployments.values()]
         return Report("loading", sum(s.loaded for s in self.sessions.values()), sum(phases))
 
-    def _deployed(self, session: Session, deployed: Deployed) -> list[Action]:
+    def _deployed(self, session: Session, deployed: Deployed, now_s: float) -> list[Action]:
         session.deployed = deployed
         session.loaded = len(self.blueprint.deployments[session.node].phases)
         session.deadline_s = None
@@ -257,10 +261,10 @@ class Supervisor:
             for other in self.sessions.values():
                 other.step(Step.START)
                 actions.append(Send(other.node, Start(self.blueprint.epoch)))
-            addresses = self._data_addresses()
-            peers = self.blueprint.host_peers()
-            actions.append(Stream({peer: addresses[peer] for peer in peers}))
-            actions.append(Report("streaming", 0, self.frames))
+            every = self._data_addresses()
+            addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
+            self._watch.expect_links(addresses, now_s)
+            actions += [Stream(addresses), Report("streaming", 0, self.frames)]
         return actions
 
     # ------------------------------------------------------------ the way down

@@ -9,7 +9,7 @@ suspicion first, and stands only if no lost node turns up within `CAUSE_GRACE_S`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from launcher.core.session import Session, State
@@ -41,6 +41,8 @@ class Watch:
         self._sessions = tuple(sessions)
         self._limits = limits
         self._next_ping_s: float | None = None
+        self._links_due_s: float | None = None
+        self._unlinked: dict[str, str] = {}
         self._suspicion_due_s: float | None = None
         self.suspicion: LauncherError | None = None
 
@@ -55,10 +57,21 @@ class Watch:
             self.suspicion = error
             self._suspicion_due_s = now_s + CAUSE_GRACE_S
 
+    def expect_links(self, data_addresses: Mapping[str, str], now_s: float) -> None:
+        """These nodes' data ports are being dialled."""
+        self._unlinked = dict(data_addresses)
+        self._links_due_s = now_s + self._limits.connect_timeout_s
+
+    def linked(self, node: str) -> None:
+        """A data connection stands."""
+        self._unlinked.pop(node, None)
+        if not self._unlinked:
+            self._links_due_s = None
+
     @property
     def deadline_s(self) -> float | None:
         """The earliest time at which anything here changes; None if nothing does by itself."""
-        due = [self._next_ping_s, self._suspicion_due_s]
+        due = [self._next_ping_s, self._suspicion_due_s, self._links_due_s]
         due += [session.deadline_s for session in self._sessions]
         due += [self._silent_at_s(session) for session in self._sessions]
         return min((at_s for at_s in due if at_s is not None), default=None)
@@ -76,6 +89,11 @@ class Watch:
                 return session, f"it did not stop within {self._limits.silence_timeout_s:g} s"
             return session, f"it made no progress for {self._limits.deploy_timeout_s:g} s"
         for session in self._sessions:
+            if session.node in self._unlinked and _is_past(self._links_due_s, now_s):
+                return session, (
+                    f"its data port at {self._unlinked[session.node]} did not answer within "
+                    f"{self._limits.connect_timeout_s:g} s: can this machine reach that port too?"
+                )
             if _is_past(self._silent_at_s(session), now_s):
                 silence_s = self._limits.silence_timeout_s
                 return session, f"its agent has been silent for {silence_s:g} s"

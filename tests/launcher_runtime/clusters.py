@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +17,24 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
+import zmq
 from onnx import helper, numpy_helper
 
 from cnn import read
-from launcher.run import Node, SubnetFiles, Update
-from nodes.core.messages import HOST
+from launcher.processes import LocalAgents
+from launcher.run import (
+    Frames,
+    Node,
+    OnResult,
+    OnUpdate,
+    RunOptions,
+    RunResult,
+    SubnetFiles,
+    Update,
+    run,
+)
+from nodes.core.codec import encode
+from nodes.core.messages import HOST, Message
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -120,6 +134,20 @@ class Cluster:
         for got, wanted in zip(outputs, self.expected(frames), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
+    def run(
+        self,
+        frames: Frames,
+        take: OnResult,
+        options: RunOptions,
+        *,
+        nodes: tuple[Node, ...] | None = None,
+        on_update: OnUpdate = lambda _: None,
+        agents: LocalAgents | None = None,
+    ) -> RunResult:
+        """`launcher.run.run` with this plan; without `nodes`, all of them are started here."""
+        nodes = self.nodes() if nodes is None else nodes
+        return run(self.plan, nodes, self.subnets, frames, take, on_update, options, agents)
+
     @property
     def most_under_way(self) -> int:
         """A bound for the frames that have been sent and not taken: all places in all channels."""
@@ -188,6 +216,22 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def foreign_agent(answer: Message) -> Iterator[str]:
+    """An address where whatever says something is answered with this one message."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+
+        def serve() -> None:
+            sender, _ = socket.recv_multipart()
+            socket.send_multipart([sender, encode(answer)])
+
+        server = threading.Thread(target=serve)
+        server.start()
+        yield f"tcp://127.0.0.1:{port}"
+        server.join(WAIT_S)
 
 
 def has_ended(pid: int) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from launcher.processes import start_agents
-from launcher.run import RunOptions, run
+from launcher.run import RunOptions
 from tests.launcher_runtime.clusters import RandomFrames, make_cluster
 
 
@@ -33,10 +33,7 @@ def main(directory: Path, cache: Path) -> None:
             if frame == 3:
                 say(Path(sockets.removeprefix("ipc://")).parent)
 
-        run(
-            cluster.plan, cluster.nodes(), cluster.subnets, RandomFrames(10**9), take,
-            lambda _: None, RunOptions(), agents,
-        )  # fmt: skip
+        cluster.run(RandomFrames(10**9), take, RunOptions(), agents=agents)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ class SimulatedNode:
 class World:
     """Runs a plan to its `End`; `delay_s()` is called per message, the user takes `take_s` a frame.
 
-    A node in `silent` neither hears nor says anything from then on.
+    A node in `silent` neither hears nor says anything from then on. One in `closed_data_ports`
+    cannot be dialled by the launcher there.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class World:
         self.streams: list[lev.Stream] = []
         self.reports: list[lev.Report] = []
         self.silent: set[str] = set()
+        self.closed_data_ports: set[str] = set()
         self.trace: list[tuple[str, str]] = []
         self._delay_s = delay_s
         self._take_s = take_s
@@ -201,6 +203,8 @@ class World:
 
     def _attach(self, addresses: dict[str, str]) -> None:
         for node in addresses:
+            if node not in self.closed_data_ports:
+                self._travel((node, HOST, "data"), lambda n=node: self.event(lev.Linked(n)))
             self._send_data(HOST, node, HOST, Attach(self.source.epoch, HOST), None)
             for credit in self.sink.attach(node):
                 self._send_data(HOST, node, HOST, credit, None)
@@ -310,6 +314,8 @@ class World:
         """Over the connection that `dialler` made; the one who was dialled knows it by an id."""
 
         def arrive() -> None:
+            if HOST in (sender, receiver) and {sender, receiver} & self.closed_data_ports:
+                return
             if receiver == HOST:
                 if sender not in self.silent:
                     self._host_receives(sender, message, payload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from launcher.core.addresses import data_address
 from launcher.deployment import blueprint
@@ -13,7 +13,10 @@ from nodes.core.messages import HOST, Deploy
 from partition.plan import Plan
 from tests.launcher_runtime.plans import EPOCH, blueprint_of, in_a_row, plans, subnets_of
 
+few = settings(max_examples=40, deadline=None)
 
+
+@few
 @given(plans())
 def test_every_channel_of_the_plan_appears_alike_at_both_of_its_ends(plan: Plan) -> None:
     share = blueprint_of(plan)
@@ -34,6 +37,7 @@ def test_every_channel_of_the_plan_appears_alike_at_both_of_its_ends(plan: Plan)
             assert sorted(seen[number]) == sorted(ends)
 
 
+@few
 @given(plans())
 def test_both_ends_describe_a_channel_by_the_same_words(plan: Plan) -> None:
     share = blueprint_of(plan)
@@ -45,6 +49,7 @@ def test_both_ends_describe_a_channel_by_the_same_words(plan: Plan) -> None:
     assert all(len(words) == 1 for words in described.values())
 
 
+@few
 @given(plans())
 def test_phases_come_in_the_plans_order_and_channels_point_at_them(plan: Plan) -> None:
     for node, deployment in blueprint_of(plan).deployments.items():
@@ -63,6 +68,7 @@ def test_phases_come_in_the_plans_order_and_channels_point_at_them(plan: Plan) -
                            for i in channel.target_phases)  # fmt: skip
 
 
+@few
 @given(plans())
 def test_a_node_dials_exactly_those_it_feeds_and_the_host_its_neighbours(plan: Plan) -> None:
     share = blueprint_of(plan)
@@ -77,6 +83,7 @@ def test_a_node_dials_exactly_those_it_feeds_and_the_host_its_neighbours(plan: P
     assert set(share.host_peers()) == neighbours - {HOST}
 
 
+@few
 @given(plans())
 def test_a_node_needs_each_blob_of_its_phases_once(plan: Plan) -> None:
     share, subnets = blueprint_of(plan), subnets_of(plan)
@@ -93,6 +100,7 @@ def test_a_node_needs_each_blob_of_its_phases_once(plan: Plan) -> None:
         assert set(blobs) == wanted
 
 
+@few
 @given(plans())
 def test_a_phase_without_a_subnet_is_refused_by_name(plan: Plan) -> None:
     subnets = subnets_of(plan)

@@ -43,6 +43,7 @@ def endless(directory: Path, cache: Path) -> Iterator[Running]:
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
@@ -60,6 +61,7 @@ def test_a_launcher_that_is_told_to_end_ends_its_agents_first(
         assert not running.sockets.exists()
 
 
+@pytest.mark.slow
 def test_the_agents_of_a_launcher_that_is_killed_end_by_themselves(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -78,6 +80,7 @@ def test_agents_end_with_the_block_that_started_them(cache: Path) -> None:
     assert not any(is_running(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_agents_end_when_the_block_raises_while_they_still_start(cache: Path) -> None:
     pids: list[int] = []
 
@@ -92,6 +95,7 @@ def test_agents_end_when_the_block_raises_while_they_still_start(cache: Path) ->
     assert not any(is_running(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_only_nodes_without_an_address_get_an_agent(cache: Path) -> None:
     with start_agents((Node("here"), Node("there", "tcp://127.0.0.1:9")), cache) as agents:
         assert list(agents) == ["here"]
@@ -99,6 +103,7 @@ def test_only_nodes_without_an_address_get_an_agent(cache: Path) -> None:
         assert agents["here"].address.startswith("tcp://127.0.0.1:")
 
 
+@pytest.mark.slow
 def test_sockets_lie_in_a_private_directory_with_a_short_path(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 from collections.abc import Mapping
@@ -13,26 +14,26 @@ import pytest
 
 from launcher.errors import BadInputError, RunFailedError
 from launcher.processes import start_agents
-from launcher.run import Node, RunOptions, run
+from launcher.run import Node, RunOptions, SubnetFiles
+from nodes.core.messages import PROTOCOL, Refused
 from tests.launcher_runtime.clusters import (
     Cluster,
     RandomFrames,
     daemons,
+    foreign_agent,
     free_port,
     is_running,
     results,
 )
 
 
-@pytest.mark.parametrize("order", ["pipelined", "strict"])
+@pytest.mark.parametrize("order", ["pipelined", pytest.param("strict", marks=pytest.mark.slow)])
 def test_two_started_agents_compute_what_the_whole_network_computes(
     two: Cluster, cache: Path, order: str
 ) -> None:
     taken = results()
     options = RunOptions(order=order, cache=cache)
-    outcome = run(
-        two.plan, two.nodes(), two.subnets, RandomFrames(12), taken, taken.updates.append, options
-    )
+    outcome = two.run(RandomFrames(12), taken, options, on_update=taken.updates.append)
     two.check(taken.outputs, 12)
     assert (
         set(outcome.stats) == set(outcome.idle_rss_bytes) == set(outcome.warmup_s) == {"n0", "n1"}
@@ -48,11 +49,9 @@ def test_two_started_agents_compute_what_the_whole_network_computes(
     assert outcome.received_s[0] <= outcome.first_result_s
 
 
+@pytest.mark.slow
 def test_bytes_moved_are_what_the_channels_carry(two: Cluster, cache: Path) -> None:
-    outcome = run(
-        two.plan, two.nodes(), two.subnets, RandomFrames(5), results(), _ignore,
-        RunOptions(cache=cache),
-    )  # fmt: skip
+    outcome = two.run(RandomFrames(5), results(), RunOptions(cache=cache))
     for name, stats in outcome.stats.items():
         crossing = [c for c in two.plan.channels if not c.is_local]
         assert stats.sent_bytes == 5 * sum(
@@ -63,6 +62,7 @@ def test_bytes_moved_are_what_the_channels_carry(two: Cluster, cache: Path) -> N
         )
 
 
+@pytest.mark.slow
 def test_a_slow_user_holds_the_source_back(two: Cluster, cache: Path) -> None:
     """What was sent and not taken never exceeds the places in the channels."""
     frames, under_way = RandomFrames(64), []
@@ -70,21 +70,13 @@ def test_a_slow_user_holds_the_source_back(two: Cluster, cache: Path) -> None:
     def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
         under_way.append(frames.loaded - frame)
 
-    run(two.plan, two.nodes(), two.subnets, frames, take, _ignore, RunOptions(cache=cache))
+    two.run(frames, take, RunOptions(cache=cache))
     assert len(under_way) == 64
     assert max(under_way) <= two.most_under_way + 1  # one is loaded ahead
     assert max(under_way) < 64
 
 
-def test_results_may_be_kept(two: Cluster, cache: Path) -> None:
-    taken = results()
-    run(
-        two.plan, two.nodes(), two.subnets, RandomFrames(40), taken, _ignore,
-        RunOptions(cache=cache),
-    )  # fmt: skip
-    two.check(taken.outputs, 40)
-
-
+@pytest.mark.slow
 def test_daemons_serve_one_run_after_another_and_keep_the_subnets(
     three: Cluster, tmp_path: Path
 ) -> None:
@@ -93,10 +85,9 @@ def test_daemons_serve_one_run_after_another_and_keep_the_subnets(
         stages = []
         for _ in range(2):
             taken = results()
-            run(
-                three.plan, nodes, three.subnets, RandomFrames(6), taken, taken.updates.append,
-                RunOptions(),
-            )  # fmt: skip
+            three.run(
+                RandomFrames(6), taken, RunOptions(), nodes=nodes, on_update=taken.updates.append
+            )
             three.check(taken.outputs, 6)
             stages.append(taken.stages)
         assert stages == [
@@ -106,16 +97,18 @@ def test_daemons_serve_one_run_after_another_and_keep_the_subnets(
         assert all(is_alive(pid) for _, pid in running.values())
 
 
+@pytest.mark.slow
 def test_started_agents_and_daemons_work_together(
     two: Cluster, cache: Path, tmp_path: Path
 ) -> None:
     with daemons(("n0",), tmp_path) as running:
         nodes = two.nodes({"n0": running["n0"][0]})
         taken = results()
-        run(two.plan, nodes, two.subnets, RandomFrames(4), taken, _ignore, RunOptions(cache=cache))
+        two.run(RandomFrames(4), taken, RunOptions(cache=cache), nodes=nodes)
         two.check(taken.outputs, 4)
 
 
+@pytest.mark.slow
 def test_a_second_launcher_is_refused_and_the_first_goes_on(two: Cluster, tmp_path: Path) -> None:
     refusals: list[str] = []
     with daemons(two.names, tmp_path) as running:
@@ -125,15 +118,16 @@ def test_a_second_launcher_is_refused_and_the_first_goes_on(two: Cluster, tmp_pa
             if frame != 2:
                 return
             with pytest.raises(BadInputError) as refused:
-                run(two.plan, nodes, two.subnets, RandomFrames(2), results(), _ignore, RunOptions())
+                two.run(RandomFrames(2), results(), RunOptions(), nodes=nodes)
             refusals.append(str(refused.value))
 
-        run(two.plan, nodes, two.subnets, RandomFrames(8), take, _ignore, RunOptions())
+        two.run(RandomFrames(8), take, RunOptions(), nodes=nodes)
     assert len(refusals) == 1
     assert "refused: another launcher has this agent" in refusals[0]
     assert "tcp://127.0.0.1:" in refusals[0]
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_ends_the_run_and_leaves_no_process(
     two: Cluster, cache: Path
 ) -> None:
@@ -146,15 +140,13 @@ def test_an_agent_that_is_killed_ends_the_run_and_leaves_no_process(
                 os.kill(pids["n1"], signal.SIGKILL)
 
         with pytest.raises(RunFailedError) as lost:
-            run(
-                two.plan, nodes, two.subnets, RandomFrames(5000), take, _ignore, RunOptions(),
-                agents,
-            )  # fmt: skip
+            two.run(RandomFrames(5000), take, RunOptions(), nodes=nodes, agents=agents)
     assert "node 'n1' (started on this machine) was lost while running, after" in str(lost.value)
     assert "of 5000 results: its agent was ended by signal 9 (SIGKILL)" in str(lost.value)
     assert not any(is_running(pid) for pid in pids.values())
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_killed_ends_the_run_and_frees_the_others(
     two: Cluster, tmp_path: Path
 ) -> None:
@@ -166,28 +158,54 @@ def test_a_daemon_that_is_killed_ends_the_run_and_frees_the_others(
                 os.kill(running["n0"][1], signal.SIGKILL)
 
         with pytest.raises(RunFailedError, match=r"node 'n0' at tcp://.* was lost while running"):
-            run(two.plan, nodes, two.subnets, RandomFrames(5000), take, _ignore, RunOptions())
+            two.run(RandomFrames(5000), take, RunOptions(), nodes=nodes)
         with pytest.raises(BadInputError, match=r"node 'n0' at .* did not answer within 0\.5 s"):
-            run(
-                two.plan, nodes, two.subnets, RandomFrames(1), results(), _ignore,
-                RunOptions(connect_timeout_s=0.5),
-            )  # fmt: skip
+            two.run(RandomFrames(1), results(), RunOptions(connect_timeout_s=0.5), nodes=nodes)
 
 
+@pytest.mark.slow
 def test_an_address_where_nobody_is_ends_with_its_name(two: Cluster, cache: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     nodes = two.nodes({"n1": address})
     with pytest.raises(BadInputError) as unreachable:
-        run(
-            two.plan, nodes, two.subnets, RandomFrames(1), results(), _ignore,
-            RunOptions(connect_timeout_s=0.5, cache=cache),
-        )  # fmt: skip
+        two.run(
+            RandomFrames(1), results(), RunOptions(connect_timeout_s=0.5, cache=cache), nodes=nodes
+        )
     assert str(unreachable.value) == (
         f"node 'n1' at {address} did not answer within 0.5 s: is node-agent running there, "
         "and can this machine reach it?"
     )
 
 
+def test_an_agent_of_another_version_is_named_with_both_protocols(two: Cluster) -> None:
+    with foreign_agent(Refused("install the same version", PROTOCOL + 1)) as address:
+        nodes = two.nodes({"n0": address, "n1": f"tcp://127.0.0.1:{free_port()}"})
+        with pytest.raises(BadInputError) as refused:
+            two.run(RandomFrames(1), results(), RunOptions(), nodes=nodes)
+    assert str(refused.value) == (
+        f"node 'n0' at {address} speaks protocol 2, this launcher protocol 1: "
+        "install one version of csdf-edge on both (this machine has the older one)"
+    )
+
+
+@pytest.mark.slow
+def test_a_subnet_that_the_engine_cannot_load_is_told_in_the_agents_words(
+    two: Cluster, cache: Path, tmp_path: Path
+) -> None:
+    content = b"no model at all"
+    broken = tmp_path / hashlib.sha256(content).hexdigest()
+    broken.write_bytes(content)
+    phase = next(phase for phase in two.plan.phases if phase.device == "n1")
+    subnets = {**two.subnets, phase.name: SubnetFiles(broken, None)}
+    with pytest.raises(RunFailedError) as failed:
+        replace(two, subnets=subnets).run(RandomFrames(1), results(), RunOptions(cache=cache))
+    assert "node 'n1' (started on this machine) failed while loading its subnets" in str(
+        failed.value
+    )
+    assert f"{broken.name} is not an ONNX file" in str(failed.value)
+
+
+@pytest.mark.slow
 def test_what_the_user_does_wrong_with_a_result_reaches_the_user(two: Cluster, cache: Path) -> None:
     class UserError(ValueError):
         pass
@@ -198,10 +216,7 @@ def test_what_the_user_does_wrong_with_a_result_reaches_the_user(two: Cluster, c
     with start_agents(two.nodes(), cache) as agents:
         pids = [agent.pid for agent in agents.values()]
         with pytest.raises(UserError):
-            run(
-                two.plan, two.nodes(), two.subnets, RandomFrames(9), take, _ignore, RunOptions(),
-                agents,
-            )  # fmt: skip
+            two.run(RandomFrames(9), take, RunOptions(), agents=agents)
     assert not any(is_running(pid) for pid in pids)
 
 
@@ -210,33 +225,31 @@ class WrongFrames(RandomFrames):
         return {"image": np.zeros((1, 3, 8, 8))}
 
 
+@pytest.mark.slow
 def test_a_frame_that_does_not_fit_names_itself_and_the_input(two: Cluster, cache: Path) -> None:
     with pytest.raises(BadInputError, match=r"frame 0: input 'image' is float64\[1, 3, 8, 8\]"):
-        run(
-            two.plan, two.nodes(), two.subnets, WrongFrames(3), results(), _ignore,
-            RunOptions(cache=cache),
-        )  # fmt: skip
+        two.run(WrongFrames(3), results(), RunOptions(cache=cache))
 
 
 def test_nodes_that_the_plan_does_not_fit_are_refused_before_anything_starts(two: Cluster) -> None:
     def refused(nodes: tuple[Node, ...], match: str) -> None:
         with pytest.raises(BadInputError, match=match):
-            run(two.plan, nodes, two.subnets, RandomFrames(1), results(), _ignore, RunOptions())
+            two.run(RandomFrames(1), results(), RunOptions(), nodes=nodes)
 
     refused((Node("n0"), Node("other")), "needs a node 'n1', which is not among n0, other")
     same = "tcp://127.0.0.1:7070"
     refused((Node("n0", same), Node("n1", same)), f"'n0' and 'n1' have the same address {same}")
     with pytest.raises(BadInputError, match="no frame"):
-        run(two.plan, two.nodes(), two.subnets, RandomFrames(0), results(), _ignore, RunOptions())
+        two.run(RandomFrames(0), results(), RunOptions())
 
 
+@pytest.mark.slow
 def test_a_node_without_a_phase_is_not_asked_for_anything(two: Cluster, cache: Path) -> None:
     nowhere = Node("spare", f"tcp://127.0.0.1:{free_port()}")
     taken = results()
-    outcome = run(
-        two.plan, (*two.nodes(), nowhere), two.subnets, RandomFrames(2), taken, _ignore,
-        RunOptions(cache=cache),
-    )  # fmt: skip
+    outcome = two.run(
+        RandomFrames(2), taken, RunOptions(cache=cache), nodes=(*two.nodes(), nowhere)
+    )
     two.check(taken.outputs, 2)
     assert "spare" not in outcome.stats
 
@@ -245,10 +258,9 @@ def test_a_missing_subnet_file_is_named(two: Cluster) -> None:
     name, files = next(iter(two.subnets.items()))
     gone = replace(files, graph=files.graph.with_name("0" * 64))
     with pytest.raises(BadInputError, match=f"{'0' * 64} cannot be read"):
-        run(
-            two.plan, two.nodes(), {**two.subnets, name: gone}, RandomFrames(1), results(),
-            _ignore, RunOptions(),
-        )  # fmt: skip
+        replace(two, subnets={**two.subnets, name: gone}).run(
+            RandomFrames(1), results(), RunOptions()
+        )
 
 
 def is_alive(pid: int) -> bool:
@@ -257,7 +269,3 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _ignore(_: object) -> None:
-    pass

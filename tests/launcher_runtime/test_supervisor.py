@@ -38,7 +38,7 @@ def last_words(world: World) -> dict[str, str]:
 # ---------------------------------------------------------------- a run that goes well
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(plans(), st.sets(st.sampled_from("0123456789abcdef")), st.integers(0, 2**32))
 def test_every_node_is_taken_through_the_whole_protocol_whatever_the_delays(
     plan: Plan, cached: set[str], seed: int
@@ -58,7 +58,7 @@ def test_every_node_is_taken_through_the_whole_protocol_whatever_the_delays(
         assert stats.stale_messages == stats.bad_messages == 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(plans(), st.integers(0, 2**32))
 def test_all_nodes_pass_each_barrier_together(plan: Plan, seed: int) -> None:
     world = World(plan, delay_s=delays(seed)).run()
@@ -119,7 +119,7 @@ MISFORTUNES = {
 }
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(plans(), st.sampled_from(sorted(MISFORTUNES)), st.data())
 def test_whatever_befalls_a_node_and_when_the_run_ends_naming_it(
     plan: Plan, misfortune: str, data: st.DataObject
@@ -146,7 +146,7 @@ def test_whatever_befalls_a_node_and_when_the_run_ends_naming_it(
             assert agent.words.count(goodbye) == 1
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(plans(), st.data())
 def test_a_node_that_falls_silent_is_given_up_after_the_silence_timeout(
     plan: Plan, data: st.DataObject
@@ -185,6 +185,17 @@ def test_unreachable_nodes_are_all_named_with_their_addresses() -> None:
         "10 s: is node-agent running there, and can this machine reach it?"
     )
     assert last_words(world) == {"n1": "Bye"}
+
+
+@pytest.mark.parametrize("node", ["n0", "n2"])
+def test_a_data_port_that_cannot_be_reached_is_named(node: str) -> None:
+    """One feeds the network, one takes its results: neither may leave the launcher waiting."""
+    world = World(in_a_row(3))
+    world.closed_data_ports.add(node)
+    error = error_of(world.run())
+    port = f"tcp://10.0.0.{node[1]}:700{node[1]}"
+    assert f"node '{node}' at tcp://10.0.0.{node[1]}:7000 was lost while running" in str(error)
+    assert f"its data port at {port} did not answer within 10 s" in str(error)
 
 
 def test_an_agent_of_another_protocol_is_a_users_matter_and_both_versions_are_named() -> None:
@@ -253,7 +264,7 @@ def test_a_launcher_that_was_late_itself_blames_nobody() -> None:
     assert error_free(world.run())
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(plans(), st.floats(0.0, 1.5))
 def test_a_run_that_is_given_up_says_goodbye_to_everyone_it_greeted(
     plan: Plan, at_s: float

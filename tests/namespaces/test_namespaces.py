@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from launcher.errors import RunFailedError
-from launcher.run import RunOptions, run
+from launcher.run import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results
 from tests.namespaces.lab import PORT, agent_in, ip, namespaces, why_not
 
@@ -52,9 +52,7 @@ def test_three_machines_compute_what_the_whole_network_computes(
 ) -> None:
     nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()})
     taken = results()
-    outcome = run(
-        cluster.plan, nodes, cluster.subnets, RandomFrames(20), taken, lambda _: None, RunOptions()
-    )
+    outcome = cluster.run(RandomFrames(20), taken, RunOptions(), nodes=nodes)
     cluster.check(taken.outputs, 20)
     assert all(stats.bad_messages == 0 for stats in outcome.stats.values())
 
@@ -65,10 +63,7 @@ def test_a_started_agent_works_with_those_on_other_machines(
     """The one without an address must be dialled by the others: it listens on the bridge."""
     nodes = cluster.nodes({name: agents[name][0] for name in ("n1", "n2")})
     taken = results()
-    run(
-        cluster.plan, nodes, cluster.subnets, RandomFrames(5), taken, lambda _: None,
-        RunOptions(cache=tmp_path / "here"),
-    )  # fmt: skip
+    cluster.run(RandomFrames(5), taken, RunOptions(cache=tmp_path / "here"), nodes=nodes)
     cluster.check(taken.outputs, 5)
 
 
@@ -84,10 +79,12 @@ def test_a_machine_whose_cable_is_pulled_is_given_up_after_the_silence_timeout(
 
     try:
         with pytest.raises(RunFailedError, match=r"node 'n1' at tcp://10\.77\.0\.2:7070 was lost"):
-            run(
-                cluster.plan, nodes, cluster.subnets, RandomFrames(10**6), take, lambda _: None,
+            cluster.run(
+                RandomFrames(10**6),
+                take,
                 RunOptions(silence_timeout_s=2.0, lease_s=3.0),
-            )  # fmt: skip
+                nodes=nodes,
+            )
     finally:
         ip("-n", namespace, "link", "set", "eth0", "up")
 
@@ -102,7 +99,4 @@ def test_a_machine_that_dies_ends_the_run_with_its_name(
             os.kill(agents["n2"][1], signal.SIGKILL)
 
     with pytest.raises(RunFailedError, match=r"node 'n2' at tcp://10\.77\.0\.3:7070 was lost"):
-        run(
-            cluster.plan, nodes, cluster.subnets, RandomFrames(10**6), take, lambda _: None,
-            RunOptions(),
-        )  # fmt: skip
+        cluster.run(RandomFrames(10**6), take, RunOptions(), nodes=nodes)
