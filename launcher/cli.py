@@ -8,6 +8,7 @@ Ctrl-C. What is slow to import is imported only when there is something to launc
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from enum import Enum
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
 
 _STARTED_S = time.monotonic()
 
+SIGNALLED = 128
+"""Exit codes above are this plus a signal's number."""
+
 EXIT_INTERRUPTED = 130
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """UsageError, which Typer took from Click and does not export."""
 
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 100},
-)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class _Order(str, Enum):
@@ -103,11 +103,12 @@ def launch(
 ) -> Request:
     """Run one ONNX network over the nodes of a cluster.
 
-    Reads the model, spreads its layers over the nodes, proves that the plan cannot deadlock,
-    deploys it, streams the frames, and compares the results with the whole model's.
+    Reads the model, spreads its layers over the nodes, proves that the plan
+    cannot deadlock, deploys it, streams the frames, and compares the results
+    with the whole model's.
 
-    Exit code 0: every frame came back and agrees. 1: the run failed. 2: something given cannot be
-    used, and nothing was run.
+    Exit code 0: every frame came back and agrees. 1: the run failed.
+    2: something given cannot be used, and nothing was run. 130: Ctrl-C.
     """
     return Request(
         target=target,
@@ -128,22 +129,34 @@ def launch(
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `launch`; never returns."""
     given = sys.argv[1:] if arguments is None else arguments
-    as_json = "--json" in given
+    try:
+        code = _run(given, "--json" in given)
+    except BrokenPipeError:  # whoever read our output has gone; nothing is left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
+        code = EXIT_FAILED
+    sys.exit(code)
+
+
+def _run(arguments: list[str], as_json: bool) -> int:
     try:
         # Typer only parses: it would take Ctrl-C for itself.
-        parsed = typer.main.get_command(app).main(given, prog_name="launch", standalone_mode=False)
-        code = parsed if isinstance(parsed, int) else _launch(parsed, as_json)
+        command = typer.main.get_command(app)
+        parsed = command.main(arguments, prog_name="launch", standalone_mode=False)
+        return parsed if isinstance(parsed, int) else _launch(parsed, as_json)
     except _USAGE_ERROR as error:
-        code = _fail(
-            f"{error.format_message()} (launch --help tells more)", EXIT_BAD_INPUT, as_json
-        )
+        sentence = f"{error.format_message()} (launch --help tells more)"
+        return _fail(sentence, EXIT_BAD_INPUT, as_json)
     except LauncherError as error:
-        code = _fail(str(error), error.exit_code, as_json)
+        return _fail(str(error), error.exit_code, as_json)
     except (KeyboardInterrupt, typer.Abort):
-        code = _fail("interrupted; all that was started is stopped", EXIT_INTERRUPTED, as_json)
-    except SystemExit as error:  # SIGTERM and SIGHUP, see `launcher.processes.start_agents`
-        code = _fail("told to stop; all that was started is stopped", int(error.code or 0), as_json)
-    sys.exit(code)
+        return _fail("interrupted; all that was started is stopped", EXIT_INTERRUPTED, as_json)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else EXIT_FAILED
+        if code <= SIGNALLED:
+            raise
+        # SIGTERM and SIGHUP, see `launcher.processes.start_agents`
+        return _fail("told to stop; all that was started is stopped", code, as_json)
 
 
 def _launch(request: Request, as_json: bool) -> int:

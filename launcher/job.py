@@ -86,6 +86,8 @@ def launch(
         return _launch(request, progress, started_s, runtime)
     except (CnnError, PartitionError) as error:
         raise RunFailedError(str(error)) from error
+    except BrokenPipeError:  # nobody reads our progress any more
+        raise
     except OSError as error:  # the disk is full, say: what users name is checked where it is read
         raise RunFailedError(f"{error.filename or 'the system'}: {error.strerror}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -183,3 +184,15 @@ def test_help_imports_nothing_heavy() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert "--plan-only" in ran.stdout
+
+
+def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(cluster: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "launcher.cli", str(cluster), "--show", "--json"]
+    ran = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert ran.returncode == 1
+    assert "planned" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "BrokenPipe" not in ran.stderr

@@ -1,0 +1,94 @@
+"""What the cost model is told of the nodes, and plans that survive being saved."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cnn.model import Model, read
+from launcher.config_load import Cluster, load_cluster
+from launcher.plan_files import read_plan
+from launcher.plan_saving import save_plan
+from launcher.planning import THIS_MACHINE, devices_of, nodes_of, saved_plan
+from partition.planner import make_plan
+from tests.launcher.models import write_branches
+
+
+def cluster_of(folder: Path, nodes: str) -> Cluster:
+    write_branches(folder / "branches.onnx")
+    path = folder / "cluster.yaml"
+    path.write_text(f"model: branches.onnx\nnodes: [{nodes}]\n")
+    return load_cluster(path)
+
+
+def test_nodes_without_an_address_share_this_machines_cores(tmp_path: Path) -> None:
+    devices = devices_of(cluster_of(tmp_path, "{name: a}, {name: b}"))
+    assert {device.host for device in devices} == {THIS_MACHINE}
+    assert {device.host_cores for device in devices} <= set(
+        range(1, len(os.sched_getaffinity(0)) + 1)
+    )
+
+
+def test_nodes_bound_to_one_cpu_share_one_core(tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    devices = devices_of(
+        cluster_of(tmp_path, f"{{name: a, cpus: [{cpu}]}}, {{name: b, cpus: [{cpu}]}}")
+    )
+    assert [device.host_cores for device in devices] == [1, 1]
+
+
+def test_a_node_elsewhere_has_its_machine_to_itself(tmp_path: Path) -> None:
+    here, near, far = devices_of(
+        cluster_of(
+            tmp_path,
+            "{name: a}, {name: b, address: 'tcp://127.0.0.1:1'}, {name: c, address: 'tcp://pi:1'}",
+        )
+    )
+    assert here.host == near.host == THIS_MACHINE
+    assert far.host is None
+
+
+def test_what_the_user_says_of_a_node_is_what_the_cost_model_hears(tmp_path: Path) -> None:
+    cluster = cluster_of(
+        tmp_path,
+        "{name: a, memory: 1GB, macs_per_s: 1T, link: 100Mbit/s, accelerator: true, threads: 2}, "
+        "{name: b, threads: 2}",
+    )
+    a, b = devices_of(cluster)
+    assert (a.memory_bytes, a.macs_per_s, a.link_bytes_per_s) == (10**9, 1e12, 12.5e6)
+    assert a.wire_is_free
+    assert b.macs_per_s == 4e10
+    assert [node.threads for node in nodes_of(cluster)] == [2, 2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return read(write_branches(tmp_path_factory.mktemp("model") / "branches.onnx"))
+
+
+@settings(max_examples=15, deadline=None)
+@given(choice=st.lists(st.sampled_from("abc"), min_size=7, max_size=7))
+def test_any_plan_comes_back_as_it_was_saved(
+    tmp_path_factory: pytest.TempPathFactory, model: Model, choice: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("plan")
+    cluster = cluster_of(folder, "{name: a}, {name: b}, {name: c}")
+    layers = [layer.name for layer in model.network.layers]
+    plan = make_plan(
+        model.network,
+        model.digest,
+        devices_of(cluster),
+        dict(zip(layers, choice, strict=True)),
+        strategy="manual",
+        explanation="drawn",
+    )
+    save_plan(folder / "plan", plan, cluster)
+    saved = read_plan(folder / "plan")
+    assert not saved.edited
+    text = (folder / "plan" / "plan.json").read_text().splitlines()
+    assert all(f'"{layer}"' in text[saved.lines[layer] - 1] for layer in layers)
+    assert saved_plan(load_cluster(folder / "plan" / "cluster.yaml"), model, saved) == plan
