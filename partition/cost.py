@@ -24,13 +24,7 @@ from cnn.network import Network
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
-
-Floats = NDArray[np.float64]
-Assignments = NDArray[np.integer]
-"""Device numbers, shape [individuals, layers]."""
-
-SLACK_FRAMES = 1
-"""Frames that a channel holds beyond what its skew needs, as `csdf.skew.schedule` adds them."""
+from partition.traffic import Assignments, Floats, Flows, Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,7 @@ class CostModel:
         self.devices = tuple(devices)
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = _LayerRows(network)
-        self._traffic = _TrafficRows(network)
+        self._traffic = Traffic(network)
         self._hosts = _host_numbers(self.devices)
 
     def evaluate(self, population: Assignments) -> Costs:
@@ -102,7 +96,7 @@ class CostModel:
             phases.T,
         )
 
-    def _times(self, compute: Floats, phases: Floats, flows: _Flows) -> tuple[Floats, Floats]:
+    def _times(self, compute: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
         column = {
             key: np.array([[getattr(device, key)] for device in self.devices], dtype=np.float64)
             for key in ("firing_s", "wire_s_per_message", "wire_s_per_byte", "link_bytes_per_s")
@@ -128,19 +122,6 @@ class CostModel:
             if device.memory_bytes is not None:
                 overrun += np.maximum(held - device.memory_bytes, 0.0)
         return overrun
-
-
-@dataclass(frozen=True, slots=True)
-class _Flows:
-    """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals]."""
-
-    sent_bytes: Floats
-    received_bytes: Floats
-    link_sent_bytes: Floats
-    link_received_bytes: Floats
-    messages: Floats
-    held_bytes: Floats
-    wire_bytes: Floats
 
 
 class _LayerRows:
@@ -173,96 +154,6 @@ class _LayerRows:
     def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
         """Largest inputs + outputs of any one layer in `mine`."""
         return np.asarray((self._activations * mine).max(axis=0))
-
-
-class _TrafficRows:
-    """The tensors that layers read, each with its producer and its readers, as index arrays."""
-
-    def __init__(self, network: Network) -> None:
-        numbers = {layer.name: number for number, layer in enumerate(network.layers)}
-        read = [tensor for tensor in network.tensors if network.consumers[tensor]]
-        self._bytes = np.array([network.tensors[name].bytes for name in read], dtype=np.float64)
-        self._producer = np.array(
-            [numbers[network.producer[name]] if name in network.producer else -1 for name in read],
-            dtype=np.intp,
-        )
-        readers = [[numbers[layer] for layer in network.consumers[name]] for name in read]
-        self._reader = np.array([layer for layers in readers for layer in layers], dtype=np.intp)
-        self._starts = np.cumsum([0, *(len(layers) for layers in readers)])[:-1]
-        self._tensor = np.repeat(np.arange(len(read)), [len(layers) for layers in readers])
-        sent_out = [name for name in network.outputs if name in network.producer]
-        self._results = [
-            (numbers[network.producer[name]], float(network.tensors[name].bytes))
-            for name in dict.fromkeys(sent_out)
-        ]
-        successors: list[set[int]] = [set() for _ in network.layers]
-        for producer, layers in zip(self._producer, readers, strict=True):
-            if producer >= 0:
-                successors[producer].update(layers)
-        self._successors = [sorted(layers) for layers in successors]
-
-    def levels(self, device_of: Assignments) -> NDArray[np.int32]:
-        """Device boundaries between each layer and the network's end: [layers, individuals]."""
-        levels = np.zeros(device_of.shape, dtype=np.int32)
-        for layer in range(len(levels) - 1, -1, -1):
-            own = device_of[layer]
-            for successor in self._successors[layer]:
-                boundary = levels[successor] + (device_of[successor] != own)
-                np.maximum(levels[layer], boundary, out=levels[layer])
-        return levels
-
-    def flows(
-        self, device_of: Assignments, levels: NDArray[np.int32], hosts: NDArray[np.intp]
-    ) -> _Flows:
-        """Who sends how much to whom, and what that keeps in memory at both ends."""
-        individuals = device_of.shape[1]
-        given = self._producer < 0
-        source = device_of[self._producer]
-        source[given] = -1
-        source_level = levels[self._producer]
-        reader, reader_level = device_of[self._reader], levels[self._reader]
-        source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
-        source_host = np.where(source < 0, -1, hosts[source])
-        per_device = (len(hosts), individuals)
-        received, link_received, messages, held = (np.zeros(per_device) for _ in range(4))
-        sends = np.zeros(source.shape)
-        link_sends = np.zeros(source.shape)
-        waiting = np.zeros(source.shape)
-        # A reader on another device must not lower the minimum: it is lifted above every level.
-        away = np.int32(levels.max(initial=0) + 2)
-        for number in range(len(hosts)):
-            lowest = np.minimum.reduceat(
-                np.where(reader == number, reader_level, away), self._starts, axis=0
-            )
-            remote = (lowest < away) & (source != number)
-            lag = source_level - lowest
-            crosses = remote | ((lowest < away) & (lag > 0))
-            frames = np.where(crosses, lag + 1 + SLACK_FRAMES * remote, 0)
-            received[number] = self._bytes @ remote
-            messages[number] = remote.sum(axis=0)
-            on_link = remote & (source_host != hosts[number])
-            link_received[number] = self._bytes @ on_link
-            held[number] = self._bytes @ np.where(remote, frames, 0)
-            sends += remote
-            link_sends += on_link
-            np.maximum(waiting, frames, out=waiting)
-        sent, link_sent = np.zeros(per_device), np.zeros(per_device)
-        for number in range(len(hosts)):
-            mine = source == number
-            sent[number] = self._bytes @ (sends * mine)
-            link_sent[number] = self._bytes @ (link_sends * mine)
-            messages[number] += (sends * mine).sum(axis=0)
-            held[number] += self._bytes @ (waiting * mine)
-        wire = received.sum(axis=0)
-        for layer, size in self._results:
-            wire = wire + size
-            for number in range(len(hosts)):
-                mine = device_of[layer] == number
-                sent[number] += size * mine
-                link_sent[number] += size * mine
-                messages[number] += mine
-                held[number] += size * (2 + SLACK_FRAMES) * mine
-        return _Flows(sent, received, link_sent, link_received, messages, held, wire)
 
 
 def _distinct_levels(levels: NDArray[np.int32], mine: NDArray[np.bool_]) -> Floats:

@@ -15,12 +15,12 @@ from csdf.from_network import Dataflow, convert
 from csdf.proof import prove
 from csdf.skew import Pipeline, schedule
 from partition.compute_time import layer_seconds
-from partition.cost import SLACK_FRAMES
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.memory import predict_memory
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
 from partition.timing import latency_periods, period_s, wire_bytes
+from partition.traffic import SLACK_FRAMES
 
 
 def make_plan(

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.cost import SLACK_FRAMES, Floats
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
 from partition.strategies.base import Problem
+from partition.traffic import SLACK_FRAMES, Floats
 
 MAX_WORK = 3e8
 """Transitions × segments beyond which the devices are used in the user's order only (about 1 s)."""

@@ -1,0 +1,133 @@
+"""Who sends how much to whom under an assignment, for whole populations at once.
+
+A tensor travels once to each device that reads it. How long it is held at either end depends on
+phases and skews, which are approximated by **levels**: a layer's level counts the device boundaries
+from it to the end of the network, as in `csdf.grouping`, and a channel holds as many frames as the
+levels of its ends differ by, and one, and the slack. Arrays have one column per individual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.network import Network
+
+Floats = NDArray[np.float64]
+Assignments = NDArray[np.integer]
+"""Device numbers."""
+
+SLACK_FRAMES = 1
+"""Frames that a channel holds beyond what its skew needs, as `csdf.skew.schedule` adds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals]."""
+
+    sent_bytes: Floats
+    received_bytes: Floats
+    link_sent_bytes: Floats
+    link_received_bytes: Floats
+    messages: Floats
+    held_bytes: Floats
+    wire_bytes: Floats
+
+    @classmethod
+    def none(cls, devices: int, individuals: int) -> Flows:
+        """Zeros to add to."""
+        zeros = [np.zeros((devices, individuals)) for _ in range(6)]
+        return cls(
+            zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], zeros[5], np.zeros(individuals)
+        )
+
+
+class Traffic:
+    """The tensors that layers read, each with its producer and its readers, as index arrays."""
+
+    def __init__(self, network: Network) -> None:
+        numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        read = [tensor for tensor in network.tensors if network.consumers[tensor]]
+        self._bytes = np.array([network.tensors[name].bytes for name in read], dtype=np.float64)
+        self._producer = np.array(
+            [numbers[network.producer[name]] if name in network.producer else -1 for name in read],
+            dtype=np.intp,
+        )
+        readers = [[numbers[layer] for layer in network.consumers[name]] for name in read]
+        self._reader = np.array([layer for layers in readers for layer in layers], dtype=np.intp)
+        self._starts = np.cumsum([0, *(len(layers) for layers in readers)])[:-1]
+        self._tensor = np.repeat(np.arange(len(read)), [len(layers) for layers in readers])
+        sent_out = [name for name in network.outputs if name in network.producer]
+        self._results = [
+            (numbers[network.producer[name]], float(network.tensors[name].bytes))
+            for name in dict.fromkeys(sent_out)
+        ]
+        successors: list[set[int]] = [set() for _ in network.layers]
+        for producer, layers in zip(self._producer, readers, strict=True):
+            if producer >= 0:
+                successors[producer].update(layers)
+        self._successors = [sorted(layers) for layers in successors]
+
+    def levels(self, device_of: Assignments) -> NDArray[np.int32]:
+        """Device boundaries between each layer and the network's end: [layers, individuals]."""
+        levels = np.zeros(device_of.shape, dtype=np.int32)
+        for layer in range(len(levels) - 1, -1, -1):
+            own = device_of[layer]
+            for successor in self._successors[layer]:
+                boundary = levels[successor] + (device_of[successor] != own)
+                np.maximum(levels[layer], boundary, out=levels[layer])
+        return levels
+
+    def flows(
+        self, device_of: Assignments, levels: NDArray[np.int32], hosts: NDArray[np.intp]
+    ) -> Flows:
+        """Who sends how much to whom, and what that keeps in memory at both ends.
+
+        `hosts` [devices] numbers the machine that each device runs on.
+        """
+        given = self._producer < 0
+        source, source_level = device_of[self._producer], levels[self._producer]
+        reader, reader_level = device_of[self._reader], levels[self._reader]
+        source[given] = -1
+        source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
+        source_host = np.where(source < 0, -1, hosts[source])
+        flows = Flows.none(len(hosts), device_of.shape[1])
+        sends, link_sends, waiting = (np.zeros(source.shape) for _ in range(3))
+        # A reader on another device must not lower the minimum: it is lifted above every level.
+        away = np.int32(levels.max(initial=0) + 2)
+        for number, host in enumerate(hosts):
+            here = np.where(reader == number, reader_level, away)
+            lowest = np.minimum.reduceat(here, self._starts, axis=0)
+            remote = (lowest < away) & (source != number)
+            on_link = remote & (source_host != host)
+            lag = np.where(lowest < away, source_level - lowest, 0)
+            frames = np.where(remote, lag + 1 + SLACK_FRAMES, np.where(lag > 0, lag + 1, 0))
+            flows.received_bytes[number] = self._bytes @ remote
+            flows.link_received_bytes[number] = self._bytes @ on_link
+            flows.messages[number] = remote.sum(axis=0)
+            flows.held_bytes[number] = self._bytes @ (frames * remote)
+            sends += remote
+            link_sends += on_link
+            np.maximum(waiting, frames, out=waiting)
+        for number in range(len(hosts)):
+            mine = source == number
+            flows.sent_bytes[number] = self._bytes @ (sends * mine)
+            flows.link_sent_bytes[number] = self._bytes @ (link_sends * mine)
+            flows.messages[number] += (sends * mine).sum(axis=0)
+            flows.held_bytes[number] += self._bytes @ (waiting * mine)
+        flows.wire_bytes[:] = flows.received_bytes.sum(axis=0)
+        self._add_results(device_of, flows)
+        return flows
+
+    def _add_results(self, device_of: Assignments, flows: Flows) -> None:
+        """Add what goes to the launcher."""
+        for layer, size in self._results:
+            flows.wire_bytes[:] += size
+            for number in range(len(flows.sent_bytes)):
+                mine = device_of[layer] == number
+                flows.sent_bytes[number] += size * mine
+                flows.link_sent_bytes[number] += size * mine
+                flows.messages[number] += mine
+                flows.held_bytes[number] += size * (2 + SLACK_FRAMES) * mine
