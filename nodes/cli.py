@@ -40,21 +40,27 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is told to stop; returns the exit code."""
     options = _parser().parse_args(arguments)
+    try:
+        if options.cpus:
+            _keep_to(options.cpus)
+        identity, control, shell = _build(options)
+    except NodeError as error:
+        sys.stderr.write(f"node-agent: {error}\n")
+        return EXIT_BAD_INPUT
     logging.basicConfig(
         stream=sys.stderr,
         level=options.log_level.upper(),
         format="node-agent %(asctime)s %(levelname)s %(message)s",
     )
-    try:
-        if options.cpus:
-            _keep_to(options.cpus)
-        shell = _build(options)
-    except NodeError as error:
-        sys.stderr.write(f"node-agent: {error}\n")
-        return EXIT_BAD_INPUT
     with shell:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stopping(shell))
+        sys.stderr.write(
+            f"node-agent {VERSION} {identity.name!r} ready: control {control}, "
+            f"data {identity.data_address}, {identity.engine}, "
+            f"{identity.rss_bytes / 1e6:.1f} MB resident\n"
+        )
+        sys.stderr.flush()
         report = shell.run()
     if options.json:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
@@ -69,8 +75,8 @@ def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
     return stop
 
 
-def _build(options: argparse.Namespace) -> Shell:
-    """Open everything that can fail, in the order in which it is cheapest to fail."""
+def _build(options: argparse.Namespace) -> tuple[Identity, str, Shell]:
+    """Open everything that can fail; also returns the address of the control port."""
     wire = Wire()
     try:
         control = wire.listen_control(options.listen)
@@ -90,12 +96,7 @@ def _build(options: argparse.Namespace) -> Shell:
         cores=len(os.sched_getaffinity(0)),
         rss_bytes=usage().rss_bytes,
     )
-    sys.stderr.write(
-        f"node-agent {VERSION} {options.name!r} ready: control {control}, data {data}, "
-        f"{identity.engine}, {identity.rss_bytes / 1e6:.1f} MB resident\n"
-    )
-    sys.stderr.flush()
-    return Shell(
+    shell = Shell(
         identity,
         wire,
         store,
@@ -103,6 +104,7 @@ def _build(options: argparse.Namespace) -> Shell:
         obeys_shutdown=options.exit_with_parent,
         parent=sys.stdin.fileno() if options.exit_with_parent else None,
     )
+    return identity, control, shell
 
 
 def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
@@ -182,7 +184,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _address(text: str) -> str:
-    if re.fullmatch(r"ipc://.+", text) or re.fullmatch(r"tcp://(\[[^\]]+\]|[^:/]+):\d{1,5}", text):
+    tcp = re.fullmatch(r"tcp://(?:\[[^\]]+\]|[^:/]+):(\d{1,5})", text)
+    if re.fullmatch(r"ipc://.+", text) or (tcp is not None and int(tcp[1]) <= 65535):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is neither tcp://HOST:PORT nor ipc://PATH")
 

@@ -1,0 +1,117 @@
+"""Speaks to an agent process from outside: a bare DEALER, and the process itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import zmq
+
+from nodes.core.codec import decode, encode
+from nodes.core.messages import GetStats, Hello, Message, Stats, Welcome
+
+WAIT_S = 20.0
+"""What must happen happens within this, or the test fails."""
+
+
+class AgentProcess:
+    """A `node-agent` on free loopback ports; `control` and `data` are where it listens."""
+
+    def __init__(self, cache: Path, *arguments: str, parent: bool = True) -> None:
+        command = [sys.executable, "-m", "nodes.cli", "--cache", str(cache), "--json", *arguments]
+        if parent:
+            command.append("--exit-with-parent")
+        if "--listen" not in arguments:
+            command += ["--listen", "tcp://127.0.0.1:0"]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        ready = self.process.stderr.readline()
+        found = re.search(r"control (\S+), data (\S+),", ready)
+        assert found, ready
+        self.control, self.data = found.groups()
+        self.pid = self.process.pid
+
+    def threads(self) -> dict[str, Path]:
+        """Name of each thread → its directory under /proc."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return {(task / "comm").read_text().strip(): task for task in tasks}
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all threads, to the nanosecond."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) * 1e-9
+
+    def report(self) -> dict[str, object]:
+        """Wait for its end; what it said of it. Its exit code must be 0."""
+        self.process.wait(WAIT_S)
+        out, err = self.process.communicate()
+        assert self.process.returncode == 0, err
+        return json.loads(out)
+
+    def end(self) -> None:
+        """End it in any case."""
+        if self.process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.process.communicate(timeout=WAIT_S)
+
+
+class Speaker:
+    """A DEALER on one of an agent's ports, with an eye on its connection."""
+
+    def __init__(self, context: zmq.Context, address: str) -> None:
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+        self.socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+        self.socket.connect(address)
+
+    def say(self, *messages: Message) -> None:
+        for message in messages:
+            self.socket.send(encode(message))
+
+    def say_raw(self, *parts: bytes) -> None:
+        self.socket.send_multipart(parts)
+
+    def hear(self, kind: type | None = None) -> Message:
+        """The next message; the next of a kind, if one is named."""
+        while True:
+            message = decode(self.socket.recv())
+            if kind is None or isinstance(message, kind):
+                return message
+
+    def ask(self, message: Message) -> Message:
+        self.say(message)
+        return self.hear()
+
+    def open_session(self, name: str = "test", lease_s: float = 60.0) -> Welcome:
+        answer = self.ask(Hello(1, name, lease_s))
+        assert isinstance(answer, Welcome), answer
+        return answer
+
+    def stats(self) -> Stats:
+        self.say(GetStats())
+        return self.hear(Stats)
+
+    def await_cut_off(self) -> None:
+        """Wait until the other end has closed this connection."""
+        event, _ = struct.unpack("=Hi", self._monitor.recv_multipart()[0])
+        assert event == zmq.EVENT_DISCONNECTED
+
+    def close(self) -> None:
+        if not self.socket.closed:
+            self.socket.disable_monitor()
+            self._monitor.close(0)
+            self.socket.close()
