@@ -186,6 +186,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert "--plan-only" in ran.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(cluster: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

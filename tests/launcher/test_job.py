@@ -92,6 +92,7 @@ def test_a_wrong_number_in_one_frame_is_found(cluster: Path) -> None:
     assert error_of(spoil, cluster) == pytest.approx(0.01, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_wrong_number_in_a_repeat_is_found(cluster: Path) -> None:
     cluster.write_text(cluster.read_text().replace("frames: 5", "frames: 40"))
 
