@@ -14,6 +14,7 @@ from tests.docs import markdown
 
 README = markdown.ROOT / "README.md"
 PROGRAMS = {"launch": "launcher.cli", "node-agent": "nodes.cli"}
+UNIT = markdown.ROOT / "deploy" / "node-agent.service"
 
 SNIPPETS = [
     pytest.param(text, id=f"{markdown.name(path)}-{number}")
@@ -91,3 +92,21 @@ def test_every_make_target_in_a_document_exists() -> None:
         shell += "\n".join(re.findall(r"`(make [^`\n]+)`", path.read_text(encoding="utf-8")))
         for target in re.findall(r"\bmake ([a-z]+)", shell):
             assert target in targets, f"{markdown.name(path)}: make {target}"
+
+
+def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
+    (command,) = re.findall(r"^ExecStart=(.+)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
+    program, *_ = command.split()
+    assert program.rpartition("/")[2] == "node-agent"
+    assert set(re.findall(r"--[a-z][a-z-]*", command)) <= options("node-agent")
+
+
+def test_the_readme_tells_of_every_benchmark_and_of_no_other() -> None:
+    told = set(re.findall(r"python -m benchmarks\.(\w+)", README.read_text(encoding="utf-8")))
+    modules = {path.stem for path in (markdown.ROOT / "benchmarks").glob("*.py")}
+    programs = {
+        name
+        for name in modules
+        if "__main__" in (markdown.ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+    }
+    assert told == programs
