@@ -1,14 +1,16 @@
 """Two nodes pinned to one CPU each: does the pipeline run at the pace of its busier node?
 
-    python -m benchmarks.two_nodes [--frames 64] [--repetitions 5] [--strategy sequential] [--json]
+    python -m benchmarks.two_nodes [--frames 64] [--repetitions 5] [--json]
+                                   [--strategies sequential alternating …]
 
 ResNet50 on two agents of this machine. A run's rate is (frames − skipped − 1) ÷ the time between
 the first and the last result that count (the first `skipped` results, while the pipeline fills, do
 not). Its bound is 1 ÷ the busy seconds per frame of the busier node in that same run. The same
 plan is fired strictly frame by frame as well, in alternation; medians are told.
 
-With `--strategy alternating` runs of layers are dealt out in turn, as a search for balance alone
-does: many phases on both nodes, where firing strictly frame by frame costs most.
+Two plans: `sequential` cuts the network once, so each node has one phase and both orders are the
+same; `alternating` deals runs of layers out in turn, as a search for balance alone does: many
+phases on both nodes, where firing strictly frame by frame costs most.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ import json
 import os
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from cnn import Network, read
+from cnn import Model, Network, read
 from ga.strategies import find_strategy
 from launcher.run import Node, RunOptions, RunResult, SubnetFiles, run
 from nodes.core.messages import Order
@@ -33,6 +35,7 @@ from partition.plan import Plan
 from partition.planner import make_plan
 from partition.strategies.base import Problem
 
+ORDERS: tuple[Order, ...] = ("pipelined", "strict")
 ALTERNATING = "alternating"
 RUN_OF_LAYERS = 12
 """How many layers in a row one node gets under `alternating`."""
@@ -110,41 +113,50 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=64)
     parser.add_argument("--skipped", type=int, default=12)
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--strategy", default="sequential")
+    parser.add_argument("--strategies", nargs="+", default=["sequential", ALTERNATING])
     parser.add_argument("--cpus", type=int, nargs=2, default=sorted(os.sched_getaffinity(0))[:2])
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
 
     model = read(options.model)
-    plan = plan_for(model.network, model.digest, options.strategy)
+    found = []
+    for strategy in options.strategies:
+        plan = plan_for(model.network, model.digest, strategy)
+        with tempfile.TemporaryDirectory(prefix="two-nodes-") as place:
+            runs = measure_plan(model, plan, options, Path(place))
+        found.append(told(plan, runs))
+    if options.json:
+        print(json.dumps({"plans": found}, indent=1))
+
+
+def measure_plan(
+    model: Model, plan: Plan, options: argparse.Namespace, place: Path
+) -> list[Measured]:
     nodes = tuple(Node(f"cpu{i}", cpus=(cpu,)) for i, cpu in enumerate(options.cpus))
     frames = OneFrame(model.network, options.frames)
-    runs: list[Measured] = []
-    with tempfile.TemporaryDirectory(prefix="two-nodes-") as place:
-        subnets = {}
-        for phase in plan.phases:
-            cut = model.cut(phase.layers, phase.inputs, phase.outputs, Path(place) / "subnets")
-            subnets[phase.name] = SubnetFiles(cut.graph, cut.weights)
-        del model
-        orders: tuple[Order, ...] = ("pipelined", "strict")
-        for order in orders * options.repetitions:
-            result = run(
-                plan, nodes, subnets, frames, lambda _, __: None, lambda _: None,
-                RunOptions(order=order, cache=Path(place) / "cache"),
-            )  # fmt: skip
-            runs.append(measure(order, result, options.skipped))
-            if not options.json:
-                print(line(runs[-1]), flush=True)
-    if options.json:
-        print(json.dumps(told(plan, runs), indent=1))
-        return
-    print(f"\n{plan.network}, {options.strategy}: {len(plan.phases)} phases on two nodes; medians:")
-    for order in orders:
-        own = [one for one in runs if one.order == order]
-        print(
-            f"  {order:<9}  {median(one.rate for one in own):6.2f} frames/s, "
-            f"{median(one.share for one in own):.3f} of the bound"
-        )
+    subnets = {}
+    for phase in plan.phases:
+        cut = model.cut(phase.layers, phase.inputs, phase.outputs, place / "subnets")
+        subnets[phase.name] = SubnetFiles(cut.graph, cut.weights)
+    runs = []
+    if not options.json:
+        print(f"{plan.network}, {plan.strategy}: {len(plan.phases)} phases on two nodes")
+    for order in ORDERS * options.repetitions:
+        result = run(
+            plan, nodes, subnets, frames, lambda _, __: None, lambda _: None,
+            RunOptions(order=order, cache=place / "cache"),
+        )  # fmt: skip
+        runs.append(measure(order, result, options.skipped))
+        if not options.json:
+            print(line(runs[-1]), flush=True)
+    if not options.json:
+        for order in ORDERS:
+            own = [one for one in runs if one.order == order]
+            print(
+                f"  median {order:<9}  {median(one.rate for one in own):6.2f} frames/s, "
+                f"{median(one.share for one in own):.3f} of the bound"
+            )
+    return runs
 
 
 def told(plan: Plan, runs: list[Measured]) -> dict[str, object]:
@@ -155,20 +167,20 @@ def told(plan: Plan, runs: list[Measured]) -> dict[str, object]:
         "runs": [{**asdict(one), "share": one.share} for one in runs],
         **{
             f"{order}_{name}": median(getattr(one, name) for one in runs if one.order == order)
-            for order in ("pipelined", "strict")
+            for order in ORDERS
             for name in ("rate", "share")
         },
     }
 
 
-def median(values: object) -> float:
-    return statistics.median(values)  # type: ignore[call-overload]
+def median(values: Iterable[float]) -> float:
+    return statistics.median(values)
 
 
 def line(one: Measured) -> str:
     busy = ", ".join(f"{name} {1000 * s:.1f} ms" for name, s in one.busy_s_per_frame.items())
     return (
-        f"{one.order:<9}  {one.rate:6.2f} frames/s of {one.bound:6.2f} ({one.share:.3f}); "
+        f"  {one.order:<9}  {one.rate:6.2f} frames/s of {one.bound:6.2f} ({one.share:.3f}); "
         f"busy per frame: {busy}; first result after {one.first_result_s:.1f} s"
     )
 

@@ -42,7 +42,10 @@ from launcher.sockets import (
     Unreadable,
 )
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import Put
+from nodes.core.messages import Put, Welcome
+
+ENDING_S = 1.0
+"""How long an agent may take to end after it has closed its standard error."""
 
 LOOK_EVERY_S = 1.0
 """How often processes are looked at whose standard error a child of theirs keeps open."""
@@ -64,14 +67,15 @@ class Drive:
         self._supervisor = supervisor
         self._host = host
         self._sockets = sockets
-        self._agents = {agents[name].stderr: agents[name] for name in agents}
+        self._agents = agents
+        self._by_stderr = {agent.stderr: agent for agent in agents.values()}
         self._files = files
         self._on_report = on_report
         self._end: End | None = None
 
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` that it ended with, if any."""
-        for descriptor in self._agents:
+        for descriptor in self._by_stderr:
             self._sockets.watch(descriptor)
         try:
             self._handle(Begin())
@@ -106,8 +110,10 @@ class Drive:
 
     def _arrived(self, arrival: Arrival) -> None:
         match arrival:
-            case FromControl(node, message):
-                self._handle(Heard(node, message))
+            case FromControl(node, message, host):
+                if isinstance(message, Welcome) and node in self._agents:
+                    self._agents[node].forget_words()
+                self._handle(Heard(node, message, host))
             case FromData(node):
                 try:
                     self._host.arrived(arrival)
@@ -120,11 +126,12 @@ class Drive:
             case Closed(node):
                 self._handle(Disconnected(node))
             case Readable(descriptor):
-                self._read_stderr(self._agents[descriptor])
+                self._read_stderr(self._by_stderr[descriptor])
 
     def _read_stderr(self, agent: LocalAgent) -> None:
         if not agent.read_stderr():
             self._sockets.unwatch(agent.stderr)
+            agent.wait(time.monotonic() + ENDING_S)
             self._look_at(agent)
 
     def _look_at_processes(self) -> None:

@@ -92,6 +92,11 @@ class LocalAgent:
         text = self._tail.decode(errors="replace")
         return text.partition("\n")[2] if len(self._tail) == TAIL_BYTES else text
 
+    def forget_words(self) -> None:
+        """What it has written so far told of its start, which went well."""
+        self.read_stderr()
+        self._tail = b""
+
     def hint(self) -> None:
         """Close its standard input: time to leave."""
         if self._process.stdin is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from types import TracebackType
 
 import numpy as np
@@ -29,10 +30,11 @@ COPY_BELOW_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class FromControl:
-    """A message on a node's control connection."""
+    """A message on a node's control connection, and the IP address it came from (tcp only)."""
 
     node: str
     message: Control
+    host: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +211,17 @@ def _control(node: str, parts: list[zmq.Frame]) -> Arrival:
         message = decode(parts[0].buffer)
         if isinstance(message, (Attach, Credit, TensorHeader)):
             raise RemoteProtocolError(f"{type(message).__name__} on the control connection")
-        return FromControl(node, message)
+        return FromControl(node, message, _host(parts[0]))
     except RemoteProtocolError as error:
         return Unreadable(node, str(error))
+
+
+def _host(part: zmq.Frame) -> str | None:
+    """The sender's IP address; None for transports without any."""
+    try:
+        return str(ip_address(part.get("Peer-Address")))
+    except (ValueError, zmq.ZMQError):
+        return None
 
 
 def _data(node: str, parts: list[zmq.Frame]) -> Arrival:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 
-def data_address(offered: str, control_address: str) -> str:
+def data_address(offered: str, reached: str | None) -> str:
     """The address at which peers reach a data port that its agent offers as `offered`.
 
-    A host of `0.0.0.0`, `*` or `[::]` becomes the host that the control address was reached at.
+    A host of `0.0.0.0`, `*` or `::` there becomes `reached`, the host at which the agent itself was
+    reached.
     """
-    if not offered.startswith("tcp://"):
+    if reached is None or host_of(offered) not in ("0.0.0.0", "*", "::"):  # noqa: S104 - no binding
         return offered
-    host, _, port = offered.removeprefix("tcp://").rpartition(":")
-    if host not in ("0.0.0.0", "*", "[::]", "::"):  # noqa: S104 - compared with, not bound to
-        return offered
-    reached, _, _ = control_address.removeprefix("tcp://").rpartition(":")
-    return f"tcp://{reached}:{port}"
+    _, _, port = offered.rpartition(":")
+    return f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
 
 
 def host_of(address: str) -> str | None:

@@ -17,10 +17,11 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An agent said something on its control connection."""
+    """An agent said something on its control connection; `host` is its IP address (None: ipc)."""
 
     node: str
     message: Control
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

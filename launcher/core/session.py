@@ -103,6 +103,8 @@ class Session:
     started_by_us: bool
     state: State = State.CONNECTING
     welcome: Welcome | None = None
+    host: str | None = None
+    """The IP address at which the agent was reached."""
     upload: Upload = field(default_factory=Upload)
     loaded: int = 0
     deployed: Deployed | None = None

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from launcher.core import sentences
-from launcher.core.addresses import data_address
+from launcher.core.addresses import data_address, host_of
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import (
     Abandoned,
@@ -108,7 +108,8 @@ class Supervisor:
         match event:
             case Begin():
                 return self._begin(now_s)
-            case Heard(node, message):
+            case Heard(node, message, host):
+                self.sessions[node].host = host or self.sessions[node].host
                 return self._hear(self.sessions[node], message, now_s)
             case Garbled(node, reason):
                 return self._end(sentences.unintelligible(self.sessions[node], reason))
@@ -238,7 +239,9 @@ class Supervisor:
 
     def _data_addresses(self) -> dict[str, str]:
         return {
-            session.node: data_address(session.welcome.data_address, session.address)
+            session.node: data_address(
+                session.welcome.data_address, session.host or host_of(session.address)
+            )
             for session in self.sessions.values()
             if session.welcome is not None
         }

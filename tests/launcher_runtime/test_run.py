@@ -142,7 +142,9 @@ def test_an_agent_that_is_killed_ends_the_run_and_leaves_no_process(
         with pytest.raises(RunFailedError) as lost:
             two.run(RandomFrames(5000), take, RunOptions(), nodes=nodes, agents=agents)
     assert "node 'n1' (started on this machine) was lost while running, after" in str(lost.value)
-    assert "of 5000 results: its agent was ended by signal 9 (SIGKILL)" in str(lost.value)
+    assert "of 5000 results: its agent was ended by signal 9 (SIGKILL) and wrote nothing" in str(
+        lost.value
+    )
     assert not any(is_running(pid) for pid in pids.values())
 
 

@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
 from launcher.core.session import TRANSITIONS, State, Step
 from launcher.errors import BadInputError, LauncherError, RunFailedError
-from nodes.core.messages import PROTOCOL, Deployed, Failed, Pong, Refused, Stats, Stopped, Welcome
+from nodes.core.messages import (
+    PROTOCOL,
+    Deploy,
+    Deployed,
+    Failed,
+    Missing,
+    PeerSpec,
+    Pong,
+    Refused,
+    Stats,
+    Stopped,
+    Welcome,
+)
 from partition.plan import Plan
 from tests.launcher_runtime.plans import EPOCH, in_a_row, plans
 from tests.launcher_runtime.simulation import LIMITS, World
@@ -96,6 +108,18 @@ def test_progress_is_reported_stage_by_stage_and_ends_complete() -> None:
         last = [r for r in world.reports if r.stage == stage][-1]
         assert last.done == last.total
     assert world.reports[-1].total == 7
+
+
+def test_peers_dial_the_ip_address_at_which_an_agent_was_reached_not_a_name_only_we_know() -> None:
+    world = World(in_a_row(2))
+    welcome = Welcome(PROTOCOL, "n1", "0", "tcp://0.0.0.0:7001", "none", "sim", 1, 1)
+    world.supervisor.handle(Heard("n1", welcome, host="10.0.0.77"), 0.1)
+    world.supervisor.handle(Heard("n1", Missing(())), 0.2)
+    first = replace(welcome, name="n0")
+    world.supervisor.handle(Heard("n0", first, host="10.0.0.76"), 0.3)
+    deploys = world.supervisor.handle(Heard("n0", Missing(()), host="10.0.0.76"), 0.4)
+    told = {a.node: a.message.deployment for a in deploys if isinstance(a.message, Deploy)}
+    assert told["n0"].dial == (PeerSpec("n1", "tcp://10.0.0.77:7001"),)
 
 
 def test_the_stream_goes_to_the_hosts_neighbours_where_their_data_ports_are() -> None:
