@@ -29,7 +29,8 @@ class NodeReport:
 
     Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the limit set by the
     user; measured are the peak, what was resident at the end, the part of that which no file
-    backs, and the idle agent before anything was sent to it.
+    backs, and the idle agent before anything was sent to it. Busy seconds are wall-clock time in
+    firings: nodes that share cores are busy while they wait for one, too; `cpu_s_per_frame` is not.
     """
 
     name: str
