@@ -174,6 +174,7 @@ def test_another_agents_pins_hold_too(tmp_path: Path) -> None:
     ours.pin([pinned])
     put(theirs, b"c" * 10)
     assert theirs.missing([pinned, free]) == (free,)
+    last_used(theirs, pinned, 100)
     ours.close()
     put(theirs, b"d" * 10)
     assert theirs.missing([pinned]) == (pinned,)
