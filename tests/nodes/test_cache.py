@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodes.cache import MAX_PARTIAL, BlobStore, CacheError
@@ -49,6 +49,7 @@ def files(root: Path) -> set[str]:
 # ------------------------------------------------------------------------------ writing
 
 
+@settings(max_examples=30)
 @given(content=st.binary(max_size=300), cuts=st.lists(st.integers(0, 300), max_size=5))
 def test_chunks_in_order_make_the_blob(tmp_path_factory, content: bytes, cuts: list[int]) -> None:
     store = BlobStore(tmp_path_factory.mktemp("cache"), QUOTA)
