@@ -261,7 +261,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counters since `Start` of the current epoch (memory: since the agent's start).
+    """Counters since `Start` of the current epoch (memory, messages: since the agent's start).
 
     Times are seconds; `rss_peak_bytes` is the process's high-water mark, `anonymous_bytes` the part
     of `rss_bytes` that no file backs. `cpu_s` counts all threads of the agent.
