@@ -37,7 +37,7 @@ from nodes.core.messages import (
     TensorHeader,
 )
 
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 5.0
 """How long a node that was dialled may take to grant its first credits."""
 
 

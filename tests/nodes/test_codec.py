@@ -174,6 +174,37 @@ def test_a_digest_is_64_hex_digits(digest):
         decode(changed(words.Query(()), digests=["a" * 64, digest]))
 
 
+def test_what_is_remembered_of_a_header_covers_nothing_but_its_frame():
+    frames = [3, 0, fields.MAX_COUNT]
+    assert [decode(encode(dataclasses.replace(HEADER, frame=f))).frame for f in frames] == frames
+    raw = encode(HEADER)
+    for too_much in (b"\xff" * 8, b"\x80" + bytes(7)):
+        with pytest.raises(RemoteProtocolError, match="frame"):
+            decode(raw[:-8] + too_much)
+    for other in (HEADER, dataclasses.replace(HEADER, channel=3, shape=())):
+        assert decode(encode(other)) == other
+    for wrong in (-1, fields.MAX_COUNT + 1, 1.0, True, None):
+        with pytest.raises(LocalProtocolError, match="frame"):
+            encode(dataclasses.replace(HEADER, frame=wrong))
+
+
+def test_a_header_written_in_another_way_is_the_same_header():
+    for _ in range(2):
+        assert decode(msgpack.packb(msgpack.unpackb(encode(HEADER)))) == HEADER
+    backwards = dict(reversed(msgpack.unpackb(encode(HEADER)).items()))
+    assert decode(msgpack.packb(backwards)) == HEADER
+
+
+def test_what_is_remembered_is_bounded():
+    for number in range(3 * codec.MAX_REMEMBERED):
+        header = dataclasses.replace(HEADER, channel=number)
+        assert decode(encode(header)) == header
+        credit = words.Credit(1, number, 1)
+        assert decode(encode(credit)) == credit
+    remembered = (codec._headers, codec._header_starts, codec._credits, codec._credit_bytes)
+    assert all(0 < len(memory) <= codec.MAX_REMEMBERED for memory in remembered)
+
+
 def test_hello_of_a_later_version_is_understood_as_such():
     later = changed(words.Hello(1, "s", 5.0), v=9, protocol=9, invented_later=[1])
     assert decode(later) == words.Hello(9, "s", 5.0)
