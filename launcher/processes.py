@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -178,19 +177,18 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
     """
     nodes = tuple(nodes)
     agents = LocalAgents()
-    directory = _short_directory()
-    try:
-        with _unwinding_on_signals():
-            try:
-                remote = [node.address for node in nodes if node.address is not None]
-                for number, node in enumerate(n for n in nodes if n.address is None):
-                    address = _listen_address(directory, number, remote)
-                    agents.start(node.name, address, _arguments(node, cache))
-                yield agents
-            finally:
-                agents.end()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    place = tempfile.TemporaryDirectory(
+        prefix="csdf-", dir=_short_parent(), ignore_cleanup_errors=True
+    )
+    with place as directory, _unwinding_on_signals():
+        try:
+            remote = [node.address for node in nodes if node.address is not None]
+            for number, node in enumerate(n for n in nodes if n.address is None):
+                address = _listen_address(Path(directory), number, remote)
+                agents.start(node.name, address, _arguments(node, cache))
+            yield agents
+        finally:
+            agents.end()
 
 
 def _arguments(node: Node, cache: Path | None) -> list[str]:
@@ -200,13 +198,10 @@ def _arguments(node: Node, cache: Path | None) -> list[str]:
     return arguments
 
 
-def _short_directory() -> Path:
-    """A private directory whose path leaves room for a socket's name."""
-    directory = Path(tempfile.mkdtemp(prefix="csdf-"))
-    if len(os.fsencode(directory)) > LONGEST_IPC_PATH - 24:
-        directory.rmdir()
-        directory = Path(tempfile.mkdtemp(prefix="csdf-", dir="/tmp"))
-    return directory
+def _short_parent() -> str | None:
+    """Where a directory's path leaves room for a socket's name; None: in the usual place."""
+    longest = LONGEST_IPC_PATH - len("/csdf-xxxxxxxx/9999.data")
+    return None if len(os.fsencode(tempfile.gettempdir())) <= longest else "/tmp"  # noqa: S108 - the directory made there is private
 
 
 def _listen_address(directory: Path, number: int, remote: list[str]) -> str:

@@ -14,6 +14,9 @@ CLOSED = (
     "went down (the agent's log there may tell)"
 )
 
+AGENT_COULD_NOT_START = 2
+"""The exit code by which `node-agent` says so, with a sentence on standard error."""
+
 
 def where(session: Session) -> str:
     """The node and where it is, as every sentence names it."""
@@ -70,6 +73,27 @@ def lost(session: Session, state: State, how: str, progress: str) -> LauncherErr
 def failed(session: Session, state: State, reason: str, progress: str) -> LauncherError:
     """The agent itself told that it cannot go on."""
     return RunFailedError(f"{where(session)} failed while {state.value}{progress}: {reason}")
+
+
+def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> LauncherError:
+    """Every agent answers, and yet no result comes."""
+    firings = "; ".join(
+        f"node {session.node!r}: {', '.join(str(count) for count in session.stats.firings)}"
+        for session in sessions
+        if session.stats is not None
+    )
+    return RunFailedError(
+        f"no result has come for {stall_s:g} s{progress}, although every agent answers. "
+        f"Frames that each phase has completed, node by node, tell where it is stuck ({firings})"
+    )
+
+
+def exited(session: Session, code: int, last_words: str, progress: str) -> LauncherError:
+    """The process of an agent that we started ended by itself."""
+    if session.state is State.CONNECTING and code == AGENT_COULD_NOT_START:
+        why = last_words.strip().removeprefix("node-agent: ")
+        return BadInputError(f"node {session.node!r}: its agent could not start: {why}")
+    return lost(session, session.state, exit_of(code, last_words), progress)
 
 
 def exit_of(code: int, last_words: str) -> str:

@@ -45,6 +45,7 @@ from nodes.core.messages import (
     Deploy,
     Deployed,
     Failed,
+    GetStats,
     Hello,
     Missing,
     Ping,
@@ -119,11 +120,10 @@ class Supervisor:
             case Disconnected(node):
                 return self._disconnected(self.sessions[node], now_s)
             case Exited(node, code, last_words):
-                error = self._lost(self.sessions[node], sentences.exit_of(code, last_words))
-                self.sessions[node].step(Step.LOSE)
-                return self._end(error)
+                return self._exited(self.sessions[node], code, last_words)
             case Taken(frames):
                 self.taken = frames
+                self._watch.expect_results(now_s)
                 return [Report("streaming", frames, self.frames), *self._stop_if_done(now_s)]
             case Abandoned(error):
                 return self._end(error)
@@ -267,6 +267,7 @@ class Supervisor:
             every = self._data_addresses()
             addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
             self._watch.expect_links(addresses, now_s)
+            self._watch.expect_results(now_s)
             actions += [Stream(addresses), Report("streaming", 0, self.frames)]
         return actions
 
@@ -275,6 +276,7 @@ class Supervisor:
     def _stop_if_done(self, now_s: float) -> list[Action]:
         if self.taken < self.frames or self._watch.suspicion is not None:
             return []
+        self._watch.expect_no_results()
         actions: list[Action] = []
         for session in self.sessions.values():
             session.step(Step.STOP)
@@ -301,12 +303,21 @@ class Supervisor:
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
         if not session.is_open:
             return []
+        if session.state is State.FAILED:
+            return self._end(self._watch.suspicion)
         if not session.started_by_us:
             return self._end(self._lost(session, sentences.CLOSED))
         # Its exit code, which says more, is about to follow.
         session.deadline_s = now_s + EXIT_GRACE_S
         session.overdue = sentences.CLOSED
         return []
+
+    def _exited(self, session: Session, code: int, last_words: str) -> list[Action]:
+        if session.state is State.FAILED:
+            return self._end(self._watch.suspicion)
+        error = sentences.exited(session, code, last_words, self._progress(session.state))
+        session.step(Step.LOSE)
+        return self._end(error)
 
     def _tick(self, now_s: float) -> list[Action]:
         unreached = self._watch.unreached(now_s)
@@ -317,7 +328,14 @@ class Supervisor:
             return self._end(self._lost(*gone))
         if self._watch.suspicion_is_due(now_s):
             return self._end(self._watch.suspicion)
-        return [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
+        stall_s = self._watch.stall_s(now_s)
+        if stall_s is not None:
+            progress = self._progress(State.RUNNING)
+            return self._end(sentences.stalled(self.sessions.values(), stall_s, progress))
+        questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
+        if self._watch.inquiry_is_due(now_s):
+            questions += [Send(node, GetStats()) for node in self.sessions]
+        return questions
 
     def _patience_s(self, sessions: Iterable[Session]) -> float:
         ours = all(session.started_by_us for session in sessions)

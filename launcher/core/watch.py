@@ -3,6 +3,9 @@
 Silence is measured from the oldest ping that nothing followed, so a launcher that is itself late
 (a slow consumer of results, a suspended laptop) never blames its agents for it.
 
+Agents that answer and yet make no progress (an engine that hangs) are caught by the results that
+fail to come: patience with those follows from how long all phases took when they were warmed up.
+
 An agent that reports a failure may be the victim of another that died. So its report is a
 suspicion first, and stands only if no lost node turns up within `CAUSE_GRACE_S`.
 """
@@ -17,6 +20,9 @@ from launcher.errors import LauncherError
 
 PING_EVERY_S = 1.0
 CAUSE_GRACE_S = 0.5
+STALL_AT_LEAST_S = 60.0
+STALL_WARM_UPS = 50.0
+"""A run stalls if no result comes for this many times the time that all phases take together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,9 @@ class Watch:
         self._links_due_s: float | None = None
         self._unlinked: dict[str, str] = {}
         self._suspicion_due_s: float | None = None
+        self._stall_s = STALL_AT_LEAST_S
+        self._stalled_at_s: float | None = None
+        self._inquiry_due_s: float | None = None
         self.suspicion: LauncherError | None = None
 
     def begin(self, now_s: float) -> None:
@@ -68,10 +77,33 @@ class Watch:
         if not self._unlinked:
             self._links_due_s = None
 
+    def expect_results(self, now_s: float) -> None:
+        """The run begins, or a result was taken: the next one is due in a while."""
+        warm_up_s = sum(sum(s.deployed.phase_s) for s in self._sessions if s.deployed is not None)
+        self._stall_s = max(STALL_AT_LEAST_S, STALL_WARM_UPS * warm_up_s)
+        self._stalled_at_s = now_s + self._stall_s
+        self._inquiry_due_s = now_s + self._stall_s / 2
+
+    def expect_no_results(self) -> None:
+        """The last one was taken."""
+        self._stalled_at_s = self._inquiry_due_s = None
+
+    def inquiry_is_due(self, now_s: float) -> bool:
+        """Whether to ask for statistics now, which tell where a run got stuck."""
+        if not _is_past(self._inquiry_due_s, now_s):
+            return False
+        self._inquiry_due_s = None
+        return True
+
+    def stall_s(self, now_s: float) -> float | None:
+        """For how many seconds no result has come, if that is too long."""
+        return self._stall_s if _is_past(self._stalled_at_s, now_s) else None
+
     @property
     def deadline_s(self) -> float | None:
         """The earliest time at which anything here changes; None if nothing does by itself."""
         due = [self._next_ping_s, self._suspicion_due_s, self._links_due_s]
+        due += [self._stalled_at_s, self._inquiry_due_s]
         due += [session.deadline_s for session in self._sessions]
         due += [self._silent_at_s(session) for session in self._sessions]
         return min((at_s for at_s in due if at_s is not None), default=None)

@@ -88,7 +88,7 @@ class World:
     """Runs a plan to its `End`; `delay_s()` is called per message, the user takes `take_s` a frame.
 
     A node in `silent` neither hears nor says anything from then on. One in `closed_data_ports`
-    cannot be dialled by the launcher there.
+    cannot be dialled by the launcher there; the executor of one in `hanging` never ends a firing.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class World:
         self.reports: list[lev.Report] = []
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
+        self.hanging: set[str] = set()
         self.trace: list[tuple[str, str]] = []
         self._delay_s = delay_s
         self._take_s = take_s
@@ -294,7 +295,7 @@ class World:
         self.at(self.now_s + total * LOADING_S, lambda: self.tell(name, loaded))
 
     def _end_firing(self, name: str, node: SimulatedNode) -> None:
-        if not node.firings:
+        if not node.firings or name in self.hanging:
             return
         ended = node.end_firing()
         if node.firings:

@@ -37,7 +37,10 @@ def endless(directory: Path, cache: Path) -> Iterator[Running]:
         try:
             assert process.stdout is not None
             agents = tuple(int(pid) for pid in process.stdout.readline().split())
-            sockets = Path(process.stdout.readline().strip())
+            place = process.stdout.readline().strip()
+            assert agents, "the launcher started no agent"
+            assert place, "the launcher got no result"
+            sockets = Path(place)
             yield Running(process, agents, sockets)
         finally:
             process.kill()

@@ -190,6 +190,17 @@ def test_an_agent_of_another_version_is_named_with_both_protocols(two: Cluster) 
     )
 
 
+def test_an_agent_that_cannot_start_says_why_and_it_is_the_users_matter(
+    two: Cluster, cache: Path
+) -> None:
+    nodes = (Node("n0", cpus=(1023,)), Node("n1"))
+    with pytest.raises(BadInputError) as failed:
+        two.run(RandomFrames(1), results(), RunOptions(cache=cache), nodes=nodes)
+    assert str(failed.value).startswith(
+        "node 'n0': its agent could not start: cannot keep to the CPUs 1023: this machine offers"
+    )
+
+
 @pytest.mark.slow
 def test_a_subnet_that_the_engine_cannot_load_is_told_in_the_agents_words(
     two: Cluster, cache: Path, tmp_path: Path

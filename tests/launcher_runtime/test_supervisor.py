@@ -245,6 +245,16 @@ def test_a_busy_agent_refuses_and_its_reason_is_told() -> None:
     )
 
 
+def test_an_engine_that_hangs_ends_the_run_and_the_sentence_tells_where_it_is_stuck() -> None:
+    world = World(in_a_row(3), frames=50)
+    world.at(1.0, lambda: world.hanging.add("n1"))
+    error = str(error_of(world.run()))
+    taken = world.supervisor.taken
+    assert f"no result has come for 60 s, after {taken} of 50 results" in error
+    assert f"node 'n1': {taken}; node 'n2': {taken})" in error
+    assert 60.0 < world.end_s < 65.0
+
+
 def test_the_failure_of_a_victim_gives_way_to_the_loss_that_caused_it() -> None:
     world = World(in_a_row(3), frames=100, started_by_us=True)
     world.at(2.0, lambda: world.event(Heard("n2", Failed(EPOCH, "n1 closed its connection"))))
@@ -252,6 +262,16 @@ def test_the_failure_of_a_victim_gives_way_to_the_loss_that_caused_it() -> None:
     world.run()
     assert "node 'n1'" in str(error_of(world))
     assert "SIGSEGV" in str(error_of(world))
+
+
+@pytest.mark.parametrize("then", [Disconnected("n1"), Exited("n1", 1, "")])
+def test_an_agent_that_says_why_before_it_goes_is_quoted(then: Disconnected | Exited) -> None:
+    world = World(in_a_row(2), frames=100)
+    world.at(2.0, lambda: world.event(Heard("n1", Failed(EPOCH, "the engine broke"))))
+    world.at(2.1, lambda: world.event(then))
+    error = str(error_of(world.run()))
+    assert "node 'n1' at tcp://10.0.0.1:7000 failed while running, after " in error
+    assert error.endswith("results: the engine broke")
 
 
 def test_an_agent_of_ours_that_disconnects_is_waited_for_to_tell_its_exit_code() -> None:
