@@ -79,7 +79,7 @@ class Model:
                 raise ModelError(f"no layer of the subnet makes its output {tensor!r}")
         graph = helper.make_graph(
             self._operators.nodes([layer.name for layer in layers]),
-            "subnet",
+            _subnet_name(layers),
             [_value(self.network.tensors[name]) for name in inputs],
             [_value(self.network.tensors[name]) for name in outputs],
         )
@@ -96,6 +96,11 @@ class Model:
         """
         original = self._origin.prepare()
         return write(original.proto, original.weights.items(), directory).graph
+
+
+def _subnet_name(layers: Sequence[Layer]) -> str:
+    """What the engine's messages call the subnet: its first and its last layer."""
+    return "…".join(dict.fromkeys((layers[0].name, layers[-1].name))) if layers else "empty"
 
 
 @dataclass(frozen=True, slots=True)

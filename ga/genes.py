@@ -74,7 +74,7 @@ def genes(problem: Problem) -> Genes:
         coarse,
         grouped,
         np.array(pinned, dtype=np.intp),
-        CostModel(coarse, problem.devices, seconds),
+        CostModel(coarse, problem.devices, seconds, problem.slack_frames),
     )
 
 

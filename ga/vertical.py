@@ -14,7 +14,7 @@ determines the result on any machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,22 +60,31 @@ class Vertical:
         self._effort = effort or Effort()
 
     def solve(self, problem: Problem) -> Solution:
-        """See `Strategy.solve`."""
+        """See `Strategy.solve`; what does not fit with spare frames is searched without them."""
+        solution, fits = self._solve(problem)
+        if not fits and problem.slack_frames:
+            solution, _ = self._solve(replace(problem, slack_frames=0))
+        return solution
+
+    def _solve(self, problem: Problem) -> tuple[Solution, bool]:
         grouped = genes(problem)
         if len(problem.devices) == 1 or (grouped.pinned >= 0).all():
             problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
             numbers = np.maximum(problem.pinned, 0)
-            return Solution(problem.assignment(numbers), "no layer has a choice of device")
+            return Solution(problem.assignment(numbers), "no layer has a choice of device"), True
         found = np.unique(self._search(problem, grouped), axis=0)
         layers = grouped.layers(found)
         costs = problem.costs.evaluate(layers)
         objectives = Objectives(problem)(costs)
         score = self._preference.score(objectives)
         chosen = int(score.argmin())
-        return Solution(
-            problem.assignment(layers[chosen]),
-            self._explanation(problem, grouped, costs, chosen, _front_size(objectives)),
-        )
+        fits = costs.overrun_bytes[chosen] <= 0
+        explanation = self._explanation(problem, grouped, costs, chosen, _front_size(objectives))
+        if not fits:
+            explanation += "; no solution was found that fits every device's memory"
+        elif problem.slack_frames == 0:
+            explanation += "; channels have no spare frame, for want of memory"
+        return Solution(problem.assignment(layers[chosen]), explanation), bool(fits)
 
     def _search(self, problem: Problem, grouped: Genes) -> Population:
         devices, effort = len(problem.devices), self._effort
@@ -117,15 +126,12 @@ class Vertical:
         weights = costs.weight_bytes[chosen]
         heaviest = len(weights) * weights.max() / weights.sum() if weights.any() else 1.0
         rates = self._preference
-        sentence = (
+        return (
             f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
             f"solutions the best compromise (time {rates.time:g}, memory {rates.memory:g}, "
             f"bytes {rates.traffic:g}, phases {rates.phases:g}): {balance:.0%} of perfect balance "
             f"in work, heaviest weights {heaviest:.2f} times the fair share"
         )
-        if costs.overrun_bytes[chosen] > 0:
-            sentence += "; no solution was found to fit every device's memory with spare frames"
-        return sentence
 
 
 def _seeds(rng: np.random.Generator, problem: Problem, grouped: Genes) -> Population:

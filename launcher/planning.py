@@ -119,7 +119,9 @@ def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
     devices = devices_of(cluster)
     try:
         pins = pinned_layers(cluster, model.network)
-        problem = Problem(model.network, devices, pins, config.seed, show)
+        problem = Problem(
+            model.network, devices, pins, config.seed, show, slack_frames=config.slack_frames
+        )
         solution = STRATEGIES[config.strategy].solve(problem)
         return make_plan(
             model.network,

@@ -24,7 +24,7 @@ from cnn.network import Network
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
-from partition.traffic import Assignments, Floats, Flows, Traffic
+from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,22 @@ class Costs:
 class CostModel:
     """The costs of any assignment of `network`'s layers to `devices` (both non-empty).
 
-    `layer_s` [layers, devices] replaces the estimate of `partition.compute_time`.
+    `layer_s` [layers, devices] replaces the estimate of `partition.compute_time`; channels between
+    devices hold `slack_frames` frames beyond what their skews need.
     """
 
     def __init__(
-        self, network: Network, devices: Sequence[Device], layer_s: Floats | None = None
+        self,
+        network: Network,
+        devices: Sequence[Device],
+        layer_s: Floats | None = None,
+        slack_frames: int = SLACK_FRAMES,
     ) -> None:
         self.network = network
         self.devices = tuple(devices)
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = _LayerRows(network)
-        self._traffic = Traffic(network)
+        self._traffic = Traffic(network, slack_frames)
         self._hosts = _host_numbers(self.devices)
 
     def evaluate(self, population: Assignments) -> Costs:

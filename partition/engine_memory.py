@@ -12,7 +12,7 @@ IDLE_AGENT_BYTES = 58_000_000
 """An agent with its engine imported and nothing loaded; 31 MB of it are shared libraries."""
 
 FIRST_SESSION_BYTES = 12_000_000
-"""What the first subnet adds: 8 to 9 MB of the engine's code, 3 MB of its tables and its arena's."""
+"""What the first subnet adds: 8 to 9 MB of the engine's code, 3 MB of tables and arena."""
 
 SESSION_BYTES = 50_000
 """What each further phase adds: a session's graph, measured as 33 kB, and its Python objects."""

@@ -47,7 +47,8 @@ class Flows:
 class Traffic:
     """The tensors that layers read, each with its producer and its readers, as index arrays."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, slack_frames: int = SLACK_FRAMES) -> None:
+        self._slack_frames = slack_frames
         numbers = {layer.name: number for number, layer in enumerate(network.layers)}
         read = [tensor for tensor in network.tensors if network.consumers[tensor]]
         self._bytes = np.array([network.tensors[name].bytes for name in read], dtype=np.float64)
@@ -103,7 +104,7 @@ class Traffic:
             remote = (lowest < away) & (source != number)
             on_link = remote & (source_host != host)
             lag = np.where(lowest < away, source_level - lowest, 0)
-            frames = np.where(remote, lag + 1 + SLACK_FRAMES, np.where(lag > 0, lag + 1, 0))
+            frames = np.where(remote, lag + 1 + self._slack_frames, np.where(lag > 0, lag + 1, 0))
             flows.received_bytes[number] = self._bytes @ remote
             flows.link_received_bytes[number] = self._bytes @ on_link
             flows.messages[number] = remote.sum(axis=0)
@@ -130,4 +131,4 @@ class Traffic:
                 flows.sent_bytes[number] += size * mine
                 flows.link_sent_bytes[number] += size * mine
                 flows.messages[number] += mine
-                flows.held_bytes[number] += size * (2 + SLACK_FRAMES) * mine
+                flows.held_bytes[number] += size * (2 + self._slack_frames) * mine

@@ -1,8 +1,8 @@
 """The C library's heap, below Python's and the engines' allocators.
 
 Left as it is where that serves best: a lower mmap threshold would give each tensor's memory back at
-once, but then every frame's tensors are faulted in anew, which costs 15 to 30 % of a frame's time
-in ResNet50 cut into 12 to 40 subnets (`benchmarks/executor_memory.py`).
+once, but then every frame's tensors are faulted in anew, which costs ResNet50 14 % more CPU
+when cut into 12 subnets and 38 % when cut into 40 (single runs of `benchmarks/executor_memory.py`).
 """
 
 from __future__ import annotations

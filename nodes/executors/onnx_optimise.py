@@ -6,7 +6,12 @@ Loaded with optimisation off, such a file's weights stay pages of the file (`onn
 from __future__ import annotations
 
 from nodes.executors.base import LoadOptions
-from nodes.executors.onnx_sessions import engine_errors, import_onnxruntime, optimising_options
+from nodes.executors.onnx_sessions import (
+    MISTAKEN_OPTIMIZERS,
+    engine_errors,
+    import_onnxruntime,
+    optimising_options,
+)
 from nodes.executors.prepared import PreparedFiles
 from nodes.executors.preparing import Job
 
@@ -28,4 +33,5 @@ def optimise(
             str(job.graph),
             optimising_options(ort, folder / MODEL, _WEIGHTS),
             providers=["CPUExecutionProvider"],
+            disabled_optimizers=MISTAKEN_OPTIMIZERS,
         )

@@ -20,6 +20,7 @@ from nodes.executors.heap import give_back_free_memory
 from nodes.executors.onnx_file import OnnxFile, inspect
 from nodes.executors.onnx_optimise import MODEL
 from nodes.executors.onnx_sessions import (
+    MISTAKEN_OPTIMIZERS,
     engine_errors,
     gpu_providers,
     import_onnxruntime,
@@ -32,7 +33,7 @@ from nodes.executors.prepared import PreparedFiles
 from nodes.executors.preparing import Job, PreparingProcess
 from nodes.executors.tensors import InputCheck, OutputAllocator, address
 
-_FORMAT = 1
+_FORMAT = 2
 """Raised whenever `optimising_options` changes what it writes."""
 
 
@@ -101,6 +102,7 @@ class OnnxRuntimeExecutor:
                 str(path),
                 loading_options(self._ort, options, optimised=optimised),
                 providers=provider_arguments(self._providers, options, self._cache.root),
+                disabled_optimizers=MISTAKEN_OPTIMIZERS,
             )
         session.disable_fallback()
         return session

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 INLINE_BYTES = 1024
 """Initialisers below this size stay inside an optimised model: ONNX Runtime must read shapes."""
 
+MISTAKEN_OPTIMIZERS = ["Pad_Fusion"]
+"""Optimisers of ONNX Runtime (1.31 at least) that change results: this one folds a `Pad` of zeros
+into the `MaxPool` behind it, whose own padding is −∞, which is wrong where values are negative."""
+
 _FIRST_REGION_BYTES = 32 << 20
 """Address space of the arena's first region; its bookkeeping takes 1/32 of that in memory."""
 

@@ -83,20 +83,20 @@ class PreparingProcess:
             "options": asdict(options),
             "jobs": [(str(job.graph.resolve()), job.subnet, job.key) for job in jobs],
         }
-        with subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-m", "nodes.executors.preparing"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             env={**os.environ, "PYTHONPATH": _python_path()},
-        ) as child:
-            self._children.add(child)
-            try:
-                self._talk(child, request, jobs, on_done)
-            finally:
-                self._children.discard(child)
-                child.kill()
+        )
+        self._children.add(child)
+        try:
+            self._talk(child, request, jobs, on_done)
+        finally:
+            self._children.discard(child)
+            _end(child)
 
     def _talk(
         self,
@@ -125,6 +125,16 @@ class PreparingProcess:
         self._is_closed = True
         for child in tuple(self._children):
             child.kill()
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Kill and reap it, and close its pipes, also when what was last written to it never left."""
+    child.kill()
+    child.wait()
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 def _fate(code: int) -> str:

@@ -21,7 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError
-from nodes.executors.onnx_sessions import engine_errors, import_onnxruntime
+from nodes.executors.onnx_sessions import (
+    MISTAKEN_OPTIMIZERS,
+    engine_errors,
+    import_onnxruntime,
+)
 
 _SILENT = 4
 
@@ -37,7 +41,12 @@ def run(model: Path, inputs: Path, outputs: Path, threads: int) -> None:
         raise ExecutorError(f"{inputs} holds no frame (*.npz)")
     outputs.mkdir(parents=True, exist_ok=True)
     with engine_errors(ort, str(model), "load"):
-        session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            str(model),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=MISTAKEN_OPTIMIZERS,
+        )
     names = [output.name for output in session.get_outputs()]
     for path in frames:
         feed = _read(path)

@@ -3,9 +3,9 @@
 **What has been run**: everything in `tensor_rt_plan` (keys, dtypes, buffer layout, error texts), on
 machines without TensorRT. **What has not**: this module, `tensor_rt_build` and `cuda_memory`. They
 are written against the documented API of TensorRT 10 and 11 and cuda-python 12.6 and later, and
-every name they use is in the bindings' wheels (TensorRT 10.16 and 11.4, cuda-bindings 13.5), but
-TensorRT's libraries and a GPU were not to be had. The conformance suite
-(`tests/nodes/executors/test_tensor_rt.py`) runs by itself where they are.
+most names they use were found in the bindings' wheels (TensorRT 10.16 and 11.4; those of
+cuda-python by importing cuda-bindings 13.5), but TensorRT's libraries and a GPU were not to be had.
+The conformance suite (`tests/nodes/executors/test_tensor_rt.py`) runs by itself where they are.
 
 Each subnet has one block of device memory for its inputs and outputs and one of page-locked host
 memory beside it; all share the scratch memory for activations. A run copies the inputs in, queues

@@ -18,6 +18,7 @@ from cnn.network import Network
 from partition.cost import CostModel
 from partition.devices import Device
 from partition.errors import PartitionError
+from partition.traffic import SLACK_FRAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ def ignore_progress(_: SearchProgress) -> None:
 class Problem:
     """A network, devices in the user's order, and layers whose device the user has decided.
 
-    All randomness of a strategy comes from `seed`: the same problem has the same solution.
+    All randomness of a strategy comes from `seed`: the same problem has the same solution. Channels
+    between devices are to hold `slack_frames` frames beyond what their skews need (`make_plan`).
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, and for a pin that names an unknown layer or device.
     """
@@ -50,6 +52,7 @@ class Problem:
     pins: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     on_progress: OnProgress = field(default=ignore_progress, compare=False)
+    slack_frames: int = SLACK_FRAMES
 
     def __post_init__(self) -> None:
         if not self.network.layers:
@@ -75,7 +78,7 @@ class Problem:
     @cached_property
     def costs(self) -> CostModel:
         """The cost model of this network on these devices."""
-        return CostModel(self.network, self.devices)
+        return CostModel(self.network, self.devices, slack_frames=self.slack_frames)
 
     @cached_property
     def pinned(self) -> NDArray[np.intp]:

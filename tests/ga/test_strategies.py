@@ -46,7 +46,7 @@ class TestVertical(StrategyContract):
     def test_what_fits_nowhere_is_admitted(self) -> None:
         network = chain(1, 1, weights=[10**9, 10**9])
         solution = self.strategy.solve(Problem(network, equal(2, 100 * MB)))
-        assert "no solution was found to fit" in solution.explanation
+        assert "no solution was found that fits" in solution.explanation
 
     def test_where_pins_decide_everything_nothing_is_searched(self) -> None:
         solution = self.strategy.solve(Problem(chain(1, 1), equal(2), {"l0": "d1", "l1": "d0"}))

@@ -73,6 +73,14 @@ class TestOnTheGpu(ExecutorConformance):
         executor.close()
 
 
+def test_no_optimiser_changes_results(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+    """ONNX Runtime's Pad_Fusion makes the maximum next to a border of zeros negative."""
+    proto = models.zero_pad_then_max_pool()
+    inputs = {"x": np.full((1, 1, 4, 4), -1, np.float32)}
+    outputs = load(cpu, proto, tmp_path).run(inputs)
+    np.testing.assert_array_equal(outputs["y"], models.evaluate(proto, inputs)["y"])
+
+
 # ------------------------------------------------------------------------------ the cache
 
 
