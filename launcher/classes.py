@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cnn.network import Network
+from launcher.arrays import Array
 from launcher.errors import BadInputError
 
 
@@ -34,7 +35,7 @@ def is_classifier(network: Network) -> bool:
     return bool(floating and batch_is_one and len(significant) == 1)
 
 
-def top_classes(output: np.ndarray, count: int) -> tuple[Guess, ...]:
+def top_classes(output: Array, count: int) -> tuple[Guess, ...]:
     """The `count` likeliest classes of a classifier's output, the likeliest first.
 
     Scores that are no probabilities yet (not within 0..1 with the sum 1) go through a softmax.
@@ -49,7 +50,7 @@ def top_classes(output: np.ndarray, count: int) -> tuple[Guess, ...]:
     return tuple(Guess(int(number), float(probabilities[number])) for number in best)
 
 
-def top_class(outputs: Mapping[str, np.ndarray]) -> int:
+def top_class(outputs: Mapping[str, Array]) -> int:
     """The likeliest class of the only output."""
     (output,) = outputs.values()
     return int(np.argmax(output.reshape(-1)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from launcher.arrays import Array
 from launcher.core.blueprint import Blueprint
 from launcher.core.stream import Sink, Source
 from launcher.errors import BadInputError, RunFailedError
@@ -51,7 +52,7 @@ class Host:
         self._attached = False
         self._next: Frame | None = None
         self._source = Source(blueprint.from_host, len(frames), blueprint.epoch)
-        self._sink: Sink[np.ndarray] = Sink(blueprint.to_host, len(frames), blueprint.epoch)
+        self._sink: Sink[Array] = Sink(blueprint.to_host, len(frames), blueprint.epoch)
 
     @property
     def taken(self) -> int:
@@ -137,7 +138,7 @@ class Host:
         return time.monotonic() - self._began_s
 
 
-def _checked(number: int, frame: Frame, channel: ChannelSpec) -> np.ndarray:
+def _checked(number: int, frame: Frame, channel: ChannelSpec) -> Array:
     """The frame's array for a channel in C order; raises `BadInputError` if it does not fit."""
     array = frame.get(channel.tensor)
     if array is None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cnn.network import Network, Tensor
 from launcher import inputs_arrays, inputs_images
+from launcher.arrays import Array
 from launcher.config import RANDOM, InputConfig
 from launcher.config_load import matching_files
 from launcher.errors import BadInputError
@@ -166,14 +167,14 @@ def _array_items(path: Path, tensors: tuple[Tensor, ...]) -> list[Item]:
 
 
 def _random(tensors: tuple[Tensor, ...], seed: int, number: int) -> Callable[[], Frame]:
-    def load() -> Mapping[str, np.ndarray]:
+    def load() -> Mapping[str, Array]:
         generator = np.random.default_rng((seed, number))
         return {tensor.name: _drawn(generator, tensor) for tensor in tensors}
 
     return load
 
 
-def _drawn(generator: np.random.Generator, tensor: Tensor) -> np.ndarray:
+def _drawn(generator: np.random.Generator, tensor: Tensor) -> Array:
     dtype = np.dtype(tensor.dtype)
     if np.issubdtype(dtype, np.floating):
         return generator.standard_normal(tensor.shape, dtype=np.float32).astype(dtype)

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from cnn.network import Tensor
+from launcher.arrays import Array
 from launcher.errors import BadInputError
 
 SUFFIXES = (".npy", ".npz")
 
 
-def open_arrays(path: Path, inputs: tuple[Tensor, ...]) -> Mapping[str, np.ndarray]:
+def open_arrays(path: Path, inputs: tuple[Tensor, ...]) -> Mapping[str, Array]:
     """Network input name → its frames, of shape (frames, *input shape).
 
     An .npy file is for a network of one input, an .npz file holds one array per input name. An
@@ -44,7 +45,7 @@ def open_arrays(path: Path, inputs: tuple[Tensor, ...]) -> Mapping[str, np.ndarr
     return stacks
 
 
-def _load(path: Path) -> Mapping[str, np.ndarray]:
+def _load(path: Path) -> Mapping[str, Array]:
     """The arrays of a file by name; an .npy file's only array has the name ''."""
     try:
         loaded = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -63,7 +64,7 @@ def _load(path: Path) -> Mapping[str, np.ndarray]:
     raise BadInputError(f"{path}: cannot be read as a NumPy file")
 
 
-def _stack(path: Path, array: np.ndarray, tensor: Tensor) -> np.ndarray:
+def _stack(path: Path, array: Array, tensor: Tensor) -> Array:
     wanted = np.dtype(tensor.dtype)
     of = f"the model's input {tensor.name!r}"
     if not np.can_cast(array.dtype, wanted, casting="same_kind"):

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from cnn.network import Tensor
+from launcher.arrays import Array
 from launcher.config import InputConfig, PerChannel
 from launcher.errors import BadInputError
 
@@ -107,7 +108,7 @@ def image_format(
     )
 
 
-def read_image(path: Path, wanted: ImageFormat) -> np.ndarray:
+def read_image(path: Path, wanted: ImageFormat) -> Array:
     """The image as an array of `wanted.shape` and dtype; `BadInputError` naming the file if not."""
     try:
         with Image.open(path) as file:
@@ -115,7 +116,7 @@ def read_image(path: Path, wanted: ImageFormat) -> np.ndarray:
             image = _resized(upright.convert(_MODES[wanted.channels]), wanted)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise BadInputError(f"{path}: cannot be read as an image: {error}") from None
-    pixels = np.asarray(image).reshape(wanted.height, wanted.width, wanted.channels)
+    pixels: Array = np.asarray(image).reshape(wanted.height, wanted.width, wanted.channels)
     if wanted.colors == "bgr" and wanted.channels == 3:
         pixels = pixels[:, :, ::-1]
     if wanted.dtype != np.uint8:

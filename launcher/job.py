@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cnn.errors import CnnError
 from cnn.network import Network
+from launcher.arrays import Array
 from launcher.classes import is_classifier, read_labels, read_truth
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
@@ -256,7 +255,7 @@ def _compare(model: Model, results: Results, folder: Path, progress: Progress) -
     show(0, count)
     original = model.write_original(folder / "original")
 
-    def heard() -> Iterator[tuple[int, Mapping[str, np.ndarray]]]:
+    def heard() -> Iterator[tuple[int, Mapping[str, Array]]]:
         references = reference_results(
             original,
             count,

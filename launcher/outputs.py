@@ -11,6 +11,7 @@ from typing import TextIO
 
 import numpy as np
 
+from launcher.arrays import Array
 from launcher.classes import top_classes
 from launcher.errors import BadInputError, RunFailedError
 
@@ -62,7 +63,7 @@ class OutputFolder:
         if self._file is not None:
             self._file.close()
 
-    def write(self, frame: int, outputs: Mapping[str, np.ndarray]) -> None:
+    def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
         """Write one frame's results; `RunFailedError` if the disk does not take them."""
         try:
             for name, array in outputs.items():
@@ -75,7 +76,7 @@ class OutputFolder:
                 f"{error.strerror}"
             ) from None
 
-    def _write_classes(self, file: TextIO, frame: int, outputs: Mapping[str, np.ndarray]) -> None:
+    def _write_classes(self, file: TextIO, frame: int, outputs: Mapping[str, Array]) -> None:
         (output,) = outputs.values()
         rows = csv.writer(file)
         for rank, guess in enumerate(top_classes(output, self._top), start=1):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from launcher.arrays import Array
 from launcher.errors import RunFailedError
 from launcher.run import Frame
 
@@ -23,7 +24,7 @@ def reference_results(
     frame: Callable[[int], Frame],
     folder: Path,
     on_done: Callable[[int], None],
-) -> Iterator[tuple[int, Mapping[str, np.ndarray]]]:
+) -> Iterator[tuple[int, Mapping[str, Array]]]:
     """(i, what the whole model computes for distinct input i) for i in 0 … `inputs` − 1.
 
     `folder` holds the exchange with the reference process; `on_done` hears how many inputs are
@@ -52,7 +53,7 @@ def _file(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.npz"
 
 
-def _write(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def _write(file: Path, arrays: Mapping[str, Array]) -> None:
     """Like np.savez, which has no room for an array called `file`."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
@@ -60,7 +61,7 @@ def _write(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _load(file: Path) -> Mapping[str, np.ndarray]:
+def _load(file: Path) -> Mapping[str, Array]:
     try:
         with np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}

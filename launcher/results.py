@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-import numpy as np
-
+from launcher.arrays import Array
 from launcher.classes import top_class
 from launcher.inputs import Inputs
 from launcher.outputs import OutputFolder
@@ -39,7 +38,7 @@ class Results:
         self._whole_right = 0
         self._compared = False
 
-    def on_result(self, frame: int, outputs: Mapping[str, np.ndarray]) -> None:
+    def on_result(self, frame: int, outputs: Mapping[str, Array]) -> None:
         """Take one frame's results, in frame order."""
         if self.first_result_s is None:
             self.first_result_s = time.monotonic()
@@ -51,7 +50,7 @@ class Results:
         if self._truth:
             self._right += top_class(outputs) == self._truth[number]
 
-    def on_reference(self, number: int, outputs: Mapping[str, np.ndarray]) -> None:
+    def on_reference(self, number: int, outputs: Mapping[str, Array]) -> None:
         """Take what the whole model says of one distinct input."""
         self._compared = True
         if self._truth and top_class(outputs) == self._truth[number]:

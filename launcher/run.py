@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
+from launcher.arrays import Array
 from launcher.core.supervisor import Contact, Supervisor
 from launcher.core.watch import Limits
 from launcher.deployment import SubnetBlobs, blueprint
@@ -26,7 +25,7 @@ from launcher.sockets import Sockets
 from nodes.core.messages import HOST, BlobInfo, Order, Stats
 from partition.plan import Plan
 
-Frame = Mapping[str, np.ndarray]
+Frame = Mapping[str, Array]
 """One frame: network input name → array of that input's shape and dtype."""
 
 
@@ -103,7 +102,7 @@ class RunResult:
     """From the call of `run` to the first result."""
 
 
-OnResult = Callable[[int, Mapping[str, np.ndarray]], None]
+OnResult = Callable[[int, Mapping[str, Array]], None]
 """Called once per frame, in frame order: (frame, output name → array). The array may be kept, but
 not written to. While it runs, nothing else does: longer than `lease_s` and agents give us up."""
 

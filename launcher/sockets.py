@@ -17,6 +17,7 @@ import numpy as np
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from launcher.arrays import Array
 from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Attach, Control, Credit, Message, TensorHeader
@@ -43,7 +44,7 @@ class FromData:
 
     node: str
     message: Message
-    tensor: np.ndarray | None
+    tensor: Array | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Sockets:
         """Send a data message without a tensor."""
         self._data[node].send(encode(message))
 
-    def send_tensor(self, node: str, header: TensorHeader, tensor: np.ndarray) -> None:
+    def send_tensor(self, node: str, header: TensorHeader, tensor: Array) -> None:
         """Send a C-contiguous tensor without copying it."""
         self._data[node].send_multipart([encode(header), tensor.data], copy=False)
 
@@ -236,7 +237,7 @@ def _data(node: str, parts: list[zmq.Frame]) -> Arrival:
         return Unreadable(node, str(error))
 
 
-def _tensor(header: TensorHeader, parts: list[zmq.Frame]) -> np.ndarray:
+def _tensor(header: TensorHeader, parts: list[zmq.Frame]) -> Array:
     if len(parts) != 1:
         raise RemoteProtocolError(f"a tensor with {len(parts)} parts of bytes, not one")
     dtype = np.dtype(header.dtype)

@@ -20,7 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-Outputs = Mapping[str, np.ndarray]
+from launcher.arrays import Array
+
+Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class FirstResults:
         with np.load(self._file(number), allow_pickle=False) as kept:
             return {name: kept[f"arr_{index}"] for index, name in enumerate(names)}
 
-    def relative_error(self, number: int, name: str, kept: np.ndarray, wanted: np.ndarray) -> float:
+    def relative_error(self, number: int, name: str, kept: Array, wanted: Array) -> float:
         """The bound of the module's docstring for one output; infinite for NaN or infinity."""
         difference = _largest_difference(kept, wanted) + self._spread.get((number, name), 0.0)
         scale = float(np.max(np.abs(wanted.astype(np.float64)), initial=0.0))
@@ -87,7 +89,7 @@ def compare(
     return worst
 
 
-def _largest_difference(left: np.ndarray, right: np.ndarray) -> float:
+def _largest_difference(left: Array, right: Array) -> float:
     """max |left − right| in double precision; infinite for NaN, infinity or other shapes."""
     if left.shape != right.shape:
         return math.inf
