@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from csdf.consistency import firings, repetition_vector
-from csdf.errors import DeadlockError, InconsistentGraphError, TooLargeError
+from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
 from csdf.liveness import Deadlock, check_liveness
+from csdf.slack import slack
 from csdf.throughput import Step, throughput
+
+SLACK_WORK = 300_000
+"""Work up to which slack is computed without being asked for (see `csdf.slack`)."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Analysis:
 
     An inconsistent graph has an `inconsistency` and no `repetitions`; one that deadlocks has a
     `deadlock` and no `period`. Where the diagnosis would take too many steps, `deadlock` is just
-    the sentence that there is one.
+    the sentence that there is one. `slack` is that of `csdf.slack`, None where it was not computed.
     """
 
     inconsistency: str | None
@@ -28,6 +32,7 @@ class Analysis:
     deadlock: Deadlock | str | None
     period: Fraction | None
     critical: tuple[Step, ...]
+    slack: Mapping[str, Fraction | None] | None = None
 
     @property
     def live(self) -> bool:
@@ -52,12 +57,21 @@ class Analysis:
                 }
                 for step in self.critical
             ],
+            "slack": self._slack_as_json(),
             "deadlock": _deadlock_as_json(self.deadlock),
         }
 
+    def _slack_as_json(self) -> dict[str, str | None] | None:
+        if self.slack is None:
+            return None
+        return {name: None if one is None else str(one) for name, one in self.slack.items()}
 
-def analyze(graph: Graph) -> Analysis:
-    """Consistency, liveness and throughput of `graph`. Raises `TooLargeError`."""
+
+def analyze(graph: Graph, slack_work: int = SLACK_WORK) -> Analysis:
+    """Consistency, liveness, throughput and, within `slack_work` steps, slack of `graph`.
+
+    Raises `TooLargeError`.
+    """
     try:
         repetitions = repetition_vector(graph)
     except InconsistentGraphError as error:
@@ -67,7 +81,16 @@ def analyze(graph: Graph) -> Analysis:
         found = throughput(graph)
     except DeadlockError as error:
         return Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
-    return Analysis(None, repetitions, count, None, found.period, found.critical)
+    return Analysis(
+        None, repetitions, count, None, found.period, found.critical, _slack(graph, slack_work)
+    )
+
+
+def _slack(graph: Graph, work: int) -> Mapping[str, Fraction | None] | None:
+    try:
+        return slack(graph, work)
+    except CsdfError:  # too large, or firings that overtake each other
+        return None
 
 
 def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:

@@ -169,6 +169,12 @@ class Converter:
             self._phase(members, names, device, index)
             for members, (device, index) in zip(groups, indices, strict=True)
         )
+        for phase in phases:
+            if not phase.inputs:
+                raise ConversionError(
+                    f"layer {phase.layers[0]!r} reads no tensor, so nothing paces its firings; "
+                    "fold it into the model as a constant"
+                )
         order = {phase.name: phase.index for phase in phases}
         return Dataflow(
             self._network,

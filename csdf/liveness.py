@@ -155,13 +155,12 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
     added = 0
     while True:
         # A change of one channel helps only if that channel is in every cycle of waits.
-        here = [(actor, missing) for actor, found, missing in _cycle(execution) if found == arc]
-        if not here:
+        missing = next((missing for _, found, missing in _cycle(execution) if found == arc), None)
+        if missing is None:
             return None
-        actor, missing = here[0]
         added += missing
         execution.tokens[arc] += missing
-        if execution.run([actor]):
+        if execution.run():
             return added
 
 

@@ -71,22 +71,16 @@ def lower(graph: Graph, *, concurrency: bool = True) -> Lowered:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Per actor and phase what a firing takes and gives, as (arc, tokens), zero rates left out.
-
-    `followers[a]` are the actors that a firing of a may enable, a itself included if it has a
-    self-channel.
-    """
+    """Per actor and phase what a firing takes and gives, as (arc, tokens), zero rates left out."""
 
     takes: tuple[list[list[tuple[int, int]]], ...]
     gives: tuple[list[list[tuple[int, int]]], ...]
-    followers: tuple[tuple[int, ...], ...]
 
 
 def neighbours(graph: Lowered) -> Neighbours:
     """The arcs of `graph`, sorted by the firings that they bear on."""
     takes: list[list[list[tuple[int, int]]]] = [[[] for _ in times] for times in graph.times]
     gives: list[list[list[tuple[int, int]]]] = [[[] for _ in times] for times in graph.times]
-    followers: list[dict[int, None]] = [{} for _ in graph.times]
     for number, arc in enumerate(graph.arcs):
         for phase, rate in enumerate(arc.production):
             if rate:
@@ -94,5 +88,4 @@ def neighbours(graph: Lowered) -> Neighbours:
         for phase, rate in enumerate(arc.consumption):
             if rate:
                 takes[arc.target][phase].append((number, rate))
-        followers[arc.source][arc.target] = None
-    return Neighbours(tuple(takes), tuple(gives), tuple(map(tuple, followers)))
+    return Neighbours(tuple(takes), tuple(gives))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 from csdf.analysis import Analysis
@@ -34,7 +35,16 @@ def as_text(graph: Graph, result: Analysis) -> str:
     lines.append(f"period      {_exact(result.period)} per iteration")
     if result.critical:
         lines.append(f"held by     {_cut([_step(step) for step in result.critical], ' → ')}")
+    if result.slack is not None:
+        lines.append(f"slack       {_slack(result.slack)}")
     return "\n".join(lines)
+
+
+def _slack(slack: Mapping[str, Fraction | None]) -> str:
+    """The scarcest first."""
+    ordered = sorted(slack.items(), key=lambda item: (item[1] is None, item[1] or 0))
+    listed = [f"{name} {'unlimited' if one is None else one}" for name, one in ordered]
+    return _cut(listed, ", ")
 
 
 def _step(step: Step) -> str:

@@ -40,7 +40,9 @@ class SelfTimed:
         self._ends: list[tuple[int, int, int]] = []
         self._about = neighbours(graph)
         self._waiting = deque(range(len(graph.names)))
-        self._queued = [True] * len(graph.names)
+        self._targets = [arc.target for arc in graph.arcs]
+        # Per waiting actor one arc that lacks tokens, and how many that is to hold.
+        self._lacks = [(-1, 0)] * len(graph.names)
 
     def instant(self) -> bool:
         """Everything that happens now; False if that never ends.
@@ -55,9 +57,7 @@ class SelfTimed:
                 self._end(actor, phase)
             if not self._waiting:
                 continue
-            actor = self._waiting.popleft()
-            self._queued[actor] = False
-            now = self._start(actor)
+            now = self._start(self._waiting.popleft())
             started += now
             if now and started > 2 * sum(self._per_iteration):
                 state = (tuple(self.tokens), self.phases())
@@ -88,8 +88,10 @@ class SelfTimed:
         started = 0
         while started < self._per_iteration[actor]:
             phase = self.started[actor] % len(takes)
-            if any(tokens[arc] < rate for arc, rate in takes[phase]):
-                return started
+            for arc, rate in takes[phase]:
+                if tokens[arc] < rate:
+                    self._lacks[actor] = (arc, rate)
+                    return started
             for arc, rate in takes[phase]:
                 tokens[arc] -= rate
             self.started[actor] += 1
@@ -99,19 +101,17 @@ class SelfTimed:
                 heapq.heappush(self._ends, (self.now + time, actor, phase))
             else:
                 self._end(actor, phase)
-        self._wake(actor)
+        self._waiting.append(actor)
         return started
 
     def _end(self, actor: int, phase: int) -> None:
         for arc, rate in self._about.gives[actor][phase]:
             self.tokens[arc] += rate
-        for follower in self._about.followers[actor]:
-            self._wake(follower)
-
-    def _wake(self, actor: int) -> None:
-        if not self._queued[actor]:
-            self._queued[actor] = True
-            self._waiting.append(actor)
+            target = self._targets[arc]
+            lacks, enough = self._lacks[target]
+            if lacks == arc and self.tokens[arc] >= enough:
+                self._lacks[target] = (-1, 0)
+                self._waiting.append(target)
 
 
 def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:

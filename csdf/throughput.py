@@ -85,29 +85,29 @@ def throughput(graph: Graph, method: Method = "auto") -> Throughput:
     repetitions = repetition_vector(graph)
     lowered = lower(graph)
     counts = [repetitions[actor.name] for actor in graph.actors]
-    overtaking = _overtaking(lowered)
-    if method in ("cycle ratio", "expansion") and overtaking:
-        raise ValueError(f"firings of {lowered.names[min(overtaking)]!r} may overtake each other")
+    unordered = overtaking(lowered)
+    if method in ("cycle ratio", "expansion") and unordered:
+        raise ValueError(f"firings of {lowered.names[min(unordered)]!r} may overtake each other")
     try:
         deadlock = check_liveness(graph, EXECUTION_LIMIT)
         if deadlock is not None:
             raise DeadlockError(str(deadlock))
     except TooLargeError:
-        if overtaking or method == "state space":
+        if unordered or method == "state space":
             raise
-    if not overtaking and method != "state space":
+    if not unordered and method != "state space":
         return _by_cycle_ratio(lowered, counts, method)
     found = []
     for part, members in _components(lowered):
         own = [counts[a] for a in members]
-        if method == "state space" or overtaking & set(members):
+        if method == "state space" or unordered & set(members):
             found.append(Throughput(selftimed.period(part, own), ()))
         else:
             found.append(_by_cycle_ratio(part, own, method))
     return max(found, key=lambda one: one.period, default=Throughput(Fraction(0), ()))
 
 
-def _overtaking(graph: Lowered) -> set[int]:
+def overtaking(graph: Lowered) -> set[int]:
     """Actors of which a firing may end before one that started earlier."""
     sequential = {arc.source for arc in graph.arcs if event_graph.is_sequential(arc)}
     return {
@@ -119,6 +119,7 @@ def _overtaking(graph: Lowered) -> set[int]:
 
 def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) -> Throughput:
     every = sum(q * len(times) for q, times in zip(repetitions, graph.times, strict=True))
+    busiest = _busiest(graph, repetitions)
     cycles = list(repetitions) if method == "expansion" else [1] * len(repetitions)
     while True:
         nodes = sum(k * len(times) for k, times in zip(cycles, graph.times, strict=True))
@@ -128,11 +129,17 @@ def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) 
                 f"at most {NODE_LIMIT} are allowed"
             )
         events = event_graph.build(graph, repetitions, cycles)
+        unit = Fraction(events.delay_unit, events.time_unit)
         result = maximum_cycle_ratio(
-            events.nodes, events.source, events.target, events.time, events.delay
+            events.nodes,
+            events.source,
+            events.target,
+            events.time,
+            events.delay,
+            at_least=busiest.period / unit,
         )
         if not result.cycle:
-            return Throughput(Fraction(0), ())
+            return busiest
         on_cycle = {_actor(events, int(events.source[edge])) for edge in result.cycle}
         common = math.gcd(*(repetitions[a] for a in on_cycle))
         wanted = {a: math.lcm(cycles[a], repetitions[a] // common) for a in on_cycle}
@@ -141,12 +148,29 @@ def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) 
             if result.ratio is None:
                 around = ", ".join(dict.fromkeys(repr(step.actor) for step in steps))
                 raise DeadlockError(f"deadlock: {around} wait for each other")
-            return Throughput(result.ratio * events.delay_unit / events.time_unit, steps)
+            return Throughput(result.ratio * unit, steps)
         if method == "auto" and every <= EXPANSION_LIMIT:
             cycles = list(repetitions)
             continue
         for actor, k in wanted.items():
             cycles[actor] = k
+
+
+def _busiest(graph: Lowered, repetitions: Sequence[int]) -> Throughput:
+    """The actor that takes longest by itself, of those that fire one firing at a time.
+
+    A bound from below that is often the period, and spares the search for it.
+    """
+    best = Throughput(Fraction(0), ())
+    for arc in graph.arcs:
+        period = repetitions[arc.source] * sum(graph.times[arc.source], Fraction(0))
+        if period > best.period and event_graph.is_sequential(arc):
+            name = arc.channel.name if arc.channel is not None else None
+            own = range(len(graph.times[arc.source]))
+            for_space = arc.origin is Origin.SPACE
+            steps = [Step(graph.names[arc.source], phase, name, for_space) for phase in own]
+            best = Throughput(period, tuple(steps))
+    return best
 
 
 def _actor(events: EventGraph, node: int) -> int:

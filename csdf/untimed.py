@@ -44,6 +44,10 @@ class Execution:
         self._firings = firings
         self._about = neighbours(graph)
         self._cycles = _cycles(graph)
+        self._targets = [arc.target for arc in graph.arcs]
+        self._waiting: deque[int] = deque()
+        # Per waiting actor one arc that lacks tokens, and how many that is to hold.
+        self._lacks: list[tuple[int, int]] = []
         self._steps, self._step_limit = 0, step_limit
 
     @property
@@ -63,56 +67,60 @@ class Execution:
             if self.tokens[arc] < rate
         ]
 
-    def run(self, start: Sequence[int] | None = None) -> bool:
-        """Fires until nothing can; `start` names the actors that may be enabled (None: any).
+    def run(self) -> bool:
+        """Fires until nothing can.
 
         Returns whether every actor fired as often as it should. Raises `TooLargeError`.
         """
-        waiting = deque(range(len(self.fired)) if start is None else start)
-        queued = [False] * len(self.fired)
-        for actor in waiting:
-            queued[actor] = True
-        while waiting:
-            actor = waiting.popleft()
-            queued[actor] = False
-            if self._fire_all(actor):
-                for follower in self._about.followers[actor]:
-                    if not queued[follower]:
-                        queued[follower] = True
-                        waiting.append(follower)
+        self._lacks = [(-1, 0)] * len(self.fired)
+        self._waiting = deque(range(len(self.fired)))
+        while self._waiting:
+            self._fire_all(self._waiting.popleft())
         return all(fired == wanted for fired, wanted in zip(self.fired, self._firings, strict=True))
 
-    def _fire_all(self, actor: int) -> bool:
+    def _fire_all(self, actor: int) -> None:
         tokens, whole = self.tokens, self._cycles[actor]
         takes_by_phase, gives_by_phase = self._about.takes[actor], self._about.gives[actor]
         phases = len(takes_by_phase)
-        before = self.fired[actor]
         while self.fired[actor] < self._firings[actor]:
-            self._steps += 1
-            if self._steps > self._step_limit:
-                raise TooLargeError(
-                    f"one iteration of the graph is {sum(self._firings)} firings, and its channels "
-                    f"allow so few at a time that {self._step_limit} steps did not suffice"
-                )
+            self._count_step()
             phase = self.fired[actor] % phases
             if phase == 0:
                 cycles = self._whole_cycles(actor)
                 if cycles > 0:
                     for arc, rate in whole.takes:
                         tokens[arc] -= cycles * rate
-                    for arc, rate in whole.gives:
-                        tokens[arc] += cycles * rate
                     self.fired[actor] += cycles * phases
+                    for arc, rate in whole.gives:
+                        self._give(arc, cycles * rate)
                     continue
             takes = takes_by_phase[phase]
-            if any(tokens[arc] < rate for arc, rate in takes):
-                break
+            for arc, rate in takes:
+                if tokens[arc] < rate:
+                    self._lacks[actor] = (arc, rate)
+                    return
             for arc, rate in takes:
                 tokens[arc] -= rate
-            for arc, rate in gives_by_phase[phase]:
-                tokens[arc] += rate
             self.fired[actor] += 1
-        return self.fired[actor] > before
+            for arc, rate in gives_by_phase[phase]:
+                self._give(arc, rate)
+
+    def _give(self, arc: int, tokens: int) -> None:
+        """Puts tokens into `arc`, and wakes its target if it waits for just that."""
+        self.tokens[arc] += tokens
+        target = self._targets[arc]
+        lacks, rate = self._lacks[target]
+        if lacks == arc and self.tokens[arc] >= rate:
+            self._lacks[target] = (-1, 0)
+            self._waiting.append(target)
+
+    def _count_step(self) -> None:
+        self._steps += 1
+        if self._steps > self._step_limit:
+            raise TooLargeError(
+                f"one iteration of the graph is {sum(self._firings)} firings, and its channels "
+                f"allow so few at a time that {self._step_limit} steps did not suffice"
+            )
 
     def _whole_cycles(self, actor: int) -> int:
         whole = self._cycles[actor]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +26,7 @@ def test_a_live_graph(capsys: pytest.CaptureFixture[str]) -> None:
         "live        yes",
         "period      18 per iteration",
         "held by     d0[0] (self_d0) → d0[1] (self_d0) → d0[2] (a) → link[0] (a_bp)",
+        "slack       d0 0, link 0, d1 6",
     ]
 
 
@@ -53,6 +56,7 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
             {"actor": "d0", "phase": 2, "channel": "a", "for_space": False},
             {"actor": "link", "phase": 0, "channel": "a_bp", "for_space": False},
         ],
+        "slack": {"d0": "0", "link": "0", "d1": "6"},
         "deadlock": None,
     }
 
@@ -78,6 +82,13 @@ def test_what_cannot_be_read(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"csdf: {tmp_path}/none.xml: cannot be read: No such file or directory\n"
+
+
+def test_the_console_command_explains_itself() -> None:
+    command = Path(sys.executable).parent / "csdf"
+    shown = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
+    assert "analyze" in shown.stdout
+    assert "Exit codes: 0 fine, 1 inconsistent or not live, 2 cannot be read" in shown.stdout
 
 
 def test_wrong_usage() -> None:

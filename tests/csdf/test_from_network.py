@@ -228,3 +228,8 @@ class TestRefusals:
     def test_a_tensor_without_elements(self) -> None:
         with pytest.raises(ConversionError, match=r"tensor 'a' of shape \[0, 3\] has no elements"):
             convert(network({"a": ["x"]}, {"a": (0, 3)}), {"a": "d"})
+
+    def test_a_phase_that_reads_nothing(self) -> None:
+        net = network({"a": ["x"], "k": [], "b": ["a", "k"]})
+        with pytest.raises(ConversionError, match="layer 'k' reads no tensor"):
+            convert(net, {"a": "d", "k": "e", "b": "d"})

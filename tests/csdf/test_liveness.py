@@ -5,54 +5,68 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from csdf.consistency import repetition_vector
 from csdf.errors import InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
 from csdf.liveness import Remedy, check_liveness
 from tests.csdf import oracle
+from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 
 
-@given(consistent_graphs())
-@settings(max_examples=300)
-def test_it_says_what_a_plain_execution_finds(found: Graph) -> None:
-    assert (check_liveness(found) is None) == oracle.executes(found, repetition_vector(found))
+@examples(40, 1500)
+def test_it_says_what_a_plain_execution_finds(tries: int) -> None:
+    @given(consistent_graphs())
+    def check(found: Graph) -> None:
+        assert (check_liveness(found) is None) == oracle.executes(found, repetition_vector(found))
+
+    holds(tries, check)
 
 
-@given(consistent_graphs())
-@settings(max_examples=300)
-def test_every_wait_is_real_and_the_cycle_closes(found: Graph) -> None:
-    deadlock = check_liveness(found)
-    if deadlock is None:
-        return
-    state = oracle.Untimed(found)
-    wanted = {a.name: repetition_vector(found)[a.name] * a.phases for a in found.actors}
-    while able := [a for a in state.fired if state.fired[a] < wanted[a] and not state.lacking(a)]:
-        state.fire(able[-1])
-    expected = {
-        (actor, state.phase(actor), channel, for_space, missing)
-        for actor in found.actor
-        if state.fired[actor] < wanted[actor]
-        for (channel, for_space), missing in state.lacking(actor).items()
-    }
-    waits = {(w.actor, w.phase, w.channel, w.for_space, w.missing) for w in deadlock.waits}
-    assert waits == expected
-    assert set(deadlock.cycle) <= set(deadlock.waits)
-    for wait, after in zip(deadlock.cycle, (*deadlock.cycle[1:], deadlock.cycle[0]), strict=True):
-        assert wait.on == after.actor
+@examples(40, 1500)
+def test_every_wait_is_real_and_the_cycle_closes(tries: int) -> None:
+    @given(consistent_graphs())
+    def check(found: Graph) -> None:
+        deadlock = check_liveness(found)
+        if deadlock is None:
+            return
+        state = oracle.Untimed(found)
+        wanted = {a.name: repetition_vector(found)[a.name] * a.phases for a in found.actors}
+        while able := [
+            a for a in state.fired if state.fired[a] < wanted[a] and not state.lacking(a)
+        ]:
+            state.fire(able[-1])
+        expected = {
+            (actor, state.phase(actor), channel, for_space, missing)
+            for actor in found.actor
+            if state.fired[actor] < wanted[actor]
+            for (channel, for_space), missing in state.lacking(actor).items()
+        }
+        waits = {(w.actor, w.phase, w.channel, w.for_space, w.missing) for w in deadlock.waits}
+        assert waits == expected
+        assert set(deadlock.cycle) <= set(deadlock.waits)
+        for wait, after in zip(
+            deadlock.cycle, (*deadlock.cycle[1:], deadlock.cycle[0]), strict=True
+        ):
+            assert wait.on == after.actor
+
+    holds(tries, check)
 
 
-@given(consistent_graphs())
-@settings(max_examples=300)
-def test_a_remedy_frees_the_graph_and_one_token_less_does_not(found: Graph) -> None:
-    deadlock = check_liveness(found)
-    if deadlock is None:
-        return
-    for remedy in deadlock.remedies:
-        for amount, frees in ((remedy.needed, True), (remedy.needed - 1, False)):
-            assert (check_liveness(applied(found, remedy, amount)) is None) == frees
+@examples(40, 1500)
+def test_a_remedy_frees_the_graph_and_one_token_less_does_not(tries: int) -> None:
+    @given(consistent_graphs())
+    def check(found: Graph) -> None:
+        deadlock = check_liveness(found)
+        if deadlock is None:
+            return
+        for remedy in deadlock.remedies:
+            for amount, frees in ((remedy.needed, True), (remedy.needed - 1, False)):
+                assert (check_liveness(applied(found, remedy, amount)) is None) == frees
+
+    holds(tries, check)
 
 
 def applied(found: Graph, remedy: Remedy, amount: int) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from cnn.network import Network
 from csdf.errors import CsdfError
@@ -38,7 +38,6 @@ def test_a_phase_fires_in_a_later_period_than_what_it_needs_from_elsewhere(
 
 
 @given(partitioned(max_layers=6))
-@settings(max_examples=60)
 def test_no_other_skews_hold_fewer_bytes_and_no_optimum_has_a_smaller_skew_anywhere(
     given: tuple[Network, dict[str, str]],
 ) -> None:

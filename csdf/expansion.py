@@ -1,0 +1,126 @@
+"""All firings of one iteration, what each waits for, and when it starts at the earliest.
+
+With every actor's K at its repetition count (`csdf.event_graph`), firing j of iteration n waits for
+firing i of iteration n − delay, delay ≥ 0, so the constraints are exact, firing by firing. At a
+period λ that the graph can keep, the earliest start times of a schedule that repeats itself
+after λ are the longest walks to each firing, where an edge weighs time − λ × delay. An edge's
+**float** is how much later its target starts than the edge asks; floats are not negative, so what
+else is asked of the schedule is a shortest path over floats.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from csdf import event_graph
+from csdf.consistency import firings, repetition_vector
+from csdf.cycle_ratio import maximum_cycle_ratio
+from csdf.errors import CsdfError, TooLargeError
+from csdf.event_graph import EventGraph
+from csdf.graph import Graph
+from csdf.lowered import lower
+from csdf.throughput import NODE_LIMIT, overtaking, throughput
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Firing `first[a] + k` is the k-th of actor a in an iteration; `actors` are their names.
+
+    `starts` are the earliest start times, in units of 1 / `unit`; `period` is λ, in the graph's own
+    unit. `events` are the constraints (delays in whole iterations).
+    """
+
+    actors: tuple[str, ...]
+    period: Fraction
+    events: EventGraph
+    starts: Sequence[int]
+    unit: int
+
+    def firings(self, actor: str) -> range:
+        """The numbers of the firings of `actor`."""
+        place = self.actors.index(actor)
+        ends = [*self.events.first[1:], self.events.nodes]
+        return range(self.events.first[place], ends[place])
+
+    def start(self, firing: int) -> Fraction:
+        """When `firing` of iteration 0 starts."""
+        return Fraction(self.starts[firing], self.unit)
+
+    @cached_property
+    def leaving(self) -> list[list[tuple[int, int]]]:
+        """Per firing the firings that wait for it, with the floats in units of 1 / `unit`."""
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.events.nodes)]
+        scale = self.unit // self.events.time_unit
+        turn = int(self.period * self.unit)
+        for source, target, time, delay in zip(
+            self.events.source.tolist(),
+            self.events.target.tolist(),
+            self.events.time.tolist(),
+            self.events.delay.tolist(),
+            strict=True,
+        ):
+            weight = time * scale - turn * delay
+            found[source].append((target, self.starts[target] - self.starts[source] - weight))
+        return found
+
+    def least_float(self, source: int, target: int) -> Fraction | None:
+        """The least sum of floats on a way of at least one edge; None if there is no way."""
+        best: dict[int, int] = {}
+        queue = [(0, source)]
+        while queue:
+            length, node = heapq.heappop(queue)
+            if node == target and target in best:
+                return Fraction(length, self.unit)
+            if length > best.get(node, length):
+                continue
+            for other, float_ in self.leaving[node]:
+                further = length + float_
+                if other not in best or further < best[other]:
+                    best[other] = further
+                    heapq.heappush(queue, (further, other))
+        return None
+
+
+def expand(graph: Graph, period: Fraction | None = None) -> Expansion:
+    """The expansion of a live `graph` at `period`, by default the smallest that it can keep.
+
+    Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if firings
+    may overtake each other or `period` is too short.
+    """
+    repetitions = repetition_vector(graph)
+    if firings(graph, repetitions) > NODE_LIMIT:
+        raise TooLargeError(
+            f"an iteration has {firings(graph, repetitions)} firings; "
+            f"at most {NODE_LIMIT} can be looked at one by one"
+        )
+    lowered = lower(graph)
+    if overtaking(lowered):
+        name = lowered.names[min(overtaking(lowered))]
+        raise CsdfError(
+            f"firings of actor {name!r} may overlap and have different times, so a later one may "
+            "end first; give the actor a self-channel or a concurrency of 1"
+        )
+    shortest = throughput(graph).period
+    if period is None:
+        period = shortest
+    if period < shortest:
+        raise CsdfError(f"the graph cannot keep a period of {period}; the shortest is {shortest}")
+    counts = [repetitions[name] for name in lowered.names]
+    events = event_graph.build(lowered, counts, counts)
+    # Edges are turned round so that the potentials are walks to, not from, each firing.
+    result = maximum_cycle_ratio(
+        events.nodes,
+        events.target,
+        events.source,
+        events.time,
+        events.delay,
+        at_least=period * events.time_unit,
+    )
+    ratio = period * events.time_unit
+    assert result.ratio == ratio  # noqa: S101 (no cycle exceeds the exact period)
+    starts = [int(value) for value in result.potentials]
+    return Expansion(lowered.names, period, events, starts, events.time_unit * ratio.denominator)

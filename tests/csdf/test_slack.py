@@ -1,0 +1,85 @@
+"""Slack: an actor may take that much longer, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+
+from csdf.consistency import repetition_vector
+from csdf.errors import CsdfError, TooLargeError
+from csdf.graph import Graph
+from csdf.liveness import check_liveness
+from csdf.slack import slack
+from csdf.throughput import throughput
+from tests.csdf.effort import examples, holds
+from tests.csdf.graphs import consistent_graphs, graph
+
+
+def longer(found: Graph, name: str, phase: int, by: Fraction) -> Graph:
+    actors = []
+    for actor in found.actors:
+        times = list(actor.execution_times)
+        if actor.name == name:
+            times[phase] += by
+        actors.append(replace(actor, execution_times=tuple(times)))
+    return replace(found, actors=tuple(actors))
+
+
+def in_order(found: Graph) -> Graph:
+    return replace(found, actors=tuple(replace(a, concurrency=1) for a in found.actors))
+
+
+@examples(40, 400)
+def test_an_actor_that_fires_once_may_take_its_slack_longer_and_no_more(tries: int) -> None:
+    @given(consistent_graphs())
+    def check(some: Graph) -> None:
+        found = in_order(some)
+        assume(check_liveness(found) is None)
+        before = throughput(found).period
+        for name, spare in slack(found).items():
+            if repetition_vector(found)[name] != 1:
+                continue
+            phases = range(found.actor[name].phases)
+            assert spare is not None
+            after = [throughput(longer(found, name, p, spare)).period for p in phases]
+            assert after == [before] * len(phases)
+            beyond = spare + Fraction(1, 7)
+            after = [throughput(longer(found, name, p, beyond)).period for p in phases]
+            assert max(after) > before
+
+    holds(tries, check)
+
+
+@examples(40, 400)
+def test_whoever_is_on_the_critical_cycle_has_none(tries: int) -> None:
+    @given(consistent_graphs())
+    def check(some: Graph) -> None:
+        found = in_order(some)
+        assume(check_liveness(found) is None)
+        spare = slack(found)
+        assert all(spare[step.actor] == 0 for step in throughput(found).critical)
+
+    holds(tries, check)
+
+
+def test_an_actor_on_no_cycle_may_take_as_long_as_it_likes() -> None:
+    found = graph({"A": (2,)}, concurrency=None)
+    assert slack(found) == {"A": None}
+
+
+def test_one_that_waits() -> None:
+    found = graph({"A": (2,), "B": (7,)}, ("A", "B", (1,), (1,), 0, 2))
+    assert slack(found) == {"A": 5, "B": 0}
+
+
+def test_where_firings_overtake_it_is_not_defined() -> None:
+    with pytest.raises(CsdfError, match="a later one may end first"):
+        slack(graph({"A": (1, 2)}, concurrency=2))
+
+
+def test_too_much_work_is_refused() -> None:
+    with pytest.raises(TooLargeError, match="4 steps"):
+        slack(graph({"A": (1, 2)}), work_limit=3)
