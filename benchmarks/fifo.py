@@ -29,6 +29,9 @@ from nodes.fifos import FifoSpec, WireReader, WireWriter
 
 ASKED_RATIO = 0.85
 ASKED_TOKEN_US = 150.0
+BURSTS = ((800_000, 1000), (12_800_000, 64))
+"""Bytes of a tensor and tensors in a burst: long against what fits into the kernel's buffers, which
+is under way before the first arrives."""
 ARRAYS = 4
 """Different arrays that are sent in turn, as an engine's outputs would be."""
 
@@ -46,7 +49,7 @@ class Measured:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--capacity", type=int, default=4, help="frames (default: 4)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--writer", nargs=4, help=argparse.SUPPRESS)
@@ -62,7 +65,7 @@ def main() -> int:
             ("ipc", f"ipc://{directory}/{{}}"),
             ("tcp", "tcp://127.0.0.1:*"),
         ):
-            for size, frames in ((800_000, 160), (12_800_000, 24)):
+            for size, frames in BURSTS:
                 with Pair(address, size, options.capacity) as pair:
                     measured.append(compare(transport, pair, frames, options.rounds, options.json))
             with Pair(address, 1024, max(options.capacity, 8)) as pair:

@@ -18,7 +18,7 @@ import math
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import zmq
@@ -36,6 +36,9 @@ MAX_CUT_OFF = 1024
 
 BATCH = 64
 """Messages taken from one socket before the others get their turn."""
+
+STREAK = 8
+"""How often the busy sockets are read before the idle ones are asked too."""
 
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 30_000
@@ -182,14 +185,23 @@ class Dialler:
 
 
 class Waiter:
-    """Waits for sockets and file descriptors, and reads those that are ready."""
+    """Waits for sockets and file descriptors, and reads those that are ready.
+
+    Sockets that had something the last time are asked first, at most `STREAK` times in a row: under
+    load they mostly have more, and a poll costs as much as a message.
+    """
 
     def __init__(self) -> None:
         self._poller = zmq.Poller()
-        self._readers: dict[Socket | int, Callable[[], Iterable[Any]]] = {}
+        self._readers: dict[Socket | int, Callable[[], list[Any]]] = {}
+        self._busy: list[Socket] = []
+        self._streak = 0
 
-    def add(self, source: Socket | int, reader: Callable[[], Iterable[Any]]) -> None:
-        """Call `reader` whenever something can be read from this socket or descriptor."""
+    def add(self, source: Socket | int, reader: Callable[[], list[Any]]) -> None:
+        """Call `reader` when something can be read from this socket or descriptor.
+
+        A socket's reader is also called when nothing can be read, and then returns nothing.
+        """
         self._readers[source] = reader
         self._poller.register(source, zmq.POLLIN)
 
@@ -197,16 +209,27 @@ class Waiter:
         """No longer wait for this one; before it is closed."""
         del self._readers[source]
         self._poller.unregister(source)
+        self._busy.clear()
 
     def wait(self, timeout_s: float | None) -> list[Any]:
         """What the readers of all that is ready return; nothing after `timeout_s` seconds.
 
         None waits for ever, and the wait never ends early.
         """
-        timeout_ms = None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))
         found: list[Any] = []
+        if self._streak < STREAK:
+            for source in self._busy:
+                found += self._readers[source]()
+            if found:
+                self._streak += 1
+                return found
+        self._streak = 0
+        self._busy.clear()
+        timeout_ms = None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))
         for source, _ in self._poller.poll(timeout_ms):
-            found.extend(self._readers[source]())
+            found += self._readers[source]()
+            if not isinstance(source, int):
+                self._busy.append(source)
         return found
 
 
