@@ -9,6 +9,7 @@ from fractions import Fraction
 from csdf.consistency import firings, repetition_vector
 from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
+from csdf.latency import Latency
 from csdf.liveness import Deadlock, check_liveness
 from csdf.slack import slack
 from csdf.throughput import Step, throughput
@@ -23,7 +24,8 @@ class Analysis:
 
     An inconsistent graph has an `inconsistency` and no `repetitions`; one that deadlocks has a
     `deadlock` and no `period`. Where the diagnosis would take too many steps, `deadlock` is just
-    the sentence that there is one. `slack` is that of `csdf.slack`, None where it was not computed.
+    the sentence that there is one. `slack` is that of `csdf.slack`, None where it was not computed;
+    `latency` is there if it was asked for.
     """
 
     inconsistency: str | None
@@ -33,6 +35,7 @@ class Analysis:
     period: Fraction | None
     critical: tuple[Step, ...]
     slack: Mapping[str, Fraction | None] | None = None
+    latency: Latency | None = None
 
     @property
     def live(self) -> bool:
@@ -58,6 +61,7 @@ class Analysis:
                 for step in self.critical
             ],
             "slack": self._slack_as_json(),
+            "latency": None if self.latency is None else self.latency.as_json(),
             "deadlock": _deadlock_as_json(self.deadlock),
         }
 

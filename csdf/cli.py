@@ -10,11 +10,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from csdf import sdf3
 from csdf.analysis import Analysis, analyze
-from csdf.errors import TooLargeError
+from csdf.errors import CsdfError, TooLargeError
 from csdf.graph import Graph
+from csdf.latency import latency
 from csdf.report import as_text
 
 EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
@@ -22,15 +24,22 @@ EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if (options.source is None) != (options.sink is None):
+        parser.error("--source and --sink are given together, or neither")
     try:
         graph = sdf3.read(options.file, options.processor)
     except sdf3.Sdf3Error as error:
         return _fail(error, EXIT_UNREADABLE)
     try:
         result = analyze(graph)
+        if options.source is not None and result.live:
+            result = replace(result, latency=latency(graph, options.source, options.sink))
     except TooLargeError as error:
         return _fail(f"{options.file}: {error}", EXIT_TOO_LARGE)
+    except CsdfError as error:
+        return _fail(f"{options.file}: {error}", EXIT_UNREADABLE)
     _print(options.json, graph, result)
     return EXIT_FINE if result.live else EXIT_NOT_LIVE
 
@@ -52,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--processor", metavar="TYPE", help="take execution times of this type where given"
     )
+    command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
+    command.add_argument("--sink", metavar="ACTOR", help="… to this one")
     return parser
 
 

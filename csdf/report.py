@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from csdf.analysis import Analysis
 from csdf.graph import Graph
+from csdf.latency import Latency
 from csdf.throughput import Step
 
 MOST = 12
@@ -30,14 +31,31 @@ def as_text(graph: Graph, result: Analysis) -> str:
     lines.append("live        yes")
     if result.period == 0:
         lines.append("period      0: nothing bounds the throughput")
-        return "\n".join(lines)
-    assert result.period is not None  # noqa: S101 (or it would not be live)
-    lines.append(f"period      {_exact(result.period)} per iteration")
+    else:
+        assert result.period is not None  # noqa: S101 (or it would not be live)
+        lines.append(f"period      {_exact(result.period)} per iteration")
     if result.critical:
         lines.append(f"held by     {_cut([_step(step) for step in result.critical], ' → ')}")
     if result.slack is not None:
         lines.append(f"slack       {_slack(result.slack)}")
+    if result.latency is not None:
+        lines += _latency(result.latency)
     return "\n".join(lines)
+
+
+def _latency(found: Latency) -> list[str]:
+    way = f"from {found.source} to {found.sink}"
+    lines = [f"latency     {_exact(found.first)} for the first iteration {way}"]
+    if found.steady is None or found.worst is None:
+        lines.append(f"            self-timed: {found.reason}")
+    else:
+        lines.append(f"            {_exact(found.steady)} in the steady state, self-timed")
+        if found.worst > found.steady:
+            lines.append(f"            {_exact(found.worst)} at worst, before the steady state")
+    lines.append(
+        f"            {_exact(found.periodic)} at best, with the source paced by the period"
+    )
+    return lines
 
 
 def _slack(slack: Mapping[str, Fraction | None]) -> str:

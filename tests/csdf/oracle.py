@@ -133,3 +133,62 @@ def period(graph: Graph, repetitions: Mapping[str, int]) -> Fraction | None:
         seen[key] = (now, state.fired[first.name])
         now = min(running)[0]
     return None
+
+
+def timed(
+    graph: Graph, repetitions: Mapping[str, int], iterations: int
+) -> list[tuple[str, Fraction, Fraction]]:
+    """(actor, start, end) of every firing of the first iterations, in self-timed execution.
+
+    In the order of starts; only for graphs whose firings cannot overtake each other.
+    """
+    wanted = {a.name: iterations * repetitions[a.name] * a.phases for a in graph.actors}
+    tokens = {c.name: c.initial_tokens for c in graph.channels}
+    free = {c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None}
+    fired = dict.fromkeys(wanted, 0)
+    running: list[tuple[Fraction, str, int]] = []
+    found: list[tuple[str, Fraction, Fraction]] = []
+    now = Fraction(0)
+    while True:
+        for one in [r for r in running if r[0] == now]:
+            running.remove(one)
+            for c in graph.channels:
+                if c.source == one[1]:
+                    tokens[c.name] += c.production[one[2]]
+                if c.target == one[1] and c.name in free:
+                    free[c.name] += c.consumption[one[2]]
+        started = False
+        for a in graph.actors:
+            phase = fired[a.name] % a.phases
+            if (
+                fired[a.name] == wanted[a.name]
+                or (
+                    a.concurrency is not None
+                    and sum(r[1] == a.name for r in running) >= a.concurrency
+                )
+                or any(
+                    tokens[c.name] < c.consumption[phase]
+                    for c in graph.channels
+                    if c.target == a.name
+                )
+                or any(
+                    free[c.name] < c.production[phase]
+                    for c in graph.channels
+                    if c.source == a.name and c.name in free
+                )
+            ):
+                continue
+            started = True
+            fired[a.name] += 1
+            end = now + a.execution_times[phase]
+            found.append((a.name, now, end))
+            running.append((end, a.name, phase))
+            for c in graph.channels:
+                if c.target == a.name:
+                    tokens[c.name] -= c.consumption[phase]
+                if c.source == a.name and c.name in free:
+                    free[c.name] -= c.production[phase]
+        if not started and not running:
+            return found
+        if not started or any(r[0] == now for r in running):
+            now = min(running)[0]

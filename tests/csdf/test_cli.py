@@ -30,6 +30,34 @@ def test_a_live_graph(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_latency_between_two_actors(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(REFERENCE / "cnnrows_2_3_4.xml")
+    assert main(["analyze", file, "--source", "in", "--sink", "fc"]) == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "latency     55 for the first iteration from in to fc",
+        "            63 in the steady state, self-timed",
+        "            55 at best, with the source paced by the period",
+    ]
+    assert main(["analyze", "--json", file, "--source", "in", "--sink", "fc"]) == 0
+    assert json.loads(capsys.readouterr().out)["latency"] == {
+        "source": "in",
+        "sink": "fc",
+        "first": "55",
+        "steady": "63",
+        "worst": "63",
+        "periodic": "55",
+        "reason": None,
+    }
+
+
+def test_latency_from_what_is_no_actor(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(REFERENCE / "cnnrows_2_3_4.xml")
+    assert main(["analyze", file, "--source", "in", "--sink", "out"]) == 2
+    assert "'out' is no actor of the graph; there are 'in', 'conv'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["analyze", file, "--source", "in"])
+
+
 def test_a_deadlock(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(REFERENCE / "residual_skip3.xml")]) == 1
     assert "Channel 'skip' needs a capacity of 4 instead of 3." in capsys.readouterr().out
@@ -57,6 +85,7 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
             {"actor": "link", "phase": 0, "channel": "a_bp", "for_space": False},
         ],
         "slack": {"d0": "0", "link": "0", "d1": "6"},
+        "latency": None,
         "deadlock": None,
     }
 

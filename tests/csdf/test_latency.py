@@ -1,0 +1,170 @@
+"""Latency: self-timed against a plain execution, periodic against the schedules that exist."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+
+from csdf.consistency import repetition_vector
+from csdf.errors import CsdfError
+from csdf.graph import Actor, Channel, Graph
+from csdf.latency import Latency, latency
+from csdf.liveness import check_liveness
+from csdf.throughput import throughput
+from tests.csdf import oracle
+from tests.csdf.effort import examples, holds
+from tests.csdf.graphs import consistent_graphs, graph
+
+
+def in_order(found: Graph) -> Graph:
+    return replace(found, actors=tuple(replace(a, concurrency=1) for a in found.actors))
+
+
+def plain(found: Graph, source: str, sink: str, iterations: int) -> list[Fraction]:
+    """Latency of the first iterations, by the oracle's execution."""
+    per_iteration = repetition_vector(found)
+    starts: dict[str, list[Fraction]] = {name: [] for name in (source, sink)}
+    ends: dict[str, list[Fraction]] = {name: [] for name in (source, sink)}
+    for actor, start, end in oracle.timed(found, per_iteration, iterations):
+        if actor in starts:
+            starts[actor].append(start)
+            ends[actor].append(end)
+    per = {name: per_iteration[name] * found.actor[name].phases for name in (source, sink)}
+    return [
+        ends[sink][(n + 1) * per[sink] - 1] - starts[source][n * per[source]]
+        for n in range(iterations)
+    ]
+
+
+@examples(40, 400)
+def test_self_timed_latency_is_that_of_a_plain_execution(tries: int) -> None:
+    @given(consistent_graphs(bounded=True))
+    def check(some: Graph) -> None:
+        found = in_order(some)
+        assume(check_liveness(found) is None)
+        for source in found.actor:
+            for sink in found.actor:
+                try:
+                    result = latency(found, source, sink)
+                except CsdfError:
+                    continue
+                expected = plain(found, source, sink, 12)
+                assert result.first == expected[0]
+                assert result.worst is not None
+                assert max(expected) <= result.worst
+                assert result.steady is not None
+                assert result.steady <= result.worst
+                assert result.periodic <= result.steady
+
+    holds(tries, check)
+
+
+@examples(20, 200)
+def test_no_source_can_be_held_to_less_than_the_periodic_latency(tries: int) -> None:
+    """A channel back that lets the source start only `latency` before the sink's next end."""
+
+    @given(consistent_graphs(bounded=True))
+    def check(some: Graph) -> None:
+        found = in_order(some)
+        assume(check_liveness(found) is None)
+        repetitions, period = repetition_vector(found), throughput(found).period
+        for source in found.actor:
+            for sink in found.actor:
+                try:
+                    wanted = latency(found, source, sink).periodic
+                except CsdfError:
+                    continue
+                if not period:
+                    continue
+                held = [
+                    throughput(bound(found, repetitions, source, sink, limit, period)).period
+                    for limit in (wanted, wanted - Fraction(1, 7))
+                ]
+                assert held[0] == period
+                assert held[1] > period
+
+    holds(tries, check)
+
+
+def bound(
+    found: Graph,
+    repetitions: dict[str, int],
+    source: str,
+    sink: str,
+    limit: Fraction,
+    period: Fraction,
+) -> Graph:
+    """With a cycle that takes `period` per frame just if the latency is `limit`.
+
+    Back from the sink's last firing to the source's first go `frames` tokens, and a delay of
+    frames × period − limit.
+    """
+    frames = max(0, -(-limit // period)) + 1
+    wait = Actor("wait", (frames * period - limit,))
+    last = (0,) * (repetitions[sink] * found.actor[sink].phases - 1) + (1,)
+    first = (1,) + (0,) * (repetitions[source] * found.actor[source].phases - 1)
+    unrolled = unroll(found, repetitions)
+    return Graph(
+        "bound",
+        (*unrolled.actors, wait),
+        (
+            *unrolled.channels,
+            Channel("to wait", sink, "wait", last, (1,)),
+            Channel("back", "wait", source, (1,), first, frames),
+        ),
+    )
+
+
+def unroll(found: Graph, repetitions: dict[str, int]) -> Graph:
+    """One cycle of phases per iteration."""
+    return Graph(
+        "unrolled",
+        tuple(
+            replace(a, execution_times=a.execution_times * repetitions[a.name])
+            for a in found.actors
+        ),
+        tuple(
+            replace(
+                c,
+                production=c.production * repetitions[c.source],
+                consumption=c.consumption * repetitions[c.target],
+            )
+            for c in found.channels
+        ),
+    )
+
+
+def test_a_pipeline_with_room_for_two() -> None:
+    """A waits for room, so its frames lie in the channel while B works."""
+    found = graph({"A": (2,), "B": (5,)}, ("A", "B", (1,), (1,), 0, 2))
+    assert latency(found, "A", "B") == Latency("A", "B", 7, 10, 10, None, 7)
+
+
+def test_a_source_that_nothing_slows_down() -> None:
+    result = latency(graph({"A": (2,), "B": (5,)}, ("A", "B", (1,), (1,))), "A", "B")
+    assert (result.first, result.steady, result.worst, result.periodic) == (7, None, None, 7)
+    assert result.reason is not None
+    assert "nothing slows 'A' down to the pace of 'B'" in result.reason
+
+
+def test_a_source_slower_than_its_sink_needs_no_bound() -> None:
+    result = latency(graph({"A": (5,), "B": (2,)}, ("A", "B", (1,), (1,))), "A", "B")
+    assert (result.first, result.steady, result.worst, result.periodic) == (7, 7, 7, 7)
+
+
+def test_against_the_direction_there_is_none() -> None:
+    found = graph({"A": (2,), "B": (5,)}, ("A", "B", (1,), (1,)))
+    with pytest.raises(CsdfError, match="nothing leads from 'B' to 'A'"):
+        latency(found, "B", "A")
+    with pytest.raises(CsdfError, match="'C' is no actor of the graph; there are 'A', 'B'"):
+        latency(found, "A", "C")
+
+
+def test_what_does_not_recur_soon_is_said() -> None:
+    found = graph({"A": (2,), "B": (5,)}, ("A", "B", (1,), (1,), 0, 2))
+    result = latency(found, "A", "B", work_limit=1)
+    assert (result.first, result.steady) == (7, None)
+    assert result.reason == "the execution did not recur within 1 iterations"
