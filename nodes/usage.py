@@ -19,6 +19,17 @@ def usage() -> Usage:
     return Usage(fields["VmRSS"], fields["VmHWM"], fields["RssAnon"], time.process_time())
 
 
+def waited_s() -> float:
+    """Seconds for which the calling thread could have run but was given no CPU, since its start.
+
+    The kernel's count (`/proc/PID/task/TID/schedstat`, nanoseconds); 0 where it keeps none.
+    """
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def machine() -> str:
     """What this machine is: its board or processor, and its instruction set."""
     architecture = os.uname().machine

@@ -25,7 +25,7 @@ from nodes.core.errors import NodeError
 from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
 from nodes.executors.base import Executor, LoadOptions, Subnet
 from nodes.executors.heap import give_back_free_memory
-from nodes.usage import usage
+from nodes.usage import usage, waited_s
 
 WARM_UP_RUNS = 3
 """Runs of each phase before it is called ready; the last one is timed."""
@@ -98,7 +98,11 @@ class _LoadedPhase:
             )
 
     def warm_up(self) -> float:
-        """Run on made-up inputs; returns the seconds of the last run."""
+        """Run on made-up inputs; returns the seconds of the last run, waits for a CPU left out.
+
+        All agents of a machine warm up at once. How its cores are then shared is for the plan's
+        prediction to say: a run that had to wait for another agent's would count that twice.
+        """
         random = np.random.default_rng(0)
         inputs = {
             tensor: _made_up(channel.dtype, channel.shape, random)
@@ -106,10 +110,10 @@ class _LoadedPhase:
         }
         seconds = 0.0
         for _ in range(WARM_UP_RUNS):
-            began = time.perf_counter()
+            waited, began = waited_s(), time.perf_counter()
             self.subnet.run(inputs)
-            seconds = time.perf_counter() - began
-        return seconds
+            seconds = time.perf_counter() - began - (waited_s() - waited)
+        return max(seconds, 0.0)
 
 
 class Worker:

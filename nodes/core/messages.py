@@ -236,7 +236,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """Loaded and tried: seconds that each phase took in its last warm-up run, in phase order."""
+    """Loaded and tried: seconds that each phase took in its last warm-up run, in phase order.
+
+    Waits for a CPU are left out.
+    """
 
     epoch: int
     phase_s: tuple[float, ...]

@@ -1,0 +1,45 @@
+"""What a process and its threads use, by the kernel's count."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nodes.usage import usage, waited_s
+
+SPIN = "import time\nend = time.monotonic() + 10\nwhile time.monotonic() < end: pass"
+
+
+@pytest.fixture
+def rival() -> Iterator[None]:
+    """Another process that wants the one CPU that this one is confined to."""
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(mine)})
+    process = subprocess.Popen([sys.executable, "-c", SPIN])
+    yield
+    process.kill()
+    process.wait()
+    os.sched_setaffinity(0, mine)
+
+
+def test_memory_and_time_are_those_of_this_process() -> None:
+    now = usage()
+    assert 0 < now.anonymous_bytes < now.rss_bytes <= now.rss_peak_bytes
+    assert now.cpu_s > 0
+
+
+def test_a_wait_for_the_cpu_is_told_apart_from_work(rival: None) -> None:
+    began, waited, worked = time.monotonic(), waited_s(), time.thread_time()
+    while waited_s() - waited < 0.05:
+        assert time.monotonic() - began < 8, "the other process never got in the way"
+    passed, waited, worked = (
+        time.monotonic() - began,
+        waited_s() - waited,
+        time.thread_time() - worked,
+    )
+    assert passed - waited == pytest.approx(worked, abs=0.2 * passed)
