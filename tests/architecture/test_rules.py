@@ -60,6 +60,16 @@ def test_nobody_sleeps() -> None:
             assert called(call) not in {"time.sleep", "asyncio.sleep"}, _at(source, call)
 
 
+def test_whole_folders_are_deleted_only_by_the_two_caches_that_made_them() -> None:
+    """A wrong path deletes everything: everybody else uses tmp_path or TemporaryDirectory."""
+    caches = {"nodes/cache.py", "nodes/executors/prepared.py"}
+    for source in EVERYTHING:
+        deletes = source.uses("shutil.rmtree") or any(
+            called(call).endswith("rmtree") for call in source.calls
+        )
+        assert source.name in caches or not deletes, source.name
+
+
 def test_cores_import_only_what_is_pure() -> None:
     assert len(CORES) > 4
     for source in CORES:
