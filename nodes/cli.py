@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -76,34 +77,38 @@ def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
 
 
 def _build(options: argparse.Namespace) -> tuple[Identity, str, Shell]:
-    """Open everything that can fail; also returns the address of the control port."""
-    wire = Wire()
-    try:
+    """Open everything that can fail; also returns the address of the control port.
+
+    The engine comes before the sockets, because it sets up the heap that all threads share.
+    """
+    with ExitStack() as opened:
+        store = BlobStore(options.cache, options.cache_bytes)
+        opened.callback(store.close)
+        executor = open_executor(options.engine, store.derived)
+        opened.callback(executor.close)
+        wire = Wire()
+        opened.callback(wire.close)
         control = wire.listen_control(options.listen)
         data = _listen_data(wire, options, control)
-        store = BlobStore(options.cache, options.cache_bytes)
-        executor = open_executor(options.engine, store.derived)
-    except BaseException:
-        wire.close()
-        raise
-    give_back_free_memory()
-    identity = Identity(
-        name=options.name,
-        version=VERSION,
-        data_address=data,
-        engine=executor.describe(),
-        machine=machine(),
-        cores=len(os.sched_getaffinity(0)),
-        rss_bytes=usage().rss_bytes,
-    )
-    shell = Shell(
-        identity,
-        wire,
-        store,
-        executor,
-        obeys_shutdown=options.exit_with_parent,
-        parent=sys.stdin.fileno() if options.exit_with_parent else None,
-    )
+        give_back_free_memory()
+        identity = Identity(
+            name=options.name,
+            version=VERSION,
+            data_address=data,
+            engine=executor.describe(),
+            machine=machine(),
+            cores=len(os.sched_getaffinity(0)),
+            rss_bytes=usage().rss_bytes,
+        )
+        shell = Shell(
+            identity,
+            wire,
+            store,
+            executor,
+            obeys_shutdown=options.exit_with_parent,
+            parent=sys.stdin.fileno() if options.exit_with_parent else None,
+        )
+        opened.pop_all()  # from here on the shell closes them
     return identity, control, shell
 
 
