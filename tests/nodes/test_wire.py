@@ -1,0 +1,147 @@
+"""An agent's connections: what arrives becomes events; who is gone or cut off is noticed."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from nodes.core import events as ev
+from nodes.core.messages import Attach, Credit, Ping, TensorHeader
+from nodes.sockets import (
+    COPY_BELOW_BYTES,
+    STREAK,
+    AddressError,
+    Context,
+    Dialler,
+    Listener,
+    Waiter,
+)
+from nodes.wire import Readable, Wire
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def wires():
+    """Makes wires; they are closed after the test."""
+    made: list[Wire] = []
+
+    def make(*arguments: str | None) -> Wire:
+        made.append(Wire(*arguments))
+        return made[-1]
+
+    yield make
+    for wire in made:
+        wire.close()
+
+
+@pytest.fixture
+def pair(wires):
+    """A wire with a data port, and one that has dialled it and sent a first message."""
+    here = wires()
+    address = here.listen_data("tcp://127.0.0.1:0")
+    there = wires()
+    there.dial("here", address)
+    there.send("here", Attach(1, "there"))
+    (event,) = here.wait(WAIT_S)
+    assert isinstance(event.link, bytes)
+    assert event.message == Attach(1, "there")
+    return here, there, event.link
+
+
+def test_messages_go_both_ways(pair):
+    here, there, link = pair
+    assert here.send(link, Credit(1, 2, 3))
+    assert there.wait(WAIT_S) == [ev.DataReceived("here", Credit(1, 2, 3))]
+
+
+@pytest.mark.parametrize("elements", [0, 1, COPY_BELOW_BYTES // 4 - 1, COPY_BELOW_BYTES // 4])
+def test_tensors_arrive_whole_and_large_ones_without_a_copy(pair, elements):
+    here, there, _ = pair
+    array = np.arange(elements, dtype=np.float32)
+    there.send("here", TensorHeader(1, 0, 0, "float32", (elements,)), array.data)
+    (event,) = here.wait(WAIT_S)
+    assert event.payload_bytes == 4 * elements
+    assert isinstance(event.payload, bytes if 4 * elements < COPY_BELOW_BYTES else memoryview)
+    np.testing.assert_array_equal(np.frombuffer(event.payload, np.float32), array)
+
+
+def test_a_peer_that_hangs_up_is_noticed(pair):
+    here, there, link = pair
+    there.hang_up("here")
+    (lost,) = here.wait(WAIT_S)
+    assert isinstance(lost, ev.LinkLost)
+    assert lost.link == link
+
+
+def test_a_port_that_closes_is_noticed(pair):
+    here, there, _ = pair
+    here.close()
+    (lost,) = there.wait(WAIT_S)
+    assert isinstance(lost, ev.LinkLost)
+    assert lost.link == "here"
+
+
+def test_a_peer_that_is_gone_cannot_be_sent_to(pair):
+    here, there, link = pair
+    there.hang_up("here")
+    here.wait(WAIT_S)
+    assert not here.send(link, Credit(1, 0, 1))
+    assert not here.send("nobody", Credit(1, 0, 1))
+    assert not here.reply(b"nobody", Ping())
+
+
+def test_nothing_more_is_heard_of_a_link_that_was_cut_off(pair):
+    here, there, link = pair
+    there.send("here", Credit(1, 0, 1))
+    there.send("here", Credit(1, 0, 2))
+    heard = []
+    while len(heard) < 2:
+        heard += here.wait(WAIT_S)
+    there.send("here", Credit(1, 0, 3))
+    here.cut_off_link(link)
+    (lost,) = there.wait(WAIT_S)
+    assert isinstance(lost, ev.LinkLost)
+    assert all(isinstance(e, ev.DataReceived) and e.link != link for e in here.wait(0.05))
+
+
+def test_a_busy_connection_does_not_keep_others_waiting():
+    context = Context()
+    port = Listener(context, "tcp://127.0.0.1:0", 1000)
+    dialler = Dialler(context, port.address, 1000)
+    dialler.send([b"never read, so that there is always something to read"])
+    waiter = Waiter()
+    waiter.add(port.socket, lambda: ["busy"])
+    assert waiter.wait(WAIT_S) == ["busy"]
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+    waiter.add(reading, lambda: ["idle"])
+    heard = [waiter.wait(WAIT_S) for _ in range(STREAK + 1)]
+    assert heard == [["busy"]] * STREAK + [["busy", "idle"]]
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+    dialler.close()
+    port.close()
+    context.close()
+
+
+def test_a_watched_descriptor_is_reported(wires):
+    wire = wires()
+    reading, writing = os.pipe()
+    wire.watch(reading)
+    assert wire.wait(0.0) == []
+    os.write(writing, b"x")
+    assert wire.wait(WAIT_S) == [Readable(reading)]
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("address", ["tcp://nowhere", "carrier-pigeon://x", ""])
+def test_what_is_no_address_is_told(wires, address):
+    wire = wires()
+    with pytest.raises(AddressError, match="cannot be dialled"):
+        wire.dial("node", address)
+    with pytest.raises(AddressError, match="cannot listen"):
+        wires(address or "?")

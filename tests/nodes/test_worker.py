@@ -1,0 +1,225 @@
+"""The executor thread: order, errors, what it holds and when it lets go; an engine of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
+
+import numpy as np
+import pytest
+
+from nodes.core import events as ev
+from nodes.core.actions import Fire
+from nodes.core.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec, PhaseSpec
+from nodes.executors.base import ExecutorError, TensorSpec
+from nodes.worker import WARM_UP_RUNS, Worker
+
+WAIT_S = 10.0
+BLOB = BlobInfo("a" * 64, 1)
+SHAPE = (2, 3)
+
+
+class AddOne:
+    """A subnet that adds one to its only input, for each of its outputs."""
+
+    def __init__(self, engine: Engine, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        spec = TensorSpec("float32", SHAPE)
+        self.inputs = dict.fromkeys(inputs, spec)
+        self.outputs = dict.fromkeys(outputs, spec)
+        self.engine = engine
+        self.runs = 0
+        self.closed = False
+
+    def run(self, inputs):
+        self.runs += 1
+        self.engine.running.set()
+        assert self.engine.may_run.wait(WAIT_S)
+        (array,) = inputs.values()
+        if self.runs > WARM_UP_RUNS and np.isnan(array).any():
+            raise ValueError("not a number")
+        made = array + 1
+        if self.runs > WARM_UP_RUNS and (array < 0).any():
+            made = made.astype(np.float64)
+        return dict.fromkeys(self.outputs, made)
+
+    def close(self):
+        self.closed = True
+
+
+class Engine:
+    """Loads graphs called INPUT-OUTPUT,OUTPUT…; `may_run` holds runs up, `fail` breaks a load."""
+
+    def __init__(self) -> None:
+        self.may_run = Event()
+        self.may_run.set()
+        self.running = Event()
+        self.loaded: list[AddOne] = []
+
+    def describe(self):
+        return "adds one"
+
+    def prepare(self, graphs, options, on_done=None):
+        for graph in graphs:
+            on_done(graph)
+
+    def load(self, graph, options):
+        if graph.name == "broken":
+            raise ExecutorError("broken: no such operator")
+        inputs, _, outputs = graph.name.partition("-")
+        self.loaded.append(AddOne(self, (inputs,), tuple(outputs.split(","))))
+        return self.loaded[-1]
+
+    def close(self):
+        pass
+
+
+def channel(number, tensor, source, phase, target, phases):
+    return ChannelSpec(number, tensor, "float32", SHAPE, source, phase, target, phases, 2)
+
+
+GRAPHS = (Path("x-y"), Path("y-z"), Path("y-w"))
+DEPLOYMENT = Deployment(
+    1,
+    "n",
+    "pipelined",
+    (
+        PhaseSpec("first", BLOB, None, ("x",), ("y",)),
+        PhaseSpec("second", BLOB, None, ("y",), ("z",)),
+        PhaseSpec("third", BLOB, None, ("y",), ("w",)),
+    ),
+    (
+        channel(0, "x", HOST, None, "n", (0,)),
+        channel(1, "y", "n", 0, "n", (1, 2)),
+        channel(2, "y", "n", 0, "m", (0,)),
+        channel(3, "z", "n", 1, HOST, ()),
+        channel(4, "w", "n", 2, HOST, ()),
+    ),
+    (PeerSpec("m", "tcp://m:1"),),
+)
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+@pytest.fixture
+def worker(engine):
+    reported: SimpleQueue[ev.Event] = SimpleQueue()
+    worker = Worker(engine, reported.put)
+    worker.reported = lambda: reported.get(timeout=WAIT_S)
+    yield worker
+    engine.may_run.set()
+    assert worker.stop(WAIT_S)
+
+
+def loaded(worker: Worker, deployment=DEPLOYMENT, graphs=GRAPHS) -> ev.Event:
+    worker.load(deployment, graphs)
+    while isinstance(event := worker.reported(), ev.LoadProgress):
+        pass
+    return event
+
+
+def frame(value: float) -> bytes:
+    return np.full(SHAPE, value, np.float32).tobytes()
+
+
+def numbers(payload) -> set[float]:
+    return set(np.frombuffer(payload, np.float32).tolist())
+
+
+def test_loads_and_warms_up_every_phase(worker, engine):
+    event = loaded(worker)
+    assert isinstance(event, ev.Loaded)
+    assert len(event.phase_s) == 3
+    assert [subnet.runs for subnet in engine.loaded] == [WARM_UP_RUNS] * 3
+
+
+def test_passes_local_tensors_on_and_sends_only_what_leaves(worker):
+    loaded(worker)
+    for k in range(2):
+        worker.fire(Fire(1, 0, k, {"x": frame(k)}))
+        worker.fire(Fire(1, 1, k, {}))
+        worker.fire(Fire(1, 2, k, {}))
+        ended = [worker.reported() for _ in range(3)]
+        assert [(e.phase, e.frame) for e in ended] == [(0, k), (1, k), (2, k)]
+        sent = [{t: numbers(p) for t, p in e.outputs.items()} for e in ended]
+        assert sent == [{"y": {k + 1.0}}, {"z": {k + 2.0}}, {"w": {k + 2.0}}]
+        assert all(e.busy_s > 0 for e in ended)
+    assert not worker._store
+
+
+def test_keeps_a_local_tensor_until_its_last_reader_has_run(worker):
+    loaded(worker)
+    worker.fire(Fire(1, 0, 0, {"x": frame(0)}))
+    worker.fire(Fire(1, 2, 0, {}))
+    assert [worker.reported().phase for _ in range(2)] == [0, 2]
+    assert list(worker._store) == [("y", 0)]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(np.nan, "ValueError: not a number"), (-1.0, "came out as float64[2, 3]")],
+)
+def test_an_error_while_computing_names_phase_and_frame(worker, value, told):
+    loaded(worker)
+    worker.fire(Fire(1, 0, 5, {"x": frame(value)}))
+    failed = worker.reported()
+    assert isinstance(failed, ev.FiringFailed)
+    assert (failed.phase, failed.frame) == (0, 5)
+    assert failed.reason.startswith("phase 'first' at frame 5: ")
+    assert told in failed.reason
+    worker.fire(Fire(1, 0, 0, {"x": frame(1)}))
+    assert isinstance(worker.reported(), ev.FiringEnded)
+
+
+def test_a_phase_that_cannot_be_loaded_is_told_and_can_be_unloaded(worker, engine):
+    failed = loaded(worker, graphs=(GRAPHS[0], Path("broken"), GRAPHS[2]))
+    assert failed == ev.LoadFailed(1, "broken: no such operator")
+    worker.unload(1)
+    assert worker.reported() == ev.Unloaded(1)
+    assert all(subnet.closed for subnet in engine.loaded)
+    assert isinstance(loaded(worker), ev.Loaded)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "told"),
+    [
+        ((Path("v-y"), *GRAPHS[1:]), "no input 'x'"),
+        ((Path("x-v"), *GRAPHS[1:]), "no output 'y'"),
+    ],
+)
+def test_a_subnet_that_is_not_the_planned_one_is_told(worker, graphs, told, engine):
+    failed = loaded(worker, graphs=graphs)
+    assert isinstance(failed, ev.LoadFailed)
+    assert told in failed.reason
+    assert engine.loaded[0].closed
+
+
+def test_unloading_drops_what_is_queued_and_closes_everything(worker, engine):
+    loaded(worker)
+    engine.may_run.clear()
+    engine.running.clear()
+    worker.fire(Fire(1, 0, 0, {"x": frame(0)}))
+    worker.fire(Fire(1, 0, 1, {"x": frame(0)}))
+    assert engine.running.wait(WAIT_S)
+    worker.unload(1)
+    engine.may_run.set()
+    assert isinstance(worker.reported(), ev.FiringEnded)
+    assert worker.reported() == ev.Unloaded(1)
+    assert all(subnet.closed for subnet in engine.loaded)
+    assert not worker._store
+
+
+def test_unloading_interrupts_a_load_between_two_phases(worker, engine):
+    engine.may_run.clear()
+    worker.load(DEPLOYMENT, GRAPHS)
+    assert engine.running.wait(WAIT_S)
+    worker.unload(1)
+    engine.may_run.set()
+    while isinstance(event := worker.reported(), ev.LoadProgress):
+        pass
+    assert event == ev.Unloaded(1)
+    assert len(engine.loaded) == 1
+    assert isinstance(loaded(worker), ev.Loaded)
