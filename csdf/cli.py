@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
-from csdf import sdf3
+from csdf import front_report, sdf3
 from csdf.analysis import Analysis, analyze
-from csdf.errors import CsdfError, TooLargeError
+from csdf.capacities import EFFORT, Search, Unit
+from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
 from csdf.latency import latency
 from csdf.report import as_text
+from csdf.reverse_channels import folded
+from csdf.storage import unbounded
 
 EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
@@ -26,22 +31,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if (options.source is None) != (options.sink is None):
-        parser.error("--source and --sink are given together, or neither")
     try:
         graph = sdf3.read(options.file, options.processor)
     except sdf3.Sdf3Error as error:
         return _fail(error, EXIT_UNREADABLE)
     try:
-        result = analyze(graph)
-        if options.source is not None and result.live:
-            result = replace(result, latency=latency(graph, options.source, options.sink))
+        return int(options.command(options, graph))
     except TooLargeError as error:
         return _fail(f"{options.file}: {error}", EXIT_TOO_LARGE)
+    except (InconsistentGraphError, DeadlockError) as error:
+        return _fail(f"{options.file}: {error}", EXIT_NOT_LIVE)
     except CsdfError as error:
         return _fail(f"{options.file}: {error}", EXIT_UNREADABLE)
-    _print(options.json, graph, result)
+
+
+def _analyze(options: argparse.Namespace, graph: Graph) -> int:
+    if (options.source is None) != (options.sink is None):
+        raise CsdfError("--source and --sink are given together, or neither")
+    result: Analysis = analyze(graph)
+    if options.source is not None and result.live:
+        result = replace(result, latency=latency(graph, options.source, options.sink))
+    _print(_json(result.as_json()) if options.json else as_text(graph, result))
     return EXIT_FINE if result.live else EXIT_NOT_LIVE
+
+
+def _capacities(options: argparse.Namespace, graph: Graph) -> int:
+    channels: list[str] | None = None
+    if options.channels is not None:
+        channels = options.channels.split(",")
+    if options.resize:
+        graph = folded(graph)
+        inner = [channel for channel in graph.channels if channel.source != channel.target]
+        channels = channels or [channel.name for channel in inner]
+    elif channels is None and not unbounded(graph):
+        raise CsdfError("every channel has a bound already; --resize looks for smaller ones")
+    unit: Unit = "bytes" if options.bytes else "tokens"
+    search = Search(graph, channels, unit, options.effort)
+    front = search.front(options.period)
+    live = search.smallest_live()
+    _print(
+        _json(front_report.as_json(front, live, unit))
+        if options.json
+        else front_report.as_text(front, live, unit)
+    )
+    return EXIT_FINE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,18 +89,48 @@ def _parser() -> argparse.ArgumentParser:
         help="consistency, liveness and throughput of a graph",
         description="Prints whether a graph is consistent and live, its exact period, and why.",
     )
+    _add_common(command, _analyze)
+    command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
+    command.add_argument("--sink", metavar="ACTOR", help="… to this one")
+    command = commands.add_parser(
+        "capacities",
+        help="the smallest channel capacities, and what more room buys",
+        description="Prints the smallest capacities that are live, those that reach the shortest "
+        "period, and all trades between size and period, proved; or bounds where that is too much.",
+    )
+    _add_common(command, _capacities)
+    command.add_argument("--period", type=_period, metavar="P", help="reach this, not the shortest")
+    command.add_argument("--bytes", action="store_true", help="weigh by the size of tokens")
+    command.add_argument("--channels", metavar="A,B,…", help="size these, not all without bounds")
+    command.add_argument(
+        "--resize", action="store_true", help="size bounded channels too (reverse channels count)"
+    )
+    command.add_argument(
+        "--effort", type=int, default=EFFORT, metavar="N", help="how long to search (%(default)s)"
+    )
+    return parser
+
+
+def _add_common(command: argparse.ArgumentParser, run: object) -> None:
+    command.set_defaults(command=run)
     command.add_argument("file", metavar="FILE", help="SDF3 XML of type sdf or csdf")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
         "--processor", metavar="TYPE", help="take execution times of this type where given"
     )
-    command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
-    command.add_argument("--sink", metavar="ACTOR", help="… to this one")
-    return parser
 
 
-def _print(as_json: bool, graph: Graph, result: Analysis) -> None:
-    text = json.dumps(result.as_json(), ensure_ascii=False) if as_json else as_text(graph, result)
+def _period(text: str) -> Fraction:
+    if not re.fullmatch(r"\d{1,30}(\.\d{1,30}|/0*[1-9]\d{0,29})?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no period; give a number like 23, 6.5, 13/2")
+    return Fraction(text)
+
+
+def _json(found: object) -> str:
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 

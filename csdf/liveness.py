@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from csdf.consistency import repetition_vector
 from csdf.graph import Channel, Graph
 from csdf.lowered import Arc, Lowered, Origin, lower
+from csdf.reverse_channels import mirrors
 from csdf.untimed import STEP_LIMIT, Execution
 
 
@@ -103,10 +104,10 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
     execution = Execution(lowered, wanted, step_limit)
     if execution.run():
         return None
-    mirrors = _mirrors(graph)
-    cycle = _cycle(execution)
+    mirrored = mirrors(graph)
+    cycle = waiting_cycle(execution)
     remedies = [
-        _describe_remedy(lowered.arcs[arc], amount, mirrors)
+        _describe_remedy(lowered.arcs[arc], amount, mirrored)
         for _, arc, _ in cycle
         if (amount := _needed(execution, arc, wanted)) is not None
     ]
@@ -132,7 +133,7 @@ def _wait(graph: Lowered, phase: int, actor: int, number: int, missing: int) -> 
     return Wait(graph.names[actor], phase, arc.channel.name, for_space, missing, on)
 
 
-def _cycle(execution: Execution) -> list[tuple[int, int, int]]:
+def waiting_cycle(execution: Execution) -> list[tuple[int, int, int]]:
     """(actor, arc, missing) around a cycle of waits, starting at the actor of lowest number."""
     path: list[tuple[int, int, int]] = []
     place: dict[int, int] = {}
@@ -155,44 +156,15 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
     added = 0
     while True:
         # A change of one channel helps only if that channel is in every cycle of waits.
-        missing = next((missing for _, found, missing in _cycle(execution) if found == arc), None)
+        missing = next(
+            (missing for _, found, missing in waiting_cycle(execution) if found == arc), None
+        )
         if missing is None:
             return None
         added += missing
         execution.tokens[arc] += missing
         if execution.run():
             return added
-
-
-def _mirrors(graph: Graph) -> dict[str, Channel]:
-    """Reverse channels that stand for a capacity → the channels that they bound.
-
-    SDF3 has no capacities: a bounded channel is written as two, in opposite directions and with
-    each other's rates. The reverse one is recognised by a name that extends the other's, or by
-    coming later and starting with tokens where the other has none.
-    """
-    by_shape: dict[tuple[object, ...], list[Channel]] = {}
-    bounds: dict[str, Channel] = {}
-    taken: set[str] = set()
-    for later in graph.channels:
-        if later.source == later.target:
-            continue
-        shape = (later.target, later.source, later.consumption, later.production)
-        for earlier in by_shape.get(shape, []):
-            if earlier.name in taken:
-                continue
-            extends = later.name.startswith(earlier.name)
-            if extends or (later.initial_tokens and not earlier.initial_tokens):
-                bounds[later.name] = earlier
-            elif earlier.name.startswith(later.name):
-                bounds[earlier.name] = later
-            else:
-                continue
-            taken |= {earlier.name, later.name}
-            break
-        own = (later.source, later.target, later.production, later.consumption)
-        by_shape.setdefault(own, []).append(later)
-    return bounds
 
 
 def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Remedy:

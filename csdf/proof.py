@@ -50,12 +50,16 @@ class Proof:
     def sentence(self) -> str:
         """For people."""
         return (
-            f"Consistent: each of the {self.phases} phases on {self.devices} devices fires once "
-            "per frame. Live: one iteration completes from the initial state, with the capacities "
-            "as bounds, for phases in any work-conserving order, in the pipelined static order "
-            f"and frame by frame. Bounded: the {self.flows} flows never hold more than "
-            f"{self.bytes_bound} bytes."
+            f"Consistent: every phase ({self.phases} on {_counted(self.devices, 'device')}) fires "
+            "once per frame. Live: one iteration completes from the initial state, with the "
+            "capacities as bounds, for phases in any work-conserving order, in the pipelined "
+            f"static order and frame by frame. Bounded: {_counted(self.flows, 'flow')} never hold "
+            f"more than {self.bytes_bound / 1e6:.3g} MB."
         )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def prove(dataflow: Dataflow, pipeline: Pipeline) -> Proof:

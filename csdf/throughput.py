@@ -98,7 +98,7 @@ def throughput(graph: Graph, method: Method = "auto") -> Throughput:
     if not unordered and method != "state space":
         return _by_cycle_ratio(lowered, counts, method)
     found = []
-    for part, members in _components(lowered):
+    for part, members in components(lowered):
         own = [counts[a] for a in members]
         if method == "state space" or unordered & set(members):
             found.append(Throughput(selftimed.period(part, own), ()))
@@ -117,9 +117,37 @@ def overtaking(graph: Lowered) -> set[int]:
     }
 
 
-def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) -> Throughput:
+@dataclass(frozen=True, slots=True)
+class Link:
+    """On a critical cycle: a firing of `arc`'s target that waits for one of its source.
+
+    Firings count from 0 within the `cycles` of phases of source and target that were looked at;
+    `arc` is its number, −1 for the order of an actor's firings.
+    """
+
+    arc: int
+    actor: int
+    source_firing: int
+    target_firing: int
+    cycles: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Critical:
+    """The period (None: deadlock) and the cycle that proves it.
+
+    As long as its links stay what they are, no other change of the graph gives a shorter period.
+    """
+
+    period: Fraction | None
+    links: tuple[Link, ...]
+
+
+def critical_cycle(graph: Lowered, repetitions: Sequence[int], method: Method = "auto") -> Critical:
+    """The period of a graph whose firings cannot overtake each other. Raises `TooLargeError`."""
     every = sum(q * len(times) for q, times in zip(repetitions, graph.times, strict=True))
     busiest = _busiest(graph, repetitions)
+    least = busiest.period or Fraction(0)
     cycles = list(repetitions) if method == "expansion" else [1] * len(repetitions)
     while True:
         nodes = sum(k * len(times) for k, times in zip(cycles, graph.times, strict=True))
@@ -136,7 +164,7 @@ def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) 
             events.target,
             events.time,
             events.delay,
-            at_least=busiest.period / unit,
+            at_least=least / unit,
         )
         if not result.cycle:
             return busiest
@@ -144,11 +172,8 @@ def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) 
         common = math.gcd(*(repetitions[a] for a in on_cycle))
         wanted = {a: math.lcm(cycles[a], repetitions[a] // common) for a in on_cycle}
         if all(cycles[a] == k for a, k in wanted.items()):
-            steps = _steps(graph, events, result.cycle)
-            if result.ratio is None:
-                around = ", ".join(dict.fromkeys(repr(step.actor) for step in steps))
-                raise DeadlockError(f"deadlock: {around} wait for each other")
-            return Throughput(result.ratio * unit, steps)
+            period = None if result.ratio is None else result.ratio * unit
+            return Critical(period, tuple(_link(events, edge, cycles) for edge in result.cycle))
         if method == "auto" and every <= EXPANSION_LIMIT:
             cycles = list(repetitions)
             continue
@@ -156,21 +181,31 @@ def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) 
             cycles[actor] = k
 
 
-def _busiest(graph: Lowered, repetitions: Sequence[int]) -> Throughput:
+def _by_cycle_ratio(graph: Lowered, repetitions: Sequence[int], method: Method) -> Throughput:
+    found = critical_cycle(graph, repetitions, method)
+    steps = tuple(_step(graph, link) for link in found.links)
+    if found.period is None:
+        around = ", ".join(dict.fromkeys(repr(step.actor) for step in steps))
+        raise DeadlockError(f"deadlock: {around} wait for each other")
+    return Throughput(found.period, steps)
+
+
+def _busiest(graph: Lowered, repetitions: Sequence[int]) -> Critical:
     """The actor that takes longest by itself, of those that fire one firing at a time.
 
     A bound from below that is often the period, and spares the search for it.
     """
-    best = Throughput(Fraction(0), ())
-    for arc in graph.arcs:
-        period = repetitions[arc.source] * sum(graph.times[arc.source], Fraction(0))
-        if period > best.period and event_graph.is_sequential(arc):
-            name = arc.channel.name if arc.channel is not None else None
-            own = range(len(graph.times[arc.source]))
-            for_space = arc.origin is Origin.SPACE
-            steps = [Step(graph.names[arc.source], phase, name, for_space) for phase in own]
-            best = Throughput(period, tuple(steps))
-    return best
+    best = Fraction(0)
+    links: tuple[Link, ...] = ()
+    for number, arc in enumerate(graph.arcs):
+        actor, phases = arc.source, len(graph.times[arc.source])
+        period = repetitions[actor] * sum(graph.times[actor], Fraction(0))
+        if period > best and event_graph.is_sequential(arc):
+            best = period
+            links = tuple(
+                Link(number, actor, phase, (phase + 1) % phases, (1, 1)) for phase in range(phases)
+            )
+    return Critical(best, links)
 
 
 def _actor(events: EventGraph, node: int) -> int:
@@ -181,21 +216,27 @@ def _actor(events: EventGraph, node: int) -> int:
     return low
 
 
-def _steps(graph: Lowered, events: EventGraph, cycle: Sequence[int]) -> tuple[Step, ...]:
-    steps = []
-    for edge in cycle:
-        node = int(events.source[edge])
-        actor = _actor(events, node)
-        phase = (node - events.first[actor]) % len(graph.times[actor])
-        number = int(events.arc[edge])
-        arc = graph.arcs[number] if number >= 0 else None
-        channel = arc.channel.name if arc is not None and arc.channel is not None else None
-        for_space = arc is not None and arc.origin is Origin.SPACE
-        steps.append(Step(graph.names[actor], phase, channel, for_space))
-    return tuple(steps)
+def _link(events: EventGraph, edge: int, cycles: Sequence[int]) -> Link:
+    source, target = int(events.source[edge]), int(events.target[edge])
+    ends = _actor(events, source), _actor(events, target)
+    return Link(
+        int(events.arc[edge]),
+        ends[0],
+        source - events.first[ends[0]],
+        target - events.first[ends[1]],
+        (cycles[ends[0]], cycles[ends[1]]),
+    )
 
 
-def _components(graph: Lowered) -> list[tuple[Lowered, list[int]]]:
+def _step(graph: Lowered, link: Link) -> Step:
+    phase = link.source_firing % len(graph.times[link.actor])
+    arc = graph.arcs[link.arc] if link.arc >= 0 else None
+    channel = arc.channel.name if arc is not None and arc.channel is not None else None
+    for_space = arc is not None and arc.origin is Origin.SPACE
+    return Step(graph.names[link.actor], phase, channel, for_space)
+
+
+def components(graph: Lowered) -> list[tuple[Lowered, list[int]]]:
     """The strongly connected components that contain a cycle, with the numbers of their actors."""
     from scipy.sparse import coo_array  # noqa: PLC0415 (slow to import; few graphs need it)
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415

@@ -54,8 +54,8 @@ def test_latency_from_what_is_no_actor(capsys: pytest.CaptureFixture[str]) -> No
     file = str(REFERENCE / "cnnrows_2_3_4.xml")
     assert main(["analyze", file, "--source", "in", "--sink", "out"]) == 2
     assert "'out' is no actor of the graph; there are 'in', 'conv'" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["analyze", file, "--source", "in"])
+    assert main(["analyze", file, "--source", "in"]) == 2
+    assert "--source and --sink are given together" in capsys.readouterr().err
 
 
 def test_a_deadlock(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,3 +141,53 @@ def test_an_empty_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     file.write_text(sdf3_writer.write(graph({})))
     assert main(["analyze", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["period"] == "0"
+
+
+def test_capacities(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capacities", str(REFERENCE / "cnnrows_unbounded.xml")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "size (tokens)  period  i  p  f",
+        "            7      59  1  2  4",
+        "            8      48  2  2  4",
+        "            9      45  2  3  4",
+        "Each row is proved: nothing smaller has its period. 45 is reached.",
+    ]
+
+
+def test_capacities_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(REFERENCE / "cnnrows_unbounded.xml")
+    assert main(["capacities", "--json", "--period", "50", file]) == 0
+    point = {"size": 8, "period": "48", "capacities": {"i": 2, "p": 2, "f": 4}}
+    live = {"size": 7, "period": "59", "capacities": {"i": 1, "p": 2, "f": 4}}
+    assert json.loads(capsys.readouterr().out) == {
+        "unit": "tokens",
+        "channels": ["i", "p", "f"],
+        "goal": "50",
+        "complete": True,
+        "points": [live, point],
+        "smallest_live": {**live, "exact": True, "at_least": 7},
+        "smallest_for_goal": {**point, "exact": True, "at_least": 8},
+    }
+
+
+def test_capacities_of_what_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(REFERENCE / "residual_skip3.xml")
+    assert main(["capacities", file]) == 2
+    assert "--resize looks for smaller ones" in capsys.readouterr().err
+    assert main(["capacities", "--resize", file]) == 0
+    assert "          12       8  4  4     4" in capsys.readouterr().out
+
+
+def test_capacities_where_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capacities", str(REFERENCE / "sample_no_tokens_deadlock.xml")]) == 1
+    assert "Deadlock" in capsys.readouterr().err
+    assert main(["capacities", str(REFERENCE / "inconsistent_par.xml")]) == 1
+    assert "contradict each other" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["capacities", "--period", "1/0", str(REFERENCE / "cnnrows_unbounded.xml")])
+
+
+def test_what_is_not_found_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capacities", "--effort", "1", str(REFERENCE / "cnnrows_unbounded.xml")]) == 0
+    out = capsys.readouterr().out
+    assert "tokens are enough and 7 are proved to be needed" in out

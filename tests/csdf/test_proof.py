@@ -80,10 +80,10 @@ def widened(dataflow: Dataflow, capacity: dict[str, int]) -> dict[str, int]:
 def test_it_says_what_it_proved() -> None:
     dataflow = convert(*paper_example())
     assert prove(dataflow, schedule(dataflow)).sentence == (
-        "Consistent: each of the 7 phases on 5 devices fires once per frame. Live: one iteration "
+        "Consistent: every phase (7 on 5 devices) fires once per frame. Live: one iteration "
         "completes from the initial state, with the capacities as bounds, for phases in any "
-        "work-conserving order, in the pipelined static order and frame by frame. Bounded: the 9 "
-        "flows never hold more than 7279392 bytes."
+        "work-conserving order, in the pipelined static order and frame by frame. Bounded: 9 "
+        "flows never hold more than 7.28 MB."
     )
 
 

@@ -1,0 +1,79 @@
+"""What `csdf capacities` prints: the smallest capacities, in words and as JSON."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from csdf.capacities import Front, Point, Smallest, Unit
+
+
+def as_text(front: Front, live: Smallest, unit: Unit) -> str:
+    """A table of the points, and what is known of the rest."""
+    lines = []
+    if not front.points:
+        lines += _bounds("live", live, unit)
+    names = list(live.point.capacities)
+    rows = [[f"size ({unit})", "period", *names]]
+    rows += [
+        [str(point.size), _exact(point.period), *(str(point.capacities[name]) for name in names)]
+        for point in front.points
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if front.points:
+        lines += [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        ]
+    if front.rest is None:
+        lines.append(
+            f"Each row is proved: nothing smaller has its period. {_exact(front.goal)} is reached."
+        )
+    else:
+        lines += _bounds(f"a period of {_exact(front.goal)}", front.rest, unit)
+    return "\n".join(lines)
+
+
+def as_json(front: Front, live: Smallest, unit: Unit) -> dict[str, object]:
+    """For `json.dumps`; the keys are part of the command's interface."""
+    return {
+        "unit": unit,
+        "channels": list(live.point.capacities),
+        "goal": str(front.goal),
+        "complete": front.complete,
+        "points": [_point(point) for point in front.points],
+        "smallest_live": _smallest(live),
+        "smallest_for_goal": _smallest(front.rest or _proved(front.points[-1])),
+    }
+
+
+def _proved(point: Point) -> Smallest:
+    return Smallest(point, point.size)
+
+
+def _smallest(found: Smallest) -> dict[str, object]:
+    return {**_point(found.point), "exact": found.exact, "at_least": found.at_least}
+
+
+def _point(point: Point) -> dict[str, object]:
+    return {
+        "size": point.size,
+        "period": str(point.period),
+        "capacities": dict(point.capacities),
+    }
+
+
+def _bounds(what: str, found: Smallest, unit: Unit) -> list[str]:
+    if found.exact:
+        told = f"For {what}, {found.point.size} {unit} are enough, and no fewer are:"
+    else:
+        gap = 100 * (found.point.size - found.at_least) / max(found.at_least, 1)
+        told = (
+            f"For {what}, {found.point.size} {unit} are enough and {found.at_least} are proved to "
+            f"be needed (a gap of {gap:.3g} %):"
+        )
+    listed = ", ".join(f"{name} {count}" for name, count in found.point.capacities.items())
+    return [told, f"  {listed}"]
+
+
+def _exact(value: Fraction) -> str:
+    return str(value) if value.denominator == 1 else f"{value} ≈ {float(value):.6g}"

@@ -1,0 +1,181 @@
+"""The smallest capacities: against all distributions there are, and the reference front."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from csdf import sdf3
+from csdf.capacities import Search
+from csdf.consistency import repetition_vector
+from csdf.errors import CsdfError, DeadlockError
+from csdf.graph import Graph
+from csdf.liveness import check_liveness
+from csdf.reverse_channels import folded
+from csdf.storage import unbounded, with_capacities
+from csdf.throughput import throughput
+from tests.csdf import oracle
+from tests.csdf.effort import examples, holds
+from tests.csdf.graphs import consistent_graphs, graph
+
+REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"
+
+
+def distributions(found: Graph, names: list[str], size: int) -> Iterator[dict[str, int]]:
+    """All that are not larger than `size` tokens."""
+    starts = [found.channel[name].initial_tokens for name in names]
+    ranges = [range(start, size - sum(starts) + start + 1) for start in starts]
+    for room in itertools.product(*ranges):
+        if sum(room) <= size:
+            yield dict(zip(names, room, strict=True))
+
+
+def shortest(found: Graph, names: list[str], size: int) -> dict[int, Fraction]:
+    """Size → the shortest period of any live distribution of just that size."""
+    best: dict[int, Fraction] = {}
+    for room in distributions(found, names, size):
+        candidate = with_capacities(found, room)
+        if oracle.executes(candidate, repetition_vector(candidate)):
+            period = throughput(candidate).period
+            total = sum(room.values())
+            best[total] = min(best.get(total, period), period)
+    return best
+
+
+@examples(25, 300)
+def test_the_front_is_that_of_all_distributions(tries: int) -> None:
+    @given(consistent_graphs(3, 4), st.data())
+    def check(found: Graph, data: st.DataObject) -> None:
+        names = unbounded(found)
+        assume(1 <= len(names) <= 3)
+        assume(check_liveness(found) is None)
+        search = Search(found)
+        try:
+            front = search.front()
+        except CsdfError:  # more room always helps
+            top = max(1, sum(sum(a.execution_times) for a in found.actors))
+            front = search.front(Fraction(top))
+        assert front.complete
+        size = front.points[-1].size
+        start = sum(found.channel[name].initial_tokens for name in names)
+        assume((size - start + 1) ** len(names) <= 1500)
+        best = shortest(found, names, size)
+        expected = []
+        for total in sorted(best):
+            if not expected or best[total] < expected[-1][1]:
+                expected.append((total, best[total]))
+        assert [(point.size, point.period) for point in front.points] == expected
+        for point in front.points:
+            candidate = with_capacities(found, point.capacities)
+            assert throughput(candidate).period == point.period
+            assert sum(point.capacities.values()) == point.size
+        assert Search(found).smallest_live().point == front.points[0]
+        last = Search(found).smallest(front.goal)
+        assert (last.exact, last.point.size) == (True, size)
+
+    holds(tries, check)
+
+
+@examples(25, 300)
+def test_bounds_hold_however_early_the_search_ends(tries: int) -> None:
+    @given(consistent_graphs(3, 4), st.integers(0, 6000))
+    def check(found: Graph, effort: int) -> None:
+        assume(unbounded(found))
+        assume(check_liveness(found) is None)
+        try:
+            true = Search(found).front()
+        except CsdfError:
+            return
+        hasty = Search(found, effort=effort).front()
+        assert hasty.points == true.points[: len(hasty.points)]
+        if hasty.rest is None:
+            assert hasty == true
+            return
+        assert hasty.rest.at_least <= true.points[-1].size <= hasty.rest.point.size
+        assert hasty.rest.point.period <= true.goal
+        assert all(point.size >= hasty.rest.at_least for point in true.points[len(hasty.points) :])
+
+    holds(tries, check)
+
+
+def test_the_reference_front_comes_out_exactly() -> None:
+    expected = json.loads((REFERENCE / "reference.json").read_text())["cnnrows_unbounded.xml"]
+    about = expected["storage_throughput_pareto"]
+    front = Search(sdf3.read(REFERENCE / "cnnrows_unbounded.xml")).front()
+    found = [
+        {
+            "capacities": [point.capacities[n] for n in about["channels"]],
+            "period": str(point.period),
+        }
+        for point in front.points
+    ]
+    assert found == about["points"]
+    assert front.complete
+
+
+def test_bytes_weigh_tokens() -> None:
+    """Room for c2 costs a hundred times as much, so c1 gets it where either would do."""
+    found = graph(
+        {"A": (2,), "B": (2,), "C": (2,)},
+        ("A", "B", (1,), (1,), 0, None, 1),
+        ("B", "C", (1,), (1,), 0, None, 100),
+    )
+    by_bytes = Search(found, unit="bytes").front()
+    assert [(p.size, p.period, dict(p.capacities)) for p in by_bytes.points] == [
+        (101, 4, {"c1": 1, "c2": 1}),
+        (202, 2, {"c1": 2, "c2": 2}),
+    ]
+    found = with_capacities(found, {"c1": 5})
+    assert Search(found, unit="bytes").smallest(Fraction(2)).point.capacities == {"c2": 2}
+
+
+def test_where_room_always_helps_a_period_is_asked_for() -> None:
+    found = graph({"A": (2,), "B": (3,)}, ("A", "B", (1,), (1,)), concurrency=None)
+    with pytest.raises(CsdfError, match="more room always helps; name a period"):
+        Search(found).front()
+    assert Search(found).smallest(Fraction(1, 2)).point.capacities == {"c1": 10}
+
+
+def test_a_period_out_of_reach() -> None:
+    found = graph({"A": (2,), "B": (3,)}, ("A", "B", (1,), (1,)))
+    with pytest.raises(CsdfError, match="no capacities give a period of 2; without any it is 3"):
+        Search(found).front(Fraction(2))
+
+
+def test_what_no_capacities_free() -> None:
+    found = graph({"A": (1,), "B": (1,)}, ("A", "B", (1,), (1,)), ("B", "A", (1,), (1,)))
+    with pytest.raises(DeadlockError, match="'A' waits"):
+        Search(found)
+
+
+def test_channels_that_cannot_be_sized() -> None:
+    found = graph({"A": (1,)}, ("A", "A", (1,), (1,), 1))
+    with pytest.raises(CsdfError, match="'c1' is a self-channel"):
+        Search(found, ["c1"])
+    with pytest.raises(CsdfError, match="'c9' is no channel"):
+        Search(found, ["c9"])
+
+
+def test_reverse_channels_fold_into_capacities() -> None:
+    found = folded(sdf3.read(REFERENCE / "residual_skip4.xml"))
+    assert {c.name: c.capacity for c in found.channels if c.capacity} == {"m": 4, "k": 4, "skip": 4}
+    assert throughput(found).period == 8
+
+
+def test_high_rates_are_stepped_over() -> None:
+    """The decoder of `test_classics`, from 594 tokens on; nothing is tried one by one."""
+    found = graph(
+        {"vld": (26018,), "iq": (559,), "idct": (486,), "mc": (10958,)},
+        ("vld", "iq", (594,), (1,)),
+        ("iq", "idct", (1,), (1,)),
+        ("idct", "mc", (1,), (594,)),
+    )
+    live = Search(found).smallest_live()
+    assert (live.exact, live.point.size) == (True, 594 + 1 + 594)
