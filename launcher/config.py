@@ -120,7 +120,7 @@ class NodeConfig(_Strict):
         if match is None or not 1 <= int(match[2]) <= 65535:
             raise ValueError(
                 f"{address!r} is no address of an agent; write tcp://HOST:PORT, "
-                "such as tcp://192.168.1.20:7070"
+                "such as tcp://192.168.1.20:5500"
             )
         return address
 

@@ -24,7 +24,9 @@ def validated(source: Source) -> ClusterConfig:
         return ClusterConfig.model_validate(_with_tuples(source.data))
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    first = min(problems, key=lambda problem: _line(source, _location(problem)))
+    # A list whose only members are wrong is too short as well, which is not what the user did.
+    telling = [problem for problem in problems if problem["type"] != "too_short"] or problems
+    first = min(telling, key=lambda problem: _line(source, _location(problem)))
     location = _location(first)
     if first["type"] == "missing":
         where = location[:-1]

@@ -42,9 +42,15 @@ def report_text(report: Report) -> RenderableType:
             str(node.phases),
             megabytes(node.memory_eq2_bytes),
             megabytes(node.memory_predicted_bytes),
-            megabytes(node.memory_measured_bytes),
-            megabytes(node.memory_anonymous_bytes),
-            f"{node.busy_fraction:.0%}",
+            *(
+                (
+                    megabytes(node.memory_measured_bytes),
+                    megabytes(node.memory_anonymous_bytes),
+                    f"{node.busy_fraction:.0%}",
+                )
+                if node.phases
+                else ("not used", "", "")
+            ),
         )
     return Group(table, *map(Text, _lines(report)))
 
@@ -57,7 +63,7 @@ def plan_text(plan: Plan) -> RenderableType:
         _plan_channels(plan),
         Text(
             f"predicted: {_rate(plan.period_s)}, latency {_seconds(plan.latency_s)}, "
-            f"{megabytes(plan.bytes_per_frame)} per frame between machines"
+            f"{megabytes(plan.bytes_per_frame)} per frame between nodes"
         ),
         Text(f"proof: {plan.proof}"),
         Text(f"strategy: {plan.strategy}: {plan.explanation}"),
@@ -65,8 +71,8 @@ def plan_text(plan: Plan) -> RenderableType:
 
 
 def megabytes(size: int) -> str:
-    """`12.3 MB`, in the unit in which devices are compared (10⁶)."""
-    return f"{size / 1e6:.1f} MB"
+    """`12.3 MB`, in the unit in which devices are compared (10⁶); small sizes in kB."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
 
 
 def _lines(report: Report) -> list[str]:
@@ -78,7 +84,7 @@ def _lines(report: Report) -> list[str]:
         f"latency {_seconds(report.latency_s)} in the median, "
         f"{_seconds(report.latency_worst_s)} at worst; "
         f"first result {report.first_result_s:.1f} s after the start",
-        f"{megabytes(report.bytes_per_frame)} per frame between machines",
+        f"{megabytes(report.bytes_per_frame)} per frame between nodes",
         _agreement(report),
     ]
     if report.accuracy is not None:
@@ -169,4 +175,6 @@ def _rate(period_s: float) -> str:
 
 
 def _seconds(value: float) -> str:
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} µs"
     return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"

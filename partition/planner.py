@@ -162,7 +162,8 @@ def _refuse_overfull(devices: Sequence[Device], memory: Mapping[str, MemoryPredi
         return
     _, device, limit = over[0]
     need = memory[device.name]
-    others = f" (and {len(over) - 1} more devices hold too much)" if len(over) > 1 else ""
+    names = ", ".join(repr(entry[1].name) for entry in over[1:])
+    others = f" (too much for {names} as well)" if names else ""
     raise DoesNotFitError(
         f"device {device.name!r} would hold {_megabytes(need.total_bytes)} "
         f"(weights {_megabytes(need.weights_bytes)}, activations "

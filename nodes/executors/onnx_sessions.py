@@ -66,7 +66,7 @@ def import_onnxruntime() -> Any:
         import onnxruntime  # noqa: PLC0415
     except ImportError as error:
         raise ExecutorError(
-            "ONNX Runtime is not installed: `pip install csdf-edge[cpu]`, on a Jetson the "
+            "ONNX Runtime is not installed: `pip install onnxruntime`, on a Jetson the "
             f"onnxruntime-gpu wheel of its JetPack ({error})"
         ) from error
     onnxruntime.set_default_logger_severity(_SILENT)

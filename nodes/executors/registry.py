@@ -26,9 +26,9 @@ def open_executor(name: EngineName, cache: Path) -> Executor:
         name = "tensorrt" if tensorrt_missing() is None else "onnxruntime"
         if name == "onnxruntime" and find_spec("onnxruntime") is None:
             raise ExecutorError(
-                "no engine is installed: `pip install csdf-edge[cpu]` for ONNX Runtime, "
-                "`csdf-edge[cuda]` for ONNX Runtime on a GPU; on a Jetson use the onnxruntime-gpu "
-                "wheel of its JetPack, or its TensorRT with `pip install cuda-python`"
+                "no engine is installed: `pip install onnxruntime`, on a GPU "
+                "`pip install onnxruntime-gpu`, on a Jetson the onnxruntime-gpu wheel of its "
+                "JetPack, or its TensorRT with `pip install cuda-python`"
             )
     if name == "onnxruntime":
         return _onnx_runtime(cache)
@@ -57,7 +57,7 @@ def tensorrt_missing() -> str | None:
     """What TensorRT lacks here and what to do about it; None if it can be used."""
     if find_spec("tensorrt") is None:
         return (
-            "it is not installed: `pip install csdf-edge[tensorrt]`; on a Jetson it comes with "
+            "it is not installed: `pip install tensorrt cuda-python`; on a Jetson it comes with "
             "JetPack, make it visible with `python -m venv --system-site-packages`"
         )
     if find_spec("cuda") is None or find_spec("cuda.bindings") is None:

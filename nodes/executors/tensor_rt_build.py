@@ -33,8 +33,8 @@ def import_tensorrt() -> Any:
         import tensorrt  # noqa: PLC0415
     except (ImportError, OSError) as error:  # OSError: its libraries are missing
         raise ExecutorError(
-            "TensorRT is not installed: `pip install csdf-edge[tensorrt]`; on a Jetson it comes "
-            f"with JetPack ({error})"
+            "TensorRT is not installed: `pip install tensorrt cuda-python`; on a Jetson it "
+            f"comes with JetPack ({error})"
         ) from error
     return tensorrt
 

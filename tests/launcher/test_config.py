@@ -72,6 +72,11 @@ MISTAKES = [
         id="unknown key of a node",
     ),
     pytest.param(
+        "model: m.onnx\nnodes:\n  - {name: a, adress: 'tcp://a:1'}\n",
+        "line 3, nodes[0].adress: unknown key; did you mean 'address'?",
+        id="unknown key of the only node",
+    ),
+    pytest.param(
         f"{BASE}run: {{connect_timeout: 3}}\n",
         "line 5, run.connect_timeout: unknown key; did you mean 'connect_timeout_s'?",
         id="unknown key of run",

@@ -124,7 +124,7 @@ def test_people_are_told_everything() -> None:
         "4 frames in 1.00 s: 4.00 frames/s, 6.00 frames/s once full",
         "predicted 25.00 frames/s", "20.00 frames/s before the run",
         "latency 500.0 ms in the median, 700.0 ms at worst; first result 3.5 s",
-        "1.2 MB per frame between machines",
+        "1.2 MB per frame between nodes",
         "agrees with ONNX Runtime on the whole model: largest relative difference 1.0e-06",
         "accuracy 75.00%; the whole model's is 100.00%",
         "proof: Live: proved.", "strategy: sequential: as it is",

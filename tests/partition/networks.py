@@ -74,7 +74,7 @@ def networks(draw: st.DrawFn, max_layers: int = 10) -> Network:
     weights: list[str] = []
     for i in range(draw(st.integers(1, max_layers))):
         recent = st.sampled_from(made[-3:])
-        read = draw(st.lists(st.one_of(recent, st.sampled_from(made)), max_size=3))
+        read = draw(st.lists(st.one_of(recent, st.sampled_from(made)), min_size=1, max_size=3))
         out = tuple(f"t{i}.{j}" for j in range(draw(st.sampled_from((1, 1, 1, 2)))))
         if draw(st.booleans()):
             weights.append(f"w{i}")
