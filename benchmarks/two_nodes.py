@@ -30,7 +30,8 @@ import numpy as np
 
 from cnn import Model, Network, read
 from ga.strategies import find_strategy
-from launcher.run import Node, RunOptions, RunResult, SubnetFiles, run
+from launcher.run import run
+from launcher.runtime import Node, RunOptions, RunResult, SubnetFiles
 from nodes.core.messages import Order
 from partition.devices import Device
 from partition.plan import Plan

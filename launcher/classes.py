@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from cnn.network import Network
-from launcher.arrays import Array
 from launcher.errors import BadInputError
+from launcher.runtime import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from launcher.arrays import Array
 from launcher.core.blueprint import Blueprint
 from launcher.core.stream import Sink, Source
 from launcher.errors import BadInputError, RunFailedError
+from launcher.runtime import Array, Frame, Frames, OnResult
 from launcher.sockets import FromData, Sockets
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
-
-if TYPE_CHECKING:
-    from launcher.run import Frame, Frames, OnResult
 
 
 class Host:

@@ -14,11 +14,10 @@ import numpy as np
 
 from cnn.network import Network, Tensor
 from launcher import inputs_arrays, inputs_images
-from launcher.arrays import Array
 from launcher.config import RANDOM, InputConfig
 from launcher.config_load import matching_files
 from launcher.errors import BadInputError
-from launcher.run import Frame
+from launcher.runtime import Array, Frame
 
 KEPT_BYTES = 64 << 20
 """Decoded inputs are kept up to this size; the rest is decoded again when it is needed."""

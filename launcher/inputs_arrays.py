@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from cnn.network import Tensor
-from launcher.arrays import Array
 from launcher.errors import BadInputError
+from launcher.runtime import Array
 
 SUFFIXES = (".npy", ".npz")
 

@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from cnn.network import Tensor
-from launcher.arrays import Array
 from launcher.config import InputConfig, PerChannel
 from launcher.errors import BadInputError
+from launcher.runtime import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
 from cnn.network import Network
-from launcher.arrays import Array
 from launcher.classes import is_classifier, read_labels, read_truth
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
@@ -42,7 +41,8 @@ from launcher.reference import reference_results
 from launcher.report import Report, make_report
 from launcher.request import Request
 from launcher.results import Results
-from launcher.run import Node, Runner, RunOptions, Update, run
+from launcher.run import run
+from launcher.runtime import Array, Node, Runner, RunOptions, Update
 from launcher.subnet_files import cut_subnets
 from launcher.verify import Agreement, FirstResults, compare
 from partition.errors import PartitionError

@@ -11,9 +11,9 @@ from typing import TextIO
 
 import numpy as np
 
-from launcher.arrays import Array
 from launcher.classes import top_classes
 from launcher.errors import BadInputError, RunFailedError
+from launcher.runtime import Array
 
 
 class OutputFolder:

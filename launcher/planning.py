@@ -17,7 +17,7 @@ from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
 from launcher.plan_files import SavedPlan, check_plan
 from launcher.progress import Progress
-from launcher.run import Node, RunResult
+from launcher.runtime import Node, RunResult
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan

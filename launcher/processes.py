@@ -20,13 +20,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from launcher.core.addresses import host_of
 from launcher.errors import BadInputError, RunFailedError
-
-if TYPE_CHECKING:
-    from launcher.run import Node
+from launcher.runtime import Node
 
 TAIL_BYTES = 4096
 """How much of the end of an agent's standard error is kept."""

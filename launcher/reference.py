@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.arrays import Array
 from launcher.errors import RunFailedError
-from launcher.run import Frame
+from launcher.runtime import Array, Frame
 
 BATCH_BYTES = 256 << 20
 """Inputs that lie on disk at a time; beyond it the model is loaded again."""

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from launcher.run import RunResult
+from launcher.runtime import RunResult
 from launcher.verify import Agreement
 from nodes.core.messages import Stats
 from partition.plan import Plan

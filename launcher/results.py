@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from launcher.arrays import Array
 from launcher.classes import top_class
 from launcher.inputs import Inputs
 from launcher.outputs import OutputFolder
 from launcher.report import Accuracy
+from launcher.runtime import Array
 from launcher.verify import FirstResults
 
 

@@ -8,12 +8,9 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
-from launcher.arrays import Array
 from launcher.core.supervisor import Contact, Supervisor
 from launcher.core.watch import Limits
 from launcher.deployment import SubnetBlobs, blueprint
@@ -21,109 +18,19 @@ from launcher.drive import Drive
 from launcher.errors import BadInputError
 from launcher.host import Host
 from launcher.processes import LocalAgents, start_agents
+from launcher.runtime import (
+    Frames,
+    Node,
+    OnResult,
+    OnUpdate,
+    RunOptions,
+    RunResult,
+    SubnetFiles,
+    Update,
+)
 from launcher.sockets import Sockets
-from nodes.core.messages import HOST, BlobInfo, Order, Stats
+from nodes.core.messages import HOST, BlobInfo
 from partition.plan import Plan
-
-Frame = Mapping[str, Array]
-"""One frame: network input name → array of that input's shape and dtype."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node of the cluster; without an `address` the launcher starts its agent on this machine."""
-
-    name: str
-    address: str | None = None
-    threads: int = 1
-    cpus: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SubnetFiles:
-    """A phase's subnet on disk: files named by the SHA-256 of their content."""
-
-    graph: Path
-    weights: Path | None
-
-
-class Frames(Protocol):
-    """Where frames come from: `len` of them, the i-th at any time and again."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Frame: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How to run. Seconds throughout; `cache` is where started agents keep subnets.
-
-    `connect_timeout_s`: until an agent at an address answers. `deploy_timeout_s`: without any
-    progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
-    pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
-    """
-
-    order: Order = "pipelined"
-    connect_timeout_s: float = 10.0
-    deploy_timeout_s: float = 300.0
-    silence_timeout_s: float = 10.0
-    lease_s: float = 15.0
-    cache: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Progress of a run, for a bar or a line: `done` of `total` in `stage`.
-
-    Stages in order, and what they count: `connecting` nodes, `uploading` bytes (absent if every
-    node has its subnets), `loading` phases, `streaming` frames.
-    """
-
-    stage: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What was measured.
-
-    `sent_s` and `received_s` have one entry per frame in frame order: seconds from the call of
-    `run` until all inputs of that frame were on their way, and until all its outputs were here.
-    The mappings have one entry per node that has a phase.
-    """
-
-    sent_s: tuple[float, ...]
-    received_s: tuple[float, ...]
-    stats: Mapping[str, Stats]
-    idle_rss_bytes: Mapping[str, int]
-    warmup_s: Mapping[str, tuple[float, ...]]
-    first_result_s: float
-    """From the call of `run` to the first result."""
-
-
-OnResult = Callable[[int, Mapping[str, Array]], None]
-"""Called once per frame, in frame order: (frame, output name → array). The array may be kept, but
-not written to. While it runs, nothing else does: longer than `lease_s` and agents give us up."""
-
-OnUpdate = Callable[[Update], None]
-
-
-class Runner(Protocol):
-    """The signature of `run`, for those who stand in for it in tests."""
-
-    def __call__(
-        self,
-        plan: Plan,
-        nodes: tuple[Node, ...],
-        subnets: Mapping[str, SubnetFiles],
-        frames: Frames,
-        on_result: OnResult,
-        on_update: OnUpdate,
-        options: RunOptions,
-    ) -> RunResult:
-        """Run `plan`; raises `LauncherError`, and leaves no process behind, whatever happens."""
-        ...
 
 
 def run(

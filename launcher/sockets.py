@@ -17,7 +17,7 @@ import numpy as np
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from launcher.arrays import Array
+from launcher.runtime import Array
 from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Attach, Control, Credit, Message, TensorHeader

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from launcher.run import SubnetFiles
+from launcher.runtime import SubnetFiles
 from partition.plan import Plan, PlannedPhase
 
 _INDEX = "index.json"

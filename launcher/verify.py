@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.arrays import Array
+from launcher.runtime import Array
 
 Outputs = Mapping[str, Array]
 

@@ -12,8 +12,7 @@ from nodes.executors.onnx_sessions import (
     import_onnxruntime,
     optimising_options,
 )
-from nodes.executors.prepared import PreparedFiles
-from nodes.executors.preparing import Job
+from nodes.executors.prepared import Job, PreparedFiles
 
 MODEL = "model.onnx"
 """The optimised model's name in its entry."""

@@ -29,8 +29,8 @@ from nodes.executors.onnx_sessions import (
     shrink_arena,
     tensor_specs,
 )
-from nodes.executors.prepared import PreparedFiles
-from nodes.executors.preparing import Job, PreparingProcess
+from nodes.executors.prepared import Job, PreparedFiles
+from nodes.executors.preparing import PreparingProcess
 from nodes.executors.tensors import InputCheck, OutputAllocator, address
 
 _FORMAT = 2

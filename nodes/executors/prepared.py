@@ -14,6 +14,7 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from nodes.executors.base import ExecutorError
@@ -22,6 +23,15 @@ from nodes.owner import is_stale, private_name
 _ENTRY = "entry.json"
 _PARTIAL = "partial"
 _CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A subnet to prepare, and the key that the result gets."""
+
+    graph: Path
+    subnet: str
+    key: str
 
 
 class PreparedFiles:

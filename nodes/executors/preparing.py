@@ -19,24 +19,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.heap import give_back_free_memory
-from nodes.executors.prepared import PreparedFiles
+from nodes.executors.prepared import Job, PreparedFiles
 
 Engine: TypeAlias = Literal["onnxruntime", "tensorrt"]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A subnet to prepare, and the key that the result gets."""
-
-    graph: Path
-    subnet: str
-    key: str
 
 
 class PreparingProcess:

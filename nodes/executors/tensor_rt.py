@@ -26,8 +26,8 @@ import numpy as np
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
 from nodes.executors.cuda_memory import Cuda, Scratch, view
 from nodes.executors.onnx_file import OnnxFile, inspect
-from nodes.executors.prepared import PreparedFiles
-from nodes.executors.preparing import Job, PreparingProcess
+from nodes.executors.prepared import Job, PreparedFiles
+from nodes.executors.preparing import PreparingProcess
 from nodes.executors.tensor_rt_build import ENGINE, import_tensorrt, make_logger
 from nodes.executors.tensor_rt_plan import engine_key, lay_out, tensor_spec, wants_fp16_flag
 from nodes.executors.tensors import InputCheck, OutputAllocator

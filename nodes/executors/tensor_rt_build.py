@@ -11,8 +11,7 @@ from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.cuda_memory import Cuda
-from nodes.executors.prepared import PreparedFiles
-from nodes.executors.preparing import Job
+from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.tensor_rt_plan import (
     ParserError,
     parser_failure,

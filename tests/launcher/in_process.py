@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnxruntime as ort
 
-from launcher.run import (
+from launcher.runtime import (
     Frames,
     Node,
     OnResult,

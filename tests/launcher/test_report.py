@@ -13,7 +13,7 @@ from rich.console import Console
 from launcher.progress import BarProgress, LineProgress
 from launcher.report import Accuracy, Report, make_report, plan_as_json
 from launcher.report_text import plan_text, print_report
-from launcher.run import RunResult
+from launcher.runtime import RunResult
 from launcher.verify import Agreement
 from nodes.core.messages import Stats
 from partition.devices import Device

@@ -22,7 +22,8 @@ from onnx import helper, numpy_helper
 
 from cnn import read
 from launcher.processes import LocalAgents
-from launcher.run import (
+from launcher.run import run
+from launcher.runtime import (
     Frames,
     Node,
     OnResult,
@@ -31,7 +32,6 @@ from launcher.run import (
     RunResult,
     SubnetFiles,
     Update,
-    run,
 )
 from nodes.core.codec import encode
 from nodes.core.messages import HOST, Message

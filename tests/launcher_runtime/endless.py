@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from launcher.processes import start_agents
-from launcher.run import RunOptions
+from launcher.runtime import RunOptions
 from tests.launcher_runtime.clusters import RandomFrames, make_cluster
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from launcher.errors import BadInputError
 from launcher.processes import LONGEST_IPC_PATH, start_agents
-from launcher.run import Node
+from launcher.runtime import Node
 from tests.launcher_runtime.clusters import WAIT_S, has_ended, is_running
 
 

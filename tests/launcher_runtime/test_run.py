@@ -14,7 +14,7 @@ import pytest
 
 from launcher.errors import BadInputError, RunFailedError
 from launcher.processes import start_agents
-from launcher.run import Node, RunOptions, SubnetFiles
+from launcher.runtime import Node, RunOptions, SubnetFiles
 from nodes.core.messages import PROTOCOL, Refused
 from tests.launcher_runtime.clusters import (
     Cluster,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from launcher.errors import RunFailedError
-from launcher.run import RunOptions
+from launcher.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results
 from tests.namespaces.lab import PORT, agent_in, ip, namespaces, why_not
 
