@@ -133,6 +133,7 @@ class WireReader:
         self._done = 0
         self._link: ev.Link | None = None
         self._closed = False
+        self._place = Credit(EPOCH, CHANNEL, 1)
         self._wire = Wire()
         self.address = self._wire.listen_data(address)
 
@@ -163,18 +164,19 @@ class WireReader:
             self._inlet.put(event.message.frame, event.payload)
         elif isinstance(event.message, Attach) and self._link is None:
             self._link = event.link
-            self._grant(self._spec.capacity)
+            self._grant(Credit(EPOCH, CHANNEL, self._spec.capacity))
         else:
             raise RemoteProtocolError(f"the writer sent {event.message}")
 
-    def _grant(self, frames: int) -> None:
+    def _grant(self, credit: Credit) -> None:
         if self._link is not None and not self._closed:
-            self._wire.send(self._link, Credit(EPOCH, CHANNEL, frames))
+            self._wire.send(self._link, credit)
 
     def done(self) -> None:
         """See `Reader.done`."""
-        self._grant(self._inlet.end(0, self._done))
+        self._inlet.end(0, self._done)
         self._done += 1
+        self._grant(self._place)
 
     def close(self) -> None:
         """See `Reader.close`."""

@@ -14,12 +14,13 @@ shut down, and what still arrives under its routing id is dropped.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import zmq
 
@@ -37,6 +38,9 @@ MAX_CUT_OFF = 1024
 BATCH = 64
 """Messages taken from one socket before the others get their turn."""
 
+WAITING = 64
+"""Messages from one peer that may wait to be read; then its connection is no longer read."""
+
 STREAK = 8
 """How often the busy sockets are read before the idle ones are asked too."""
 
@@ -45,12 +49,24 @@ SILENCE_MS = 30_000
 """A peer machine that answers no heartbeat for so long is gone (its process's end shows at once);
 long enough for a large tensor on a slow link, behind which heartbeats wait."""
 
+HINTS = {
+    errno.EADDRINUSE: "; is another agent running there?",
+    errno.ENODEV: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
+    errno.EADDRNOTAVAIL: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
+}
+"""What to do about an address, by error number."""
+
+READABLE: Any = zmq.POLLIN
+"""Asked for before each message: the exception after the last one would cost more."""
+
 REJECTED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
 Part: TypeAlias = zmq.Frame
 """A received part: `buffer` is a memoryview of its bytes, `bytes` a copy of them."""
+
+Read = TypeVar("Read")
 
 Buffer: TypeAlias = bytes | memoryview
 """What can be sent as it lies in memory; C-contiguous (`array.data` of a NumPy array that is)."""
@@ -89,20 +105,21 @@ class Listener:
         self._cut_off: dict[bytes, None] = {}
         self._peers: dict[bytes, int] = {}
 
-    def receive(self) -> list[tuple[bytes, list[Part]]]:
-        """What has come in, `BATCH` messages at most: (routing id, parts)."""
-        received = []
+    def receive(self, read: Callable[[bytes, list[Part]], Read]) -> list[Read]:
+        """What `read` makes of the messages that have come in (routing id, parts)."""
+        sock, peers = self.socket, self._peers
+        found = []
         for _ in range(BATCH):
-            if not _is_readable(self.socket):
+            if not sock.get(zmq.EVENTS) & READABLE:
                 break
-            peer = self.socket.recv()
-            parts = _parts(self.socket)
-            if peer not in self._peers:
+            peer = sock.recv()
+            parts = _parts(sock)
+            if peer not in peers:
                 if peer in self._cut_off:
                     continue
-                self._peers[peer] = _descriptor(parts[0])
-            received.append((peer, parts))
-        return received
+                peers[peer] = _descriptor(parts[0])
+            found.append(read(peer, parts))
+        return found
 
     def closed(self) -> list[bytes | str]:
         """The peers whose connections have closed; a sentence for one that never had any."""
@@ -159,14 +176,15 @@ class Dialler:
             self.close()
             raise AddressError(f"{address!r} cannot be dialled: {error}") from error
 
-    def receive(self) -> list[list[Part]]:
-        """What has come in, `BATCH` messages at most: their parts."""
-        received = []
+    def receive(self, read: Callable[[list[Part]], Read]) -> list[Read]:
+        """What `read` makes of the messages that have come in (their parts)."""
+        sock = self.socket
+        found = []
         for _ in range(BATCH):
-            if not _is_readable(self.socket):
+            if not sock.get(zmq.EVENTS) & READABLE:
                 break
-            received.append(_parts(self.socket))
-        return received
+            found.append(read(_parts(sock)))
+        return found
 
     def is_lost(self) -> bool:
         """Whether the connection has broken since this was last asked."""
@@ -236,14 +254,9 @@ class Waiter:
 def _limit(sock: Socket, max_bytes: int) -> None:
     sock.setsockopt(zmq.MAXMSGSIZE, max_bytes)
     sock.setsockopt(zmq.SNDHWM, 0)
+    sock.setsockopt(zmq.RCVHWM, WAITING)
     sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
-
-
-def _is_readable(sock: Socket) -> bool:
-    """Asked before each message: an exception after the last one would cost more."""
-    events: Any = sock.get(zmq.EVENTS)
-    return bool(events & zmq.POLLIN)
 
 
 def _parts(sock: Socket) -> list[Part]:
@@ -302,7 +315,8 @@ def _bind(sock: Socket, address: str) -> None:
     except (zmq.ZMQError, OSError) as error:
         sock.close(0)
         why = error.strerror or str(error)
-        raise AddressError(f"cannot listen on {address!r}: {why}") from error
+        hint = HINTS.get(error.errno or 0, "")
+        raise AddressError(f"cannot listen on {address!r}: {why}{hint}") from error
 
 
 def _refuse_taken(path: str) -> None:
@@ -312,4 +326,4 @@ def _refuse_taken(path: str) -> None:
             probe.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
             return
-    raise OSError(0, "Address already in use")
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

@@ -55,7 +55,7 @@ class Wire:
         port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
-        self._waiter.add(port.socket, lambda: _control(port))
+        self._waiter.add(port.socket, lambda: port.receive(read_control))
         return port.address
 
     def listen_data(self, address: str) -> str:
@@ -63,7 +63,7 @@ class Wire:
         port = Listener(self._context, address, MAX_TENSOR_BYTES)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
-        self._waiter.add(port.socket, lambda: _data(port))
+        self._waiter.add(port.socket, lambda: port.receive(read_data))
         return port.address
 
     def watch(self, descriptor: int) -> None:
@@ -81,7 +81,9 @@ class Wire:
         self.hang_up(node)
         dialler = Dialler(self._context, address, MAX_TENSOR_BYTES, GOODBYE_MS)
         self._dialled[node] = dialler
-        self._waiter.add(dialler.socket, lambda: _linked(node, dialler))
+        self._waiter.add(
+            dialler.socket, lambda: dialler.receive(lambda parts: read_data(node, parts))
+        )
         self._waiter.add(dialler.monitor, lambda: _lost(node, dialler))
 
     def hang_up(self, node: str) -> None:
@@ -132,14 +134,6 @@ class Wire:
         self._context.close()
 
 
-def _control(port: Listener) -> list[ev.Event]:
-    return [read_control(peer, parts) for peer, parts in port.receive()]
-
-
-def _data(port: Listener) -> list[ev.Event]:
-    return [read_data(link, parts) for link, parts in port.receive()]
-
-
 def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
     events: list[ev.Event] = []
     for who in port.closed():
@@ -148,10 +142,6 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
         elif links:
             events.append(ev.LinkLost(who, GONE))
     return events
-
-
-def _linked(node: str, dialler: Dialler) -> list[ev.Event]:
-    return [read_data(node, parts) for parts in dialler.receive()]
 
 
 def _lost(node: str, dialler: Dialler) -> list[ev.Event]:

@@ -41,6 +41,10 @@ ANSWER_TIMEOUT_S = 5.0
 """How long a node that was dialled may take to grant its first credits."""
 
 
+MAX_REASON = 8000
+"""Characters of a sentence in `Failed`."""
+
+
 class Stage(Enum):
     """How far the deployment is."""
 
@@ -93,12 +97,12 @@ class Lifecycle:
             return []
         if self.stage is not Stage.EMPTY:
             reason = f"epoch {self.epoch} is {self.stage.value}: it must be stopped first"
-            return self._tell(Failed(deployment.epoch, reason))
+            return self._tell_failed(deployment.epoch, reason)
         actions = self.hang_up()
         try:
             self.plane = DataPlane(deployment)
         except DeploymentError as error:
-            return actions + self._tell(Failed(deployment.epoch, str(error)))
+            return actions + self._tell_failed(deployment.epoch, str(error))
         self.stage = Stage.LOADING
         self._final = None
         return [*actions, Load(deployment)]
@@ -139,7 +143,11 @@ class Lifecycle:
     def fail(self, reason: str) -> list[Action]:
         """The deployment cannot go on: say so and unload it."""
         epoch = 0 if self.epoch is None else self.epoch
-        return [Log("error", reason), *self._tell(Failed(epoch, reason)), *self._unload()]
+        return [Log("error", reason), *self._tell_failed(epoch, reason), *self._unload()]
+
+    def _tell_failed(self, epoch: int, reason: str) -> list[Action]:
+        """Names of others' choosing may make a sentence longer than any message may be."""
+        return self._tell(Failed(epoch, reason[:MAX_REASON]))
 
     def _unload(self) -> list[Action]:
         if self.plane is None or self.stage is Stage.UNLOADING:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
+from nodes.core.codec import encode
 from nodes.core.lifecycle import ANSWER_TIMEOUT_S, Stage
 from nodes.core.messages import (
     HOST,
@@ -67,7 +68,11 @@ class Told:
         self.now_s = 0.0
 
     def happens(self, event: ev.Event) -> list[act.Action]:
-        return self.core.handle(event, self.now_s)
+        actions = self.core.handle(event, self.now_s)
+        for action in actions:
+            if isinstance(action, act.Reply | act.SendData):
+                encode(action.message)
+        return actions
 
     def says(self, message, peer=LAUNCHER) -> list[act.Action]:
         return self.happens(ev.ControlReceived(peer, message))
@@ -341,6 +346,8 @@ def altered(channel: int, **fields) -> Deployment:
         (altered(0, target_phases=(0, 0)), "goes to the phases"),
         (altered(0, target_phases=()), "goes to the phases"),
         (altered(0, tensor="z"), "carries no input"),
+        (altered(0, tensor="z" * 4096, target_phases=tuple(range(4096))), "carries no input"),
+        (altered(0, target_phases=(0,) * 4096), "goes to the phases"),
         (altered(0, target_node="n9"), "does not touch node 'n0'"),
         (altered(0, shape=(1 << 20, 1 << 20)), "bytes"),
         (altered(1, source_phase=1), "comes from phase 1 of 1"),
