@@ -27,7 +27,7 @@ from csdf.throughput import throughput
 
 Unit = Literal["tokens", "bytes"]
 
-EFFORT = 3_000_000
+EFFORT = 6_000_000
 """What a search may cost by default: conflicts compared with, and `_ANALYSIS` for an analysis."""
 
 _ANALYSIS = 1000

@@ -22,6 +22,7 @@ from csdf.graph import Graph
 from csdf.latency import latency
 from csdf.report import as_text
 from csdf.reverse_channels import folded
+from csdf.schedule import periodic_schedule
 from csdf.storage import unbounded
 
 EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
@@ -77,6 +78,17 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
     return EXIT_FINE
 
 
+def _schedule(options: argparse.Namespace, graph: Graph) -> int:
+    found = periodic_schedule(graph, options.period)
+    starts = {name: [str(start) for start in own] for name, own in found.starts.items()}
+    if options.json:
+        _print(_json({"period": str(found.period), "starts": starts}))
+    else:
+        lines = [f"{name}: {' '.join(own)}" for name, own in starts.items()]
+        _print("\n".join([f"every firing again after {found.period}; it starts at", *lines]))
+    return EXIT_FINE
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="csdf",
@@ -108,6 +120,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--effort", type=int, default=EFFORT, metavar="N", help="how long to search (%(default)s)"
     )
+    command = commands.add_parser(
+        "schedule",
+        help="a start time for every firing of an iteration",
+        description="Prints the earliest schedule that repeats itself after the shortest period.",
+    )
+    _add_common(command, _schedule)
+    command.add_argument("--period", type=_period, metavar="P", help="repeat after this instead")
     return parser
 
 

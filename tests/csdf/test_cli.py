@@ -191,3 +191,16 @@ def test_what_is_not_found_is_bounded(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["capacities", "--effort", "1", str(REFERENCE / "cnnrows_unbounded.xml")]) == 0
     out = capsys.readouterr().out
     assert "tokens are enough and 7 are proved to be needed" in out
+
+
+def test_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(REFERENCE / "residual_skip4.xml")
+    assert main(["schedule", "--json", file]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["period"] == "8"
+    assert found["starts"]["conv"] == ["0", "2", "4", "6"]
+    assert main(["schedule", "--period", "10", file]) == 0
+    assert capsys.readouterr().out.startswith("every firing again after 10; it starts at\n")
+    assert main(["schedule", "--period", "7", file]) == 2
+    assert "cannot keep a period of 7; the shortest is 8" in capsys.readouterr().err
+    assert main(["schedule", str(REFERENCE / "residual_skip3.xml")]) == 1

@@ -1,0 +1,149 @@
+"""Periodic schedules keep every channel within its bounds; orders are what they say."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from csdf.consistency import repetition_vector
+from csdf.errors import CsdfError, DeadlockError
+from csdf.graph import Graph
+from csdf.liveness import check_liveness
+from csdf.schedule import Schedule, periodic_schedule, with_orders
+from csdf.throughput import throughput
+from tests.csdf.effort import examples, holds
+from tests.csdf.graphs import consistent_graphs, graph
+
+
+def in_order(found: Graph) -> Graph:
+    return replace(found, actors=tuple(replace(a, concurrency=1) for a in found.actors))
+
+
+def keeps_the_rules(found: Graph, schedule: Schedule, iterations: int) -> bool:
+    """Plays the schedule, event by event; at one time ends come before starts that take time."""
+    events = []
+    for actor in found.actors:
+        starts = schedule.starts[actor.name]
+        order = 0
+        for n in range(iterations):
+            for start in starts:
+                phase = order % actor.phases
+                begin = start + n * schedule.period
+                events.append((begin, actor.name, phase, begin + actor.execution_times[phase]))
+                order += 1
+    for c in found.channels:
+        # Token i is there when it was made, and read no earlier; places likewise.
+        made = [Fraction(0)] * c.initial_tokens
+        freed = [Fraction(0)] * ((c.capacity or 0) - c.initial_tokens)
+        read, claimed = [], []
+        for begin, name, phase, end in sorted(events, key=lambda e: (e[0], e[3])):
+            if name == c.source:
+                made += [end] * c.production[phase]
+                claimed += [begin] * c.production[phase]
+            if name == c.target:
+                read += [begin] * c.consumption[phase]
+                freed += [end] * c.consumption[phase]
+        if any(at < there for at, there in zip(read, made, strict=False)):
+            return False
+        if c.capacity is not None and any(
+            at < there for at, there in zip(claimed, freed, strict=False)
+        ):
+            return False
+    for actor in found.actors:
+        own = [(begin, end) for begin, name, _, end in events if name == actor.name]
+        if any(later < end for (_, end), (later, _) in itertools.pairwise(own)):
+            return False
+    return True
+
+
+@examples(40, 400)
+def test_the_earliest_schedule_reaches_the_period_and_keeps_the_rules(tries: int) -> None:
+    @given(consistent_graphs(), st.fractions(0, 3))
+    def check(some: Graph, more: Fraction) -> None:
+        found = in_order(some)
+        assume(check_liveness(found) is None)
+        period = throughput(found).period
+        schedule = periodic_schedule(found)
+        assert schedule.period == period
+        assert min(min(starts) for starts in schedule.starts.values()) == 0
+        assert keeps_the_rules(found, schedule, 4)
+        assert keeps_the_rules(found, periodic_schedule(found, period + more), 4)
+
+    holds(tries, check)
+
+
+def test_a_schedule_one_could_write_by_hand() -> None:
+    found = graph({"A": (2,), "B": (1, 3)}, ("A", "B", (1,), (1, 1), 0, 1))
+    assert periodic_schedule(found) == Schedule(Fraction(8), {"A": (0, 3), "B": (2, 5)})
+
+
+def test_a_period_too_short_is_refused() -> None:
+    with pytest.raises(CsdfError, match="cannot keep a period of 2; the shortest is 3"):
+        periodic_schedule(graph({"A": (3,)}), Fraction(2))
+
+
+@examples(30, 300)
+def test_one_processor_for_all_takes_the_sum_of_all(tries: int) -> None:
+    @given(consistent_graphs(), st.randoms(use_true_random=False))
+    def check(found: Graph, random: object) -> None:
+        assume(check_liveness(found) is None)
+        repetitions = repetition_vector(found)
+        times = [sum(a.execution_times) * repetitions[a.name] for a in found.actors]
+        order = sequence(found, random)
+        assert throughput(with_orders(found, {"P": order})).period == sum(times)
+        if len(found.actors) > 1:
+            alone = {a.name: [n for n in order if n == a.name] for a in found.actors}
+            apart = with_orders(found, alone)
+            assert throughput(apart).period == throughput(in_order(found)).period
+
+    holds(tries, check)
+
+
+def sequence(found: Graph, random: object) -> list[str]:
+    """An order in which one iteration can be executed, otherwise any."""
+    from tests.csdf.oracle import Untimed  # noqa: PLC0415
+
+    state, order = Untimed(found), []
+    repetitions = repetition_vector(found)
+    while True:
+        able = [
+            a.name
+            for a in found.actors
+            if state.fired[a.name] < repetitions[a.name] * a.phases and not state.lacking(a.name)
+        ]
+        if not able:
+            return order
+        order.append(random.choice(able))  # type: ignore[attr-defined]
+        state.fire(order[-1])
+
+
+def test_a_processor_that_two_actors_share() -> None:
+    """A and C share a processor; B works meanwhile, if there is room for two frames."""
+    found = graph(
+        {"A": (2,), "B": (4,), "C": (3,)},
+        ("A", "B", (1,), (1,), 0, 2),
+        ("B", "C", (1,), (1,), 0, 2),
+    )
+    assert throughput(found).period == 4
+    assert throughput(with_orders(found, {"P": ["A", "C"]})).period == 9
+    with pytest.raises(DeadlockError):
+        throughput(with_orders(found, {"P": ["C", "A"]}))
+
+
+@pytest.mark.parametrize(
+    ("orders", "sentence"),
+    [
+        ({"P": ["A", "Z"]}, "the order of 'P' names 'Z', which is no actor"),
+        ({"P": ["A"], "Q": ["A"]}, "'A' is in the orders of both 'P' and 'Q'"),
+        ({"P": ["B"]}, "has 1 firings of 'B'; an iteration has 2"),
+    ],
+)
+def test_orders_that_do_not_fit(orders: dict[str, list[str]], sentence: str) -> None:
+    found = graph({"A": (2,), "B": (1, 3)}, ("A", "B", (2,), (1, 1)))
+    with pytest.raises(CsdfError, match=sentence):
+        with_orders(found, orders)
