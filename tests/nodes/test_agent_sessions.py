@@ -1,0 +1,101 @@
+"""Who may command an agent, and for how long."""
+
+import pytest
+
+from nodes.core import actions as act
+from nodes.core import events as ev
+from nodes.core.lifecycle import Stage
+from nodes.core.messages import (
+    Bye,
+    Deploy,
+    Failed,
+    GetStats,
+    Hello,
+    Missing,
+    Ping,
+    Pong,
+    Put,
+    Query,
+    Refused,
+    Start,
+    Stop,
+    Stored,
+    Welcome,
+)
+from tests.nodes.told import BLOB, DEPLOYMENT, LAUNCHER, STRANGER, Told, has, only, replies
+
+
+def test_hello_opens_a_session():
+    agent = Told()
+    (welcome,) = replies(agent.says(Hello(1, "s", 5.0)), Welcome)
+    assert (welcome.name, welcome.cores, welcome.rss_bytes) == ("n0", 4, 100)
+    assert replies(agent.says(Ping()), Pong)
+
+
+def test_another_protocol_is_refused():
+    (refused,) = replies(Told().says(Hello(2, "s", 5.0)), Refused)
+    assert "protocol 1" in refused.reason
+    assert "launcher 2" in refused.reason
+
+
+def test_another_launcher_is_refused_and_told_how_long_to_wait():
+    agent = Told().at(Stage.EMPTY)
+    agent.now_s = 2.0
+    (refused,) = replies(agent.says(Hello(1, "other", 5.0), STRANGER), Refused)
+    assert "silent for 3 s" in refused.reason
+    assert replies(agent.says(Ping()), Pong)
+
+
+def test_the_same_session_may_move_to_a_new_connection():
+    agent = Told().at(Stage.READY)
+    assert replies(agent.says(Hello(1, "s", 5.0), b"again"), Welcome)
+    assert agent.core.life.stage is Stage.READY
+    assert replies(agent.says(Ping(), LAUNCHER), Refused)
+    assert replies(agent.says(Ping(), b"again"), Pong)
+
+
+@pytest.mark.parametrize(
+    "message", [Ping(), Query(()), Deploy(DEPLOYMENT), Start(7), Stop(7), GetStats(), Bye()]
+)
+def test_without_a_session_everything_is_refused(message):
+    agent = Told()
+    assert replies(agent.says(message, STRANGER), Refused)
+    assert agent.core.tally.stale_messages == 1
+    assert agent.core.life.stage is Stage.EMPTY
+
+
+def test_any_message_renews_the_lease_and_silence_ends_it():
+    agent = Told().streaming()
+    agent.now_s = 4.0
+    agent.says(GetStats())
+    assert agent.core.deadline_s == 9.0
+    agent.now_s = 8.9
+    assert not agent.happens(ev.Tick())
+    agent.now_s = 9.0
+    actions = agent.happens(ev.Tick())
+    assert has(actions, act.Unload)
+    assert only(actions, act.HangUp) == act.HangUp("n1")
+    agent.happens(ev.Unloaded(7))
+    assert agent.core.deadline_s is None
+    assert replies(agent.says(Hello(1, "next", 5.0), STRANGER), Welcome)
+
+
+def test_a_launcher_may_come_as_soon_as_the_lease_is_over():
+    agent = Told().at(Stage.RUNNING)
+    agent.now_s = 5.0
+    actions = agent.says(Hello(1, "next", 5.0), STRANGER)
+    assert has(actions, act.Unload)
+    assert replies(actions, Welcome)
+    assert not has(agent.says(Deploy(DEPLOYMENT), STRANGER), act.Load)
+    assert has(agent.happens(ev.Unloaded(7)), act.Load)
+
+
+def test_blobs_are_looked_up_and_written():
+    agent = Told().at(Stage.EMPTY)
+    assert agent.says(Query(("a" * 64,))) == [act.LookUp(LAUNCHER, ("a" * 64,))]
+    assert replies(agent.happens(ev.LookedUp(LAUNCHER, ("a" * 64,))), Missing)
+    put = Put(BLOB, 0, b"12345")
+    assert agent.says(put) == [act.WriteChunk(LAUNCHER, put)]
+    stored = agent.happens(ev.ChunkWritten(LAUNCHER, BLOB.digest, 0, complete=False))
+    assert replies(stored, Stored) == [Stored(BLOB.digest, 0, False)]
+    assert replies(agent.happens(ev.ChunkFailed(LAUNCHER, "disk full")), Failed)

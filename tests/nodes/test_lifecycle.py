@@ -1,0 +1,186 @@
+"""The life of a deployment, from Deploy to Stopped, and those that are refused."""
+
+import dataclasses
+
+import pytest
+
+from nodes.core import actions as act
+from nodes.core import events as ev
+from nodes.core.lifecycle import ANSWER_TIMEOUT_S, Stage
+from nodes.core.messages import (
+    HOST,
+    Attach,
+    Bye,
+    Credit,
+    Deploy,
+    Deployed,
+    Deployment,
+    Failed,
+    Hello,
+    Progress,
+    Refused,
+    Shutdown,
+    Start,
+    Stats,
+    Stop,
+    Stopped,
+    TensorHeader,
+)
+from tests.nodes.told import DEPLOYMENT, HOST_LINK, TO_NEXT, USAGE, Told, has, only, replies
+
+
+def test_from_deploy_to_stopped():
+    agent = Told().at(Stage.EMPTY)
+    assert agent.says(Deploy(DEPLOYMENT)) == [act.Load(DEPLOYMENT)]
+    assert replies(agent.happens(ev.LoadProgress(7, 1, 1, "p")), Progress)
+    assert replies(agent.happens(ev.Loaded(7, (0.1,), 123)), Deployed) == [Deployed(7, (0.1,), 123)]
+    agent.now_s = 1.0
+    started = agent.says(Start(7))
+    assert only(started, act.Dial) == act.Dial("n1", "tcp://n1:1")
+    assert only(started, act.SendData) == act.SendData("n1", Attach(7, "n0"))
+    agent.happens(ev.Measured("start", USAGE))
+    (credit,) = agent.data(HOST_LINK, Attach(7, HOST))
+    assert credit == act.SendData(HOST_LINK, Credit(7, 0, 2))
+    assert not agent.data("n1", Credit(7, 1, 2))
+    header = TensorHeader(7, 0, 0, "float32", (2,))
+    assert agent.data(HOST_LINK, header, b"12345678", 8) == [act.Fire(7, 0, 0, {"x": b"12345678"})]
+    ended = agent.happens(ev.FiringEnded(7, 0, 0, {"y": b"abcdefgh"}, 0.25))
+    assert ended == [
+        act.SendData(HOST_LINK, Credit(7, 0, 1)),
+        act.SendData("n1", TensorHeader(7, 1, 0, "float32", (2,)), b"abcdefgh"),
+    ]
+    agent.now_s = 3.0
+    assert agent.says(Stop(7)) == [act.Measure("stop"), act.Unload(7)]
+    agent.happens(ev.Measured("stop", ev.Usage(300, 400, 50, 2.5)))
+    (stopped,) = replies(agent.happens(ev.Unloaded(7)), Stopped)
+    assert stopped.stats == Stats(7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0)
+    assert agent.core.life.stage is Stage.EMPTY
+
+
+def test_stop_of_an_epoch_that_is_gone_is_answered_at_once():
+    agent = Told().at(Stage.UNLOADING)
+    (first,) = replies(agent.happens(ev.Unloaded(7)), Stopped)
+    (again,) = replies(agent.says(Stop(7)), Stopped)
+    assert again == first
+    (never,) = replies(agent.says(Stop(99)), Stopped)
+    assert never.stats.firings == ()
+
+
+def test_links_outlive_the_stop_until_the_session_ends():
+    """Closed at Stop, they would look like a failure to peers that have not heard of it."""
+    agent = Told().at(Stage.UNLOADING)
+    assert not has(agent.happens(ev.Unloaded(7)), act.HangUp)
+    assert has(agent.says(Bye()), act.HangUp)
+
+
+def test_a_second_deployment_must_wait_for_the_stop_of_the_first():
+    agent = Told().at(Stage.READY)
+    (failed,) = replies(agent.says(Deploy(dataclasses.replace(DEPLOYMENT, epoch=8))), Failed)
+    assert failed.epoch == 8
+    assert "epoch 7 is ready to start: it must be stopped first" in failed.reason
+    assert agent.core.life.epoch == 7
+
+
+@pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING])
+@pytest.mark.parametrize("message", [Stop(7), Bye()])
+def test_every_stage_can_be_left(stage, message):
+    agent = Told().at(stage)
+    assert has(agent.says(message), act.Unload)
+    assert not agent.happens(ev.Loaded(7, (0.1,), 1))
+    assert not agent.happens(ev.FiringEnded(7, 0, 0, {}, 0.1))
+    agent.happens(ev.Measured("stop", USAGE))
+    actions = agent.happens(ev.Unloaded(7))
+    assert bool(replies(actions, Stopped)) == isinstance(message, Stop)
+    assert agent.core.life.stage is Stage.EMPTY
+
+
+def test_a_load_that_fails_is_told_and_unloaded():
+    agent = Told().at(Stage.LOADING)
+    actions = agent.happens(ev.LoadFailed(7, "phase 'p': no such operator"))
+    assert replies(actions, Failed) == [Failed(7, "phase 'p': no such operator")]
+    assert has(actions, act.Unload)
+    agent.happens(ev.Unloaded(7))
+    assert has(agent.says(Deploy(DEPLOYMENT)), act.Load)
+
+
+def test_a_firing_that_fails_is_told_and_unloaded():
+    agent = Told().streaming()
+    actions = agent.happens(ev.FiringFailed(7, 0, 0, "out of memory"))
+    assert replies(actions, Failed) == [Failed(7, "out of memory")]
+    assert has(actions, act.Unload)
+
+
+def test_a_node_that_does_not_answer_is_named():
+    agent = Told().at(Stage.RUNNING)
+    agent.says(Hello(1, "s", 1000.0))
+    assert agent.core.deadline_s == ANSWER_TIMEOUT_S
+    agent.now_s = ANSWER_TIMEOUT_S
+    (failed,) = replies(agent.happens(ev.Tick()), Failed)
+    assert "'n1' at tcp://n1:1" in failed.reason
+
+
+def test_a_node_that_has_answered_is_no_longer_waited_for():
+    agent = Told().streaming()
+    agent.says(Hello(1, "s", 1000.0))
+    assert agent.core.deadline_s == 1000.0
+
+
+@pytest.mark.parametrize("link", ["n1"])
+def test_a_lost_link_fails_the_run(link):
+    agent = Told().streaming()
+    (failed,) = replies(agent.happens(ev.LinkLost(link, "pulled out")), Failed)
+    assert "'n1' broke: pulled out" in failed.reason
+
+
+@pytest.mark.parametrize("link", [HOST_LINK, b"somebody"])
+def test_a_lost_link_of_the_host_or_a_stranger_does_not(link):
+    assert not Told().streaming().happens(ev.LinkLost(link))
+
+
+def test_shutdown_ends_an_agent_that_a_launcher_started():
+    agent = Told(obeys_shutdown=True).at(Stage.RUNNING)
+    actions = agent.says(Shutdown())
+    assert has(actions, act.Unload)
+    assert not has(actions, act.Exit)
+    assert has(agent.happens(ev.Unloaded(7)), act.Exit)
+    assert has(Told(obeys_shutdown=True).at(Stage.EMPTY).says(Shutdown()), act.Exit)
+
+
+def test_a_daemon_refuses_shutdown():
+    agent = Told().at(Stage.READY)
+    actions = agent.says(Shutdown())
+    assert replies(actions, Refused)
+    assert agent.core.life.stage is Stage.READY
+
+
+def altered(channel: int, **fields) -> Deployment:
+    channels = list(DEPLOYMENT.channels)
+    channels[channel] = dataclasses.replace(channels[channel], **fields)
+    return dataclasses.replace(DEPLOYMENT, channels=tuple(channels))
+
+
+@pytest.mark.parametrize(
+    ("deployment", "told"),
+    [
+        (dataclasses.replace(DEPLOYMENT, phases=()), "no phase"),
+        (dataclasses.replace(DEPLOYMENT, dial=()), "no address"),
+        (dataclasses.replace(DEPLOYMENT, channels=(TO_NEXT,)), "input 'x' from 0 channels"),
+        (altered(0, number=1), "two channels have the number 1"),
+        (altered(0, target_phases=(1,)), "goes to phase 1"),
+        (altered(0, target_phases=(0, 0)), "goes to the phases"),
+        (altered(0, target_phases=()), "goes to the phases"),
+        (altered(0, tensor="z"), "carries no input"),
+        (altered(0, tensor="z" * 4096, target_phases=tuple(range(4096))), "carries no input"),
+        (altered(0, target_phases=(0,) * 4096), "goes to the phases"),
+        (altered(0, target_node="n9"), "does not touch node 'n0'"),
+        (altered(0, shape=(1 << 20, 1 << 20)), "bytes"),
+        (altered(1, source_phase=1), "comes from phase 1 of 1"),
+        (altered(1, source_phase=None), "comes from phase None"),
+        (altered(1, tensor="z"), "carries no output"),
+    ],
+)
+def test_a_deployment_that_contradicts_itself_is_refused(deployment, told):
+    agent = Told().at(Stage.EMPTY)
+    (failed,) = replies(agent.says(Deploy(deployment)), Failed)
+    assert told in failed.reason
+    assert agent.core.life.stage is Stage.EMPTY
