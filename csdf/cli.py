@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
-from csdf import front_report, sdf3
+from csdf import front_report, gantt, sdf3
 from csdf.analysis import Analysis, analyze
 from csdf.capacities import EFFORT, Search, Unit
 from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
@@ -23,6 +24,7 @@ from csdf.latency import latency
 from csdf.report import as_text
 from csdf.reverse_channels import folded
 from csdf.schedule import periodic_schedule
+from csdf.simulation import simulate
 from csdf.storage import unbounded
 
 EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
@@ -89,6 +91,26 @@ def _schedule(options: argparse.Namespace, graph: Graph) -> int:
     return EXIT_FINE
 
 
+def _simulate(options: argparse.Namespace, graph: Graph) -> int:
+    processors = {name: processor for processor, names in options.on for name in names}
+    found = simulate(graph, options.iterations, processors, dict(options.order))
+    if options.gantt is not None:
+        _write(options.gantt, gantt.as_svg(found))
+    if options.trace is not None:
+        _write(options.trace, _json(gantt.as_trace(found, options.microseconds)))
+    if options.json:
+        busy = {row: str(time) for row, time in found.busy().items()}
+        completed = [str(time) for time in found.completed]
+        _print(_json({"firings": len(found.firings), "completed": completed, "busy": busy}))
+        return EXIT_FINE
+    _print(f"{options.iterations} iterations, {len(found.firings)} firings, end at {found.end}")
+    _print(f"complete at {' '.join(map(str, found.completed))}")
+    for row, time in found.busy().items():
+        share = f", {100 * float(time / found.end):.1f} %" if found.end else ""
+        _print(f"{row}: busy for {time}{share}")
+    return EXIT_FINE
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="csdf",
@@ -127,6 +149,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_common(command, _schedule)
     command.add_argument("--period", type=_period, metavar="P", help="repeat after this instead")
+    command = commands.add_parser(
+        "simulate",
+        help="self-timed execution, on processors if wanted",
+        description="Executes some iterations, everybody as soon as possible, and tells when each "
+        "is complete and how busy all were. Firings on a processor are one at a time, the oldest "
+        "iteration's first, or in a static order.",
+    )
+    _add_common(command, _simulate)
+    command.add_argument("--iterations", type=_positive, default=10, metavar="N")
+    command.add_argument(
+        "--on", type=_list, action="append", default=[], metavar="P=A,B", help="A, B run on P"
+    )
+    command.add_argument(
+        "--order",
+        type=_list,
+        action="append",
+        default=[],
+        metavar="P=A,B,A",
+        help="… in this order",
+    )
+    command.add_argument("--gantt", metavar="FILE.svg", help="write a chart of all firings")
+    command.add_argument("--trace", metavar="FILE.json", help="write a trace for Perfetto")
+    command.add_argument(
+        "--microseconds", type=_period, default=Fraction(1), metavar="N", help="a unit in the trace"
+    )
     return parser
 
 
@@ -143,6 +190,26 @@ def _period(text: str) -> Fraction:
     if not re.fullmatch(r"\d{1,30}(\.\d{1,30}|/0*[1-9]\d{0,29})?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no period; give a number like 23, 6.5, 13/2")
     return Fraction(text)
+
+
+def _list(text: str) -> tuple[str, list[str]]:
+    processor, equals, names = text.partition("=")
+    if not (processor and equals and names):
+        raise argparse.ArgumentTypeError(f"{text!r} should be like P=A,B")
+    return processor, names.split(",")
+
+
+def _positive(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+    return int(text)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CsdfError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _json(found: object) -> str:

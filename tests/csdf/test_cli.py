@@ -204,3 +204,30 @@ def test_a_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", "--period", "7", file]) == 2
     assert "cannot keep a period of 7; the shortest is 8" in capsys.readouterr().err
     assert main(["schedule", str(REFERENCE / "residual_skip3.xml")]) == 1
+
+
+def test_a_simulation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = str(REFERENCE / "twodev_4_4.xml")
+    chart, trace = tmp_path / "chart.svg", tmp_path / "trace.json"
+    wanted = ["--iterations", "4", "--gantt", str(chart), "--trace", str(trace)]
+    assert main(["simulate", file, "--json", *wanted]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["firings"] == 32
+    times = [int(time) for time in found["completed"]]
+    assert times[3] - times[2] == 15
+    assert chart.read_text().count("<rect") == 32
+    assert len(json.loads(trace.read_text())["traceEvents"]) == 32 + 3
+    assert main(["simulate", file, "--on", "P=d0,d1,link"]) == 0
+    assert "P: busy for" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_simulation_that_cannot_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["simulate", str(REFERENCE / "residual_skip3.xml")]) == 1
+    assert "stands still" in capsys.readouterr().err
+    file = str(REFERENCE / "twodev_4_4.xml")
+    assert main(["simulate", file, "--gantt", str(tmp_path / "no" / "chart.svg")]) == 2
+    assert "cannot be written: No such file" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["simulate", file, "--iterations", "0"])
+    with pytest.raises(SystemExit):
+        main(["simulate", file, "--on", "d0"])
