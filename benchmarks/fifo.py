@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import zmq
 
+from nodes.executors.heap import share_one_heap
 from nodes.fifos import FifoSpec, WireReader, WireWriter
 
 ASKED_RATIO = 0.85
@@ -54,7 +55,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--writer", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    gc.freeze()  # in both processes and for both ways, as an agent does it
+    # As an agent does it, in both processes and for both ways.
+    share_one_heap()
+    gc.freeze()
     if options.writer:
         bare, fifo, size, capacity = options.writer
         return write(bare, fifo, int(size), int(capacity))
