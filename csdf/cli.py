@@ -15,7 +15,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from csdf import front_report, gantt, sdf3
+from csdf import drawing, files, front_report, gantt
 from csdf.analysis import Analysis, analyze
 from csdf.capacities import EFFORT, Search, Unit
 from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
@@ -26,6 +26,7 @@ from csdf.reverse_channels import folded
 from csdf.schedule import periodic_schedule
 from csdf.simulation import simulate
 from csdf.storage import unbounded
+from csdf.throughput import throughput
 
 EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
@@ -35,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        graph = sdf3.read(options.file, options.processor)
-    except sdf3.Sdf3Error as error:
+        graph = files.read(options.file, options.processor)
+    except CsdfError as error:
         return _fail(error, EXIT_UNREADABLE)
     try:
         return int(options.command(options, graph))
@@ -111,6 +112,26 @@ def _simulate(options: argparse.Namespace, graph: Graph) -> int:
     return EXIT_FINE
 
 
+def _draw(options: argparse.Namespace, graph: Graph) -> int:
+    try:
+        critical = throughput(graph).critical
+    except (InconsistentGraphError, DeadlockError):  # a picture helps there too
+        critical = ()
+    picture = drawing.marked(graph, critical)
+    if options.output is None:
+        _print(drawing.as_dot(picture).rstrip())
+    elif options.output.lower().endswith(".svg"):
+        _write(options.output, drawing.as_svg(picture))
+    else:
+        _write(options.output, drawing.as_dot(picture))
+    return EXIT_FINE
+
+
+def _convert(options: argparse.Namespace, graph: Graph) -> int:
+    _write(options.output, files.as_text(graph, options.output))
+    return EXIT_FINE
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="csdf",
@@ -174,13 +195,30 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--microseconds", type=_period, default=Fraction(1), metavar="N", help="a unit in the trace"
     )
+    command = commands.add_parser(
+        "draw",
+        help="a picture of the graph, with its critical cycle",
+        description="Prints Graphviz's DOT, or writes an SVG; what holds the period is red.",
+    )
+    _add_common(command, _draw, speaks_json=False)
+    command.add_argument("--output", metavar="FILE", help="write here: .svg, or DOT")
+    command = commands.add_parser(
+        "convert",
+        help="the same graph in another format",
+        description="Writes the graph as JSON if OUTPUT ends in .json, otherwise as SDF3 XML.",
+    )
+    _add_common(command, _convert, speaks_json=False)
+    command.add_argument("output", metavar="OUTPUT", help="the file to write")
     return parser
 
 
-def _add_common(command: argparse.ArgumentParser, run: object) -> None:
+def _add_common(command: argparse.ArgumentParser, run: object, *, speaks_json: bool = True) -> None:
     command.set_defaults(command=run)
-    command.add_argument("file", metavar="FILE", help="SDF3 XML of type sdf or csdf")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument(
+        "file", metavar="FILE", help="SDF3 XML of type sdf or csdf, or JSON (.json)"
+    )
+    if speaks_json:
+        command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument(
         "--processor", metavar="TYPE", help="take execution times of this type where given"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from csdf import sdf3_writer
+from csdf import files, sdf3_writer
 from csdf.cli import main
 from tests.csdf.graphs import graph
 
@@ -231,3 +231,25 @@ def test_a_simulation_that_cannot_be(capsys: pytest.CaptureFixture[str], tmp_pat
         main(["simulate", file, "--iterations", "0"])
     with pytest.raises(SystemExit):
         main(["simulate", file, "--on", "d0"])
+
+
+def test_a_drawing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = str(REFERENCE / "cnnrows_1_2_4.xml")
+    assert main(["draw", file]) == 0
+    assert capsys.readouterr().out.startswith('digraph "cnnrows_1_2_4" {')
+    assert main(["draw", file, "--output", str(tmp_path / "picture.svg")]) == 0
+    assert (tmp_path / "picture.svg").read_text().startswith("<svg")
+    assert main(["draw", str(REFERENCE / "inconsistent_par.xml")]) == 0
+    assert "#c0392b" not in capsys.readouterr().out
+
+
+def test_conversion_there_and_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file, there, back = REFERENCE / "sample_b_8_9_5.xml", tmp_path / "a.json", tmp_path / "a.xml"
+    assert main(["convert", str(file), str(there)]) == 0
+    assert main(["convert", str(there), str(back)]) == 0
+    assert files.read(back) == files.read(there) == files.read(file)
+    assert main(["analyze", "--json", str(there)]) == 0
+    assert json.loads(capsys.readouterr().out)["period"] == "25"
+    there.write_text("{}")
+    assert main(["analyze", str(there)]) == 2
+    assert capsys.readouterr().err == f"csdf: {there}: the file has no 'actors'\n"

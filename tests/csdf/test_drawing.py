@@ -1,0 +1,69 @@
+"""Drawings show every actor and channel, whatever they are called, and mark the critical cycle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csdf import sdf3
+from csdf.drawing import as_dot, as_svg, marked
+from csdf.errors import TooLargeError
+from csdf.graph import Graph
+from csdf.throughput import throughput
+from tests.csdf.graphs import consistent_graphs, graph
+
+REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@given(consistent_graphs(), st.text())
+def test_all_is_there_once(found: Graph, name: str) -> None:
+    found = replace(found, name=name)
+    picture = marked(found)
+    root = ElementTree.fromstring(as_svg(picture))
+    assert len(root.findall(f"{SVG}rect")) == len(found.actors)
+    assert len(root.findall(f"{SVG}path")) == len(picture.graph.channels)
+    dot = as_dot(picture)
+    assert dot.count(" -> ") == len(picture.graph.channels)
+    assert dot.count("label=") == len(found.actors) + len(picture.graph.channels)
+
+
+def test_actors_stand_right_of_those_they_read_from() -> None:
+    found = graph(
+        {"B": (1,), "A": (1,), "C": (1,)},
+        ("A", "B", (1,), (1,)),
+        ("B", "C", (1,), (1,)),
+        ("C", "A", (1,), (1,), 1),
+    )
+    root = ElementTree.fromstring(as_svg(marked(found)))
+    boxes = [int(str(box.get("x"))) for box in root.findall(f"{SVG}rect")]
+    assert boxes[1] < boxes[0] < boxes[2]
+
+
+def test_the_critical_cycle_is_red() -> None:
+    found = sdf3.read(REFERENCE / "cnnrows_1_2_4.xml")
+    picture = marked(found, throughput(found).critical)
+    assert picture.actors == {"in", "conv"}
+    assert "i" in picture.channels
+    assert '"i\\n8*1 → 8*1,0 ≤1", color="#c0392b"' in as_dot(picture)
+    root = ElementTree.fromstring(as_svg(picture))
+    red = [box for box in root.findall(f"{SVG}rect") if box.get("stroke") == "#c0392b"]
+    assert len(red) == 2
+
+
+def test_names_cannot_break_out() -> None:
+    found = graph({'A"];}<b>\n\\': (1,)})
+    dot = as_dot(marked(found))
+    assert '"A\\"];}<b>\\n\\\\"' in dot
+    assert "<b>" not in as_svg(marked(found))
+
+
+def test_too_many_actors_for_a_picture() -> None:
+    found = graph({f"a{i}": (1,) for i in range(2001)})
+    with pytest.raises(TooLargeError, match="write DOT"):
+        as_svg(marked(found))
