@@ -23,7 +23,7 @@ from csdf.graph import Graph
 from csdf.latency import latency
 from csdf.report import as_text
 from csdf.reverse_channels import folded
-from csdf.schedule import periodic_schedule
+from csdf.schedule import periodic_schedule, with_orders
 from csdf.simulation import simulate
 from csdf.storage import unbounded
 from csdf.throughput import throughput
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     if (options.source is None) != (options.sink is None):
         raise CsdfError("--source and --sink are given together, or neither")
+    if options.order:
+        graph = with_orders(graph, dict(options.order))
     result: Analysis = analyze(graph)
     if options.source is not None and result.live:
         result = replace(result, latency=latency(graph, options.source, options.sink))
@@ -147,6 +149,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_common(command, _analyze)
     command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
     command.add_argument("--sink", metavar="ACTOR", help="… to this one")
+    command.add_argument(
+        "--order",
+        type=_list,
+        action="append",
+        default=[],
+        metavar="P=A,B,A",
+        help="A and B share processor P, one firing at a time, in this order",
+    )
     command = commands.add_parser(
         "capacities",
         help="the smallest channel capacities, and what more room buys",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from csdf.analysis import Analysis
@@ -35,7 +36,7 @@ def as_text(graph: Graph, result: Analysis) -> str:
         assert result.period is not None  # noqa: S101 (or it would not be live)
         lines.append(f"period      {_exact(result.period)} per iteration")
     if result.critical:
-        lines.append(f"held by     {_cut([_step(step) for step in result.critical], ' → ')}")
+        lines.append(f"held by     {_cut(_steps(result.critical), ' → ')}")
     if result.slack is not None:
         lines.append(f"slack       {_slack(result.slack)}")
     if result.latency is not None:
@@ -65,11 +66,17 @@ def _slack(slack: Mapping[str, Fraction | None]) -> str:
     return _cut(listed, ", ")
 
 
-def _step(step: Step) -> str:
-    firing = f"{step.actor}[{step.phase}]"
-    if step.channel is None:
-        return firing
-    return f"{firing} {'(room in' if step.for_space else '('}{' ' * step.for_space}{step.channel})"
+def _steps(critical: Sequence[Step]) -> list[str]:
+    """Firings of one actor that wait for each other through one channel are told together."""
+    shown = []
+    for (actor, channel, for_space), run in itertools.groupby(
+        critical, lambda step: (step.actor, step.channel, step.for_space)
+    ):
+        phases = [step.phase for step in run]
+        more = f"…[{phases[-1]}]" if len(phases) > 1 else ""
+        waits = "" if channel is None else f" ({'room in ' if for_space else ''}{channel})"
+        shown.append(f"{actor}[{phases[0]}]{more}{waits}")
+    return shown
 
 
 def _cut(parts: list[str], separator: str) -> str:

@@ -118,6 +118,19 @@ def simulate(
     return run.timeline()
 
 
+def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list[str]]:
+    """An order per processor in which `graph` is live: that of one iteration, simulated.
+
+    Not always the best: which order gives the shortest period is a hard problem. For
+    `csdf.schedule.with_orders`, which tells its period. Raises as `simulate` does.
+    """
+    orders: dict[str, list[str]] = {processor: [] for processor in processors.values()}
+    for firing in simulate(graph, 1, processors).firings:
+        if firing.actor in processors:
+            orders[firing.row].append(firing.actor)
+    return orders
+
+
 class _Run:
     """The state of a simulation."""
 

@@ -25,7 +25,7 @@ def test_a_live_graph(capsys: pytest.CaptureFixture[str]) -> None:
         "repetitions d0 × 1, link × 3, d1 × 1",
         "live        yes",
         "period      18 per iteration",
-        "held by     d0[0] (self_d0) → d0[1] (self_d0) → d0[2] (a) → link[0] (a_bp)",
+        "held by     d0[0]…[1] (self_d0) → d0[2] (a) → link[0] (a_bp)",
         "slack       d0 0, link 0, d1 6",
     ]
 
@@ -253,3 +253,12 @@ def test_conversion_there_and_back(capsys: pytest.CaptureFixture[str], tmp_path:
     there.write_text("{}")
     assert main(["analyze", str(there)]) == 2
     assert capsys.readouterr().err == f"csdf: {there}: the file has no 'actors'\n"
+
+
+def test_actors_that_share_a_processor(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(REFERENCE / "twodev_4_4.xml")
+    order = "P=" + ",".join(["d0"] * 3 + ["link"] * 3 + ["d1"] * 2)
+    assert main(["analyze", file, "--json", "--order", order]) == 0
+    assert json.loads(capsys.readouterr().out)["period"] == "35"
+    assert main(["analyze", file, "--order", "P=d0"]) == 2
+    assert "has 1 firings of 'd0'; an iteration has 3" in capsys.readouterr().err

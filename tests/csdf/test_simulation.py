@@ -15,7 +15,7 @@ from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
 from csdf.schedule import with_orders
-from csdf.simulation import Link, Timeline, simulate, with_links
+from csdf.simulation import Link, Timeline, simulate, static_orders, with_links
 from csdf.throughput import throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
@@ -51,10 +51,7 @@ def test_a_static_order_is_what_it_is_as_channels(tries: int) -> None:
         found = in_order(some)
         assume(check_liveness(found) is None)
         on = {a.name: data.draw(st.sampled_from("PQ")) for a in found.actors}
-        first = simulate(found, 1, on)
-        orders = {
-            p: [f.actor for f in first.firings if f.row == p] for p in dict.fromkeys(on.values())
-        }
+        orders = static_orders(found, on)
         ordered = with_orders(found, orders)
         expected = oracle.timed(ordered, repetition_vector(ordered), 3)
         assert plainly(simulate(found, 3, orders=orders)) == sorted(expected)
