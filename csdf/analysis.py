@@ -86,13 +86,19 @@ def analyze(graph: Graph, slack_work: int = SLACK_WORK) -> Analysis:
     except DeadlockError as error:
         return Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
     return Analysis(
-        None, repetitions, count, None, found.period, found.critical, _slack(graph, slack_work)
+        None,
+        repetitions,
+        count,
+        None,
+        found.period,
+        found.critical,
+        _slack(graph, slack_work, found.period),
     )
 
 
-def _slack(graph: Graph, work: int) -> Mapping[str, Fraction | None] | None:
+def _slack(graph: Graph, work: int, period: Fraction) -> Mapping[str, Fraction | None] | None:
     try:
-        return slack(graph, work)
+        return slack(graph, work, period)
     except CsdfError:  # too large, or firings that overtake each other
         return None
 

@@ -85,8 +85,12 @@ class Expansion:
         return None
 
 
-def expand(graph: Graph, period: Fraction | None = None) -> Expansion:
+def expand(
+    graph: Graph, period: Fraction | None = None, shortest: Fraction | None = None
+) -> Expansion:
     """The expansion of a live `graph` at `period`, by default the smallest that it can keep.
+
+    `shortest` is that smallest period, where it is known.
 
     Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if firings
     may overtake each other or `period` is too short.
@@ -104,7 +108,8 @@ def expand(graph: Graph, period: Fraction | None = None) -> Expansion:
             f"firings of actor {name!r} may overlap and have different times, so a later one may "
             "end first; give the actor a self-channel or a concurrency of 1"
         )
-    shortest = throughput(graph).period
+    if shortest is None:
+        shortest = throughput(graph).period
     if period is None:
         period = shortest
     if period < shortest:

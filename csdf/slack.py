@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from csdf.consistency import firings, repetition_vector
 from csdf.errors import TooLargeError
 from csdf.expansion import expand
 from csdf.graph import Graph
@@ -18,17 +19,28 @@ WORK_LIMIT = 20_000_000
 """Firings × constraints beyond which it is not computed."""
 
 
-def slack(graph: Graph, work_limit: int = WORK_LIMIT) -> Mapping[str, Fraction | None]:
-    """Actor → its slack, None if unlimited. Raises as `expand` does, and `TooLargeError`."""
-    expansion = expand(graph)
-    work = expansion.events.nodes * len(expansion.events.source)
-    if work > work_limit:
-        raise TooLargeError(
-            f"the slack of {expansion.events.nodes} firings takes {work} steps; "
-            f"at most {work_limit} are allowed"
-        )
+def slack(
+    graph: Graph, work_limit: int = WORK_LIMIT, period: Fraction | None = None
+) -> Mapping[str, Fraction | None]:
+    """Actor → its slack, None if unlimited; `period` is the graph's, where it is known.
+
+    Raises as `expand` does, and `TooLargeError`.
+    """
+    count = firings(graph, repetition_vector(graph))
+    # Every firing has a constraint at least, so this is known without making them all.
+    _check(count, count, work_limit)
+    expansion = expand(graph, shortest=period)
+    _check(count, len(expansion.events.source), work_limit)
     found: dict[str, Fraction | None] = {}
     for actor in expansion.actors:
         floats = [expansion.least_float(firing, firing) for firing in expansion.firings(actor)]
         found[actor] = min((one for one in floats if one is not None), default=None)
     return found
+
+
+def _check(count: int, constraints: int, limit: int) -> None:
+    if count * constraints > limit:
+        raise TooLargeError(
+            f"the slack of {count} firings takes {count * constraints} steps or more; "
+            f"at most {limit} are allowed"
+        )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from csdf.capacities import Search
 from csdf.consistency import repetition_vector
+from csdf.graph import Graph
 from csdf.throughput import throughput
 from tests.csdf.graphs import graph
 
 
-def test_sample_rate_converter() -> None:
+def sample_rate_converter() -> Graph:
     """CD to DAT; Bhattacharyya, Murthy, Lee, "Synthesis of embedded software from SDF", 1999."""
-    found = graph(
+    return graph(
         dict.fromkeys("abcdef", (1,)),
         ("a", "b", (1,), (1,)),
         ("b", "c", (2,), (3,)),
@@ -17,6 +19,10 @@ def test_sample_rate_converter() -> None:
         ("d", "e", (8,), (7,)),
         ("e", "f", (5,), (1,)),
     )
+
+
+def test_sample_rate_converter() -> None:
+    found = sample_rate_converter()
     assert list(repetition_vector(found).values()) == [147, 147, 98, 28, 32, 160]
     assert throughput(found).period == 160
 
@@ -44,3 +50,21 @@ def test_three_actors_round_a_cycle() -> None:
     )
     assert repetition_vector(found) == {"A": 3, "B": 4, "C": 6}
     assert throughput(found).period == throughput(found, "state space").period == 23
+
+
+def test_buffers_and_throughput_of_the_first_example() -> None:
+    """The running example of Stuijk, Geilen, Basten, DAC 2006, and its whole Pareto front."""
+    found = graph(
+        {"a": (1,), "b": (2,), "c": (2,)},
+        ("a", "b", (2,), (3,)),
+        ("b", "c", (1,), (2,)),
+    )
+    points = Search(found).front().points
+    assert [(point.size, point.period) for point in points] == [(6, 7), (8, 6), (9, 5), (10, 4)]
+    assert points[0].capacities == {"c1": 4, "c2": 2}
+
+
+def test_the_sample_rate_converter_needs_32_places() -> None:
+    """As many as the literature says (Geilen, Basten, Stuijk, DAC 2005)."""
+    found = sample_rate_converter()
+    assert Search(found).smallest_live().point.size == 32
