@@ -73,7 +73,8 @@ def _steps(critical: Sequence[Step]) -> list[str]:
         critical, lambda step: (step.actor, step.channel, step.for_space)
     ):
         phases = [step.phase for step in run]
-        more = f"…[{phases[-1]}]" if len(phases) > 1 else ""
+        more = f"…[{phases[-1]}]" if len(set(phases)) > 1 else ""
+        more += f" × {len(phases)}" if len(phases) > len(set(phases)) else ""
         waits = "" if channel is None else f" ({'room in ' if for_space else ''}{channel})"
         shown.append(f"{actor}[{phases[0]}]{more}{waits}")
     return shown
