@@ -61,13 +61,14 @@ class Front:
     """The Pareto front of size and period, from the smallest live distribution on.
 
     `points` are exact: nothing smaller has their period, nothing of their size a shorter one. The
-    last has the `goal`, if the front is `complete`; if not, `rest` bounds what is missing: a
-    distribution that has the goal, and the size below which there is no further point.
+    last has the `goal`, if the front is `complete`; if not, there is no further point below
+    `next_at_least`, and `rest` bounds the size of the one that has the goal.
     """
 
     points: tuple[Point, ...]
     goal: Fraction
-    rest: Smallest | None
+    rest: Smallest | None = None
+    next_at_least: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -145,11 +146,12 @@ class Search:
                 points.pop()
             points.append(point)
         if points and points[-1].period <= wanted:
-            return Front(tuple(points), wanted, None)
+            return Front(tuple(points), wanted)
         # A point as large as what is left to look at might still be beaten at its own size.
         if points and points[-1].size >= self._at_least:
             points.pop()
-        return Front(tuple(points), wanted, self._bounds(_Goal(wanted)))
+        further = self._at_least
+        return Front(tuple(points), wanted, self._smallest(_Goal(wanted)), further)
 
     def _wanted(self, period: Fraction | None) -> Fraction:
         if period is None:
@@ -161,9 +163,24 @@ class Search:
         return self.best_period() if period == 0 else period
 
     def _smallest(self, goal: _Goal) -> Smallest:
+        if goal.period is not None:
+            self._probe(goal)
         for point in self._ascend(goal, goal.period):
             return Smallest(point, point.size)
         return self._bounds(goal)
+
+    def _probe(self, goal: _Goal) -> None:
+        """Learns what each channel needs by itself, with ample room in all others."""
+        self._work = 0
+        for place, least in enumerate(self._storage.least):
+            capacities = list(self._storage.ample)
+            capacities[place] = least
+            while self._work < self._effort:
+                conflict = self._against(tuple(capacities), goal, self._active(goal))
+                more = dict(conflict.needed).get(place) if conflict is not None else None
+                if more is None:
+                    break
+                capacities[place] = more
 
     def _bounds(self, goal: _Goal) -> Smallest:
         """After a search that gave up."""

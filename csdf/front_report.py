@@ -29,6 +29,7 @@ def as_text(front: Front, live: Smallest, unit: Unit) -> str:
             f"Each row is proved: nothing smaller has its period. {_exact(front.goal)} is reached."
         )
     else:
+        lines.append(f"There may be more rows from {front.next_at_least} {unit} on.")
         lines += _bounds(f"a period of {_exact(front.goal)}", front.rest, unit)
     return "\n".join(lines)
 
@@ -41,6 +42,7 @@ def as_json(front: Front, live: Smallest, unit: Unit) -> dict[str, object]:
         "goal": str(front.goal),
         "complete": front.complete,
         "points": [_point(point) for point in front.points],
+        "next_at_least": front.next_at_least,
         "smallest_live": _smallest(live),
         "smallest_for_goal": _smallest(front.rest or _proved(front.points[-1])),
     }

@@ -35,6 +35,9 @@ from csdf.untimed import Execution
 LOWER_BOUND_STEPS = 10_000
 """Steps in which the smallest capacity of a channel by itself is sought."""
 
+_ITERATIONS = 4
+"""Whose tokens a channel with ample room can hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
@@ -53,7 +56,11 @@ class Conflict:
 
 
 class Storage:
-    """A graph of which some channels are to be given capacities."""
+    """A graph of which some channels (`names`) are to be given capacities.
+
+    `least` are capacities below which the graph deadlocks, channel by channel; `ample` are some
+    that hardly ever hold anything up.
+    """
 
     def __init__(self, graph: Graph, channels: Sequence[str] | None = None) -> None:
         """`channels` are to be sized; by default all without a bound between different actors.
@@ -75,6 +82,12 @@ class Storage:
         self._repetitions = [by_name[actor.name] for actor in graph.actors]
         self._firings = [by_name[actor.name] * actor.phases for actor in graph.actors]
         self.least = tuple(self._alone(graph.channel[name]) for name in self.names)
+        self.ample = tuple(
+            capacity + _ITERATIONS * by_name[channel.source] * sum(channel.production)
+            for capacity, channel in zip(
+                self.least, (graph.channel[name] for name in self.names), strict=True
+            )
+        )
         room = dict(zip(self.names, self.least, strict=True))
         self._lowered = lower(with_capacities(graph, room))
         place = {name: i for i, name in enumerate(self.names)}

@@ -100,7 +100,8 @@ def test_bounds_hold_however_early_the_search_ends(tries: int) -> None:
             return
         assert hasty.rest.at_least <= true.points[-1].size <= hasty.rest.point.size
         assert hasty.rest.point.period <= true.goal
-        assert all(point.size >= hasty.rest.at_least for point in true.points[len(hasty.points) :])
+        assert hasty.next_at_least is not None
+        assert all(point.size >= hasty.next_at_least for point in true.points[len(hasty.points) :])
 
     holds(tries, check)
 
