@@ -1,7 +1,9 @@
 """What converting, scheduling and proving costs as networks grow: `python -m benchmarks.csdf_cost`.
 
 Dense blocks as in DenseNet (every layer reads up to eight before it), spread at random over ten
-devices. Times in milliseconds, best of three, one thread.
+devices; then networks of three layers per device, on up to a thousand devices in turn. The period
+is that of the phase graph with times drawn at random. Times in milliseconds, best of three, one
+thread.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TypeVar
 
 from cnn.network import Layer, Network, Tensor
@@ -41,22 +44,33 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return best * 1000, result
 
 
+def measure(layers: int, devices: list[str]) -> None:
+    """One line of the table: layer i is on `devices[i]`."""
+    rng = random.Random(1)
+    network = dense_network(layers, rng)
+    names = (layer.name for layer in network.layers)
+    partition = dict(zip(names, devices, strict=True))
+    converter = Converter(network)
+    convert_ms, dataflow = timed(lambda: converter(partition))
+    skew_ms, pipeline = timed(lambda: schedule(dataflow))
+    proof_ms, _ = timed(lambda: prove(dataflow, pipeline))
+    times = {phase.name: Fraction(rng.randint(1, 100)) for phase in dataflow.phases}
+    graph = dataflow.phase_graph(times=times, capacity_frames=pipeline.capacity_frames)
+    period_ms, _ = timed(lambda: throughput(graph))
+    print(
+        f"{len(set(devices)):>7} {layers:>7} {len(dataflow.phases):>7} {len(graph.channels):>8} "
+        f"{convert_ms:>9.1f} {skew_ms:>9.1f} {proof_ms:>9.1f} {period_ms:>9.1f}"
+    )
+
+
 def main() -> None:
-    print(f"{'layers':>7} {'phases':>7} {'convert':>9} {'skews':>9} {'proof':>9} {'period':>9}")
+    heads = ("devices", "layers", "phases", "channels", "convert", "skews", "proof", "period")
+    print("{:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>9}".format(*heads))
     for layers in (125, 250, 500, 1000, 2000):
-        rng = random.Random(1)
-        network = dense_network(layers, rng)
-        partition = {layer.name: f"dev{rng.randrange(10)}" for layer in network.layers}
-        converter = Converter(network)
-        convert_ms, dataflow = timed(lambda c=converter, p=partition: c(p))
-        skew_ms, pipeline = timed(lambda d=dataflow: schedule(d))
-        proof_ms, _ = timed(lambda d=dataflow, p=pipeline: prove(d, p))
-        graph = dataflow.phase_graph(capacity_frames=pipeline.capacity_frames)
-        period_ms, _ = timed(lambda g=graph: throughput(g))
-        print(
-            f"{layers:>7} {len(dataflow.phases):>7} {convert_ms:>9.1f} {skew_ms:>9.1f} "
-            f"{proof_ms:>9.1f} {period_ms:>9.1f}"
-        )
+        rng = random.Random(2)
+        measure(layers, [f"dev{rng.randrange(10)}" for _ in range(layers)])
+    for devices in (10, 30, 100, 300, 1000):
+        measure(3 * devices, [f"dev{i // 3}" for i in range(3 * devices)])
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def _simulate(options: argparse.Namespace, graph: Graph) -> int:
 def _draw(options: argparse.Namespace, graph: Graph) -> int:
     try:
         critical = throughput(graph).critical
-    except (InconsistentGraphError, DeadlockError):  # a picture helps there too
+    except (InconsistentGraphError, DeadlockError, TooLargeError):  # a picture helps there too
         critical = ()
     picture = drawing.marked(graph, critical)
     if options.output is None:
