@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from csdf.capacities import Front, Point, Smallest, Unit
+
+MOST_COLUMNS = 10
+"""Channels up to which each has a column; where there are more, rows tell what changes."""
 
 
 def as_text(front: Front, live: Smallest, unit: Unit) -> str:
@@ -12,18 +16,8 @@ def as_text(front: Front, live: Smallest, unit: Unit) -> str:
     lines = []
     if not front.points:
         lines += _bounds("live", live, unit)
-    names = list(live.point.capacities)
-    rows = [[f"size ({unit})", "period", *names]]
-    rows += [
-        [str(point.size), _exact(point.period), *(str(point.capacities[name]) for name in names)]
-        for point in front.points
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if front.points:
-        lines += [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-            for row in rows
-        ]
+        lines += _table(front.points, unit)
     if front.rest is None:
         lines.append(
             f"Each row is proved: nothing smaller has its period. {_exact(front.goal)} is reached."
@@ -32,6 +26,31 @@ def as_text(front: Front, live: Smallest, unit: Unit) -> str:
         lines.append(f"There may be more rows from {front.next_at_least} {unit} on.")
         lines += _bounds(f"a period of {_exact(front.goal)}", front.rest, unit)
     return "\n".join(lines)
+
+
+def _table(points: Sequence[Point], unit: Unit) -> list[str]:
+    """A column per channel, or, if those are many, what differs from the row before."""
+    names = list(points[0].capacities)
+    few = len(names) <= MOST_COLUMNS
+    rows = [[f"size ({unit})", "period", *(names if few else ())]]
+    told = [""]
+    before: Mapping[str, int] = {}
+    for point in points:
+        figures = [str(point.capacities[name]) for name in names] if few else []
+        rows.append([str(point.size), _exact(point.period), *figures])
+        changed = point.capacities.items() - before.items()
+        listed = [
+            f"{name} {count}"
+            for name, count in point.capacities.items()
+            if (name, count) in changed
+        ]
+        told.append("" if few else f"  {', '.join(listed)}")
+        before = point.capacities
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + more
+        for row, more in zip(rows, told, strict=True)
+    ]
 
 
 def as_json(front: Front, live: Smallest, unit: Unit) -> dict[str, object]:

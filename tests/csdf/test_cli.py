@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from csdf import files, sdf3_writer
+from csdf import files, json_format, sdf3_writer
 from csdf.cli import main
 from tests.csdf.graphs import graph
 
@@ -152,6 +152,20 @@ def test_capacities(capsys: pytest.CaptureFixture[str]) -> None:
         "            9      45  2  3  4",
         "Each row is proved: nothing smaller has its period. 45 is reached.",
     ]
+
+
+def test_capacities_of_many_channels_are_told_by_what_changes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    names = [f"a{i}" for i in range(13)]
+    times = dict.fromkeys(names, (1,)) | {"a4": (5,), "a5": (5,)}
+    channels = [(a, b, (1,), (1,)) for a, b in pairwise(names)]
+    file = tmp_path / "chain.json"
+    file.write_text(json_format.write(graph(times, *channels)))
+    assert main(["capacities", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("           12      10  c1 1, c2 1, c3 1")
+    assert lines[2:-1] == ["           13       6  c5 2", "           15       5  c4 2, c6 2"]
 
 
 def test_capacities_as_json(capsys: pytest.CaptureFixture[str]) -> None:

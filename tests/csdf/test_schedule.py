@@ -61,7 +61,7 @@ def keeps_the_rules(found: Graph, schedule: Schedule, iterations: int) -> bool:
     return True
 
 
-@examples(40, 400)
+@examples(20, 400)
 def test_the_earliest_schedule_reaches_the_period_and_keeps_the_rules(tries: int) -> None:
     @given(consistent_graphs(), st.fractions(0, 3))
     def check(some: Graph, more: Fraction) -> None:

@@ -32,7 +32,7 @@ def in_order(found: Graph) -> Graph:
     return replace(found, actors=tuple(replace(a, concurrency=1) for a in found.actors))
 
 
-@examples(40, 400)
+@examples(20, 400)
 def test_an_actor_that_fires_once_may_take_its_slack_longer_and_no_more(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:
@@ -53,7 +53,7 @@ def test_an_actor_that_fires_once_may_take_its_slack_longer_and_no_more(tries: i
     holds(tries, check)
 
 
-@examples(40, 400)
+@examples(20, 400)
 def test_whoever_is_on_the_critical_cycle_has_none(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:
