@@ -22,6 +22,7 @@ from typing import get_args
 
 from nodes.agent import Shell
 from nodes.cache import BlobStore
+from nodes.code_pages import forget_code_pages
 from nodes.core.agent import Identity
 from nodes.core.errors import NodeError
 from nodes.core.messages import HOST
@@ -91,6 +92,7 @@ def _build(options: argparse.Namespace) -> tuple[Identity, str, Shell]:
         control = wire.listen_control(options.listen)
         data = _listen_data(wire, options, control)
         give_back_free_memory()
+        forget_code_pages()
         identity = Identity(
             name=options.name,
             version=VERSION,

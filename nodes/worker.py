@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nodes.code_pages import forget_code_pages
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.errors import NodeError
@@ -178,6 +179,7 @@ class Worker:
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
         give_back_free_memory()
+        forget_code_pages()  # what loading needed, firing does not
         if epoch not in self._dropped:
             self._report(ev.Loaded(epoch, tuple(seconds), usage().rss_bytes))
 

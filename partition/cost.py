@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from cnn.network import Network
 from partition.compute_time import layer_seconds
 from partition.devices import Device
-from partition.engine_memory import engine_bytes
+from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Traffic
 
 
@@ -87,7 +87,8 @@ class CostModel:
         busy, period = self._times(compute, phases, flows)
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
-        memory = weights + activations + flows.held_bytes + engine
+        tensors = weights + activations + flows.held_bytes
+        memory = np.maximum(tensors + engine, START_UP_BYTES)
         return Costs(
             period,
             compute.T,

@@ -8,11 +8,16 @@ imports. Other engines and processors differ; an agent tells its idle memory whe
 
 from __future__ import annotations
 
-IDLE_AGENT_BYTES = 58_000_000
-"""An agent with its engine imported and nothing loaded; 31 MB of it are shared libraries."""
+IDLE_AGENT_BYTES = 42_000_000
+"""An agent with its engine imported and nothing loaded; 15 MB of it are shared libraries, without
+the code that only starting up needed (`nodes.code_pages`)."""
+
+START_UP_BYTES = 66_000_000
+"""What an agent reaches in passing, while it imports its engine or loads its first subnet: 58 to 73
+MB, as more of the libraries is mapped the more of them the page cache happens to hold."""
 
 FIRST_SESSION_BYTES = 12_000_000
-"""What the first subnet adds: 8 to 9 MB of the engine's code, 3 MB of tables and arena."""
+"""What computing a first subnet adds: the engine's code that it runs, tables and arena."""
 
 SESSION_BYTES = 50_000
 """What each further phase adds: a session's graph, measured as 33 kB, and its Python objects."""

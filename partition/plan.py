@@ -13,6 +13,7 @@ from typing import Literal
 
 from cnn.network import Tensor
 from partition.devices import Device
+from partition.engine_memory import START_UP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,9 @@ class MemoryPrediction:
 
     @property
     def total_bytes(self) -> int:
-        """Weights + live activations + channels + engine and idle agent."""
-        return self.weights_bytes + self.activations_bytes + self.channels_bytes + self.engine_bytes
+        """Weights + live activations + channels + engine; not less than starting up takes."""
+        tensors = self.weights_bytes + self.activations_bytes + self.channels_bytes
+        return max(tensors + self.engine_bytes, START_UP_BYTES)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.devices import Device
-from partition.engine_memory import engine_bytes
+from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.strategies.base import Problem
 from partition.traffic import SLACK_FRAMES, Floats
 
@@ -53,6 +53,7 @@ def segments(problem: Problem) -> Segments:
     received, received_tensors, sent, sent_tensors = _crossing(problem)
     held = _range_sum(_weights(problem)) + _range_max(_activations(problem))
     held += (received + sent) * (2 + SLACK_FRAMES) + engine_bytes(1)
+    held = np.maximum(held, START_UP_BYTES)
     starts = np.arange(count + 1)
     forward = starts[:, None] <= starts
     empty = starts[:, None] == starts

@@ -76,7 +76,7 @@ def test_annealing_never_returns_worse_than_it_was_given_and_moves_no_pin() -> N
 
 def test_exceeding_a_limit_is_worse_than_anything_within_it() -> None:
     network = chain(10**9, 10**9, weights=[5 * MB, 5 * MB])
-    problem = Problem(network, equal(2, 100 * MB))
+    problem = Problem(network, equal(2, 84 * MB))
     together, spread = Objectives(problem)(problem.costs.evaluate(np.array([[0, 0], [0, 1]])))
     assert (together > OVER_LIMIT / 2 * spread).all()
 

@@ -358,4 +358,4 @@ def test_is_small_and_quiet_while_idle(start, dial):
     before_s = agent.cpu_s()
     with pytest.raises(subprocess.TimeoutExpired):
         agent.process.wait(2.0)
-    assert agent.cpu_s() - before_s < 0.005
+    assert agent.cpu_s() - before_s < 0.02  # 1 % of a core

@@ -114,7 +114,7 @@ def test_a_free_wire_does_not_delay_the_layers_but_still_takes_its_time() -> Non
 
 
 def test_what_exceeds_a_limit_is_counted() -> None:
-    network = chain(1, 1, weights=[1 << 20, 1 << 20])
+    network = chain(1, 1, weights=[1 << 23, 1 << 23])
     free = CostModel(network, (Device("a"), Device("b"))).evaluate(np.array([[0, 0], [0, 1]]))
     limit = int(free.memory_bytes[1].max())
     bound = CostModel(network, (Device("a", limit), Device("b", limit)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cnn.network import Layer, Network, Tensor
 from csdf.from_network import Phase, convert
 from partition.devices import Device
-from partition.engine_memory import engine_bytes
+from partition.engine_memory import START_UP_BYTES
 from partition.memory import channel_bytes, live_bytes
 from partition.planner import make_plan
 from tests.partition.networks import chain
@@ -80,4 +80,4 @@ def test_a_plan_predicts_the_parts_of_each_device() -> None:
     incoming = next(c.capacity_frames for c in plan.channels if c.target_device == "b")
     outgoing = next(c.capacity_frames for c in plan.channels if c.source_device == "b")
     assert plan.memory["b"].channels_bytes == 4000 * (incoming + outgoing)
-    assert plan.memory["idle"].total_bytes == engine_bytes(0)
+    assert plan.memory["idle"].total_bytes == START_UP_BYTES
