@@ -27,11 +27,12 @@ from csdf.throughput import throughput
 
 Unit = Literal["tokens", "bytes"]
 
-EFFORT = 6_000_000
+EFFORT = 8_000_000
 """What a search may cost by default: conflicts compared with, and `_ANALYSIS` for an analysis."""
 
-_ANALYSIS = 1000
+_ANALYSIS = 5000
 _PER_FIRING = 10
+_RECURRING = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +106,16 @@ class Search:
         places = range(len(self._storage.names))
         self._cost = [1 if unit == "tokens" else self._storage.token_bytes(p) for p in places]
         self._effort = effort
+        self._price = _ANALYSIS + _PER_FIRING * self._storage.firings
         self._conflicts: list[Conflict] = []
         self._known: set[Conflict] = set()
         self._shortest = throughput(self._storage.graph).period
         self._work = self._at_least = 0
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether firings may overtake each other, so that far fewer graphs can be solved."""
+        return self._storage.overtakes
 
     def best_period(self) -> Fraction:
         """The period without any bound on the channels that are sized.
@@ -163,7 +170,7 @@ class Search:
         return self.best_period() if period == 0 else period
 
     def _smallest(self, goal: _Goal) -> Smallest:
-        if goal.period is not None:
+        if goal.period is not None and not self._storage.overtakes:
             self._probe(goal)
         for point in self._ascend(goal, goal.period):
             return Smallest(point, point.size)
@@ -247,9 +254,11 @@ class Search:
         known = [conflict for conflict in active if conflict.holds(capacities)]
         if known:
             return min(known, key=lambda conflict: len(conflict.needed))
-        self._work += _ANALYSIS + _PER_FIRING * self._storage.firings
+        self._work += self._price
         conflict = self._storage.deadlock(capacities)
         if conflict is None and goal.period is not None:
+            # Following an execution until it recurs costs many times as much as a cycle ratio.
+            self._work += self._price * (_RECURRING if self._storage.overtakes else 1)
             conflict = self._storage.conflict(capacities)
         if conflict is not None and conflict not in self._known:
             self._known.add(conflict)

@@ -70,7 +70,7 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
         inner = [channel for channel in graph.channels if channel.source != channel.target]
         channels = channels or [channel.name for channel in inner]
     elif channels is None and not unbounded(graph):
-        raise CsdfError("every channel has a bound already; --resize looks for smaller ones")
+        raise CsdfError("no channel lacks a bound; --resize looks for smaller ones")
     unit: Unit = "bytes" if options.bytes else "tokens"
     search = Search(graph, channels, unit, options.effort)
     front = search.front(options.period)

@@ -59,7 +59,7 @@ class Storage:
     """A graph of which some channels (`names`) are to be given capacities.
 
     `least` are capacities below which the graph deadlocks, channel by channel; `ample` are some
-    that hardly ever hold anything up.
+    that hardly ever hold anything up. `overtakes` tells whether firings may overtake each other.
     """
 
     def __init__(self, graph: Graph, channels: Sequence[str] | None = None) -> None:
@@ -97,7 +97,7 @@ class Storage:
             for number, arc in enumerate(self._lowered.arcs)
             if arc.origin is Origin.SPACE and arc.channel is not None and arc.channel.name in place
         }
-        self._overtaking = overtaking(self._lowered)
+        self.overtakes = bool(overtaking(self._lowered))
         self._live: dict[tuple[int, ...], Conflict | None] = {}
 
     @property
@@ -132,7 +132,7 @@ class Storage:
         if stuck is not None:
             return stuck
         graph = self._with(capacities)
-        if self._overtaking:
+        if self.overtakes:
             return self._any_channel(graph, capacities)
         found = critical_cycle(graph, self._repetitions)
         needed: dict[int, int] = {}

@@ -62,7 +62,10 @@ def test_the_front_is_that_of_all_distributions(tries: int) -> None:
         except CsdfError:  # more room always helps
             top = max(1, sum(sum(a.execution_times) for a in found.actors))
             front = search.front(Fraction(top))
-        assert front.complete
+        if not front.complete:
+            # Only where nothing is known of why may so little be too much.
+            assert search.overtakes
+            return
         size = front.points[-1].size
         start = sum(found.channel[name].initial_tokens for name in names)
         assume((size - start + 1) ** len(names) <= 1500)
@@ -78,14 +81,15 @@ def test_the_front_is_that_of_all_distributions(tries: int) -> None:
             assert sum(point.capacities.values()) == point.size
         assert Search(found).smallest_live().point == front.points[0]
         last = Search(found).smallest(front.goal)
-        assert (last.exact, last.point.size) == (True, size)
+        assert last.at_least <= size <= last.point.size
+        assert last.exact or search.overtakes
 
     holds(tries, check)
 
 
 @examples(25, 300)
 def test_bounds_hold_however_early_the_search_ends(tries: int) -> None:
-    @given(consistent_graphs(3, 4), st.integers(0, 6000))
+    @given(consistent_graphs(3, 4), st.integers(0, 60000))
     def check(found: Graph, effort: int) -> None:
         assume(unbounded(found))
         assume(check_liveness(found) is None)
@@ -93,6 +97,7 @@ def test_bounds_hold_however_early_the_search_ends(tries: int) -> None:
             true = Search(found).front()
         except CsdfError:
             return
+        assume(true.complete)
         hasty = Search(found, effort=effort).front()
         assert hasty.points == true.points[: len(hasty.points)]
         if hasty.rest is None:
