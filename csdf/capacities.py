@@ -258,7 +258,7 @@ class Search:
         conflict = self._storage.deadlock(capacities)
         if conflict is None and goal.period is not None:
             # Following an execution until it recurs costs many times as much as a cycle ratio.
-            self._work += self._price * (_RECURRING if self._storage.overtakes else 1)
+            self._work += _RECURRING * self._price if self._storage.overtakes else 0
             conflict = self._storage.conflict(capacities)
         if conflict is not None and conflict not in self._known:
             self._known.add(conflict)
