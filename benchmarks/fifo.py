@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from nodes.executors.heap import share_one_heap
+from nodes.executors.heap import keep_one_heap
 from nodes.fifos import FifoSpec, WireReader, WireWriter
 
 ASKED_RATIO = 0.85
@@ -51,12 +51,12 @@ class Measured:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--capacity", type=int, default=4, help="frames (default: 4)")
+    parser.add_argument("--capacity", type=int, default=8, help="frames (default: 8)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--writer", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     # As an agent does it, in both processes and for both ways.
-    share_one_heap()
+    keep_one_heap()
     gc.freeze()
     if options.writer:
         bare, fifo, size, capacity = options.writer

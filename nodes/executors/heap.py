@@ -1,31 +1,44 @@
-"""The C library's heap, below Python's and the engines' allocators.
+"""The C library's heap, below Python's and the engines' allocators (glibc only).
 
-Left as it is where that serves best: a lower mmap threshold would give each tensor's memory back at
-once, but then every frame's tensors are faulted in anew, which costs ResNet50 14 % more CPU
-when cut into 12 subnets and 38 % when cut into 40 (single runs of `benchmarks/executor_memory.py`).
+An agent makes, receives and frees the same tensors frame after frame. What they need is bounded by
+the channels' capacities, so the heap keeps it from frame to frame: given back and taken again, its
+pages would be cleared and mapped anew for every tensor, which costs more than moving it. ResNet50
+cut into 12 and 40 subnets took 14 % and 38 % more CPU with a low mmap threshold (single runs of
+`benchmarks/executor_memory.py`), and a FIFO moved 12.8 MB tensors 1.3 to 2 times as fast with the
+thresholds below as with glibc's own (`benchmarks/fifo.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
 
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
+LARGEST_IN_HEAP_BYTES = 32 << 20
+"""Larger blocks are mapped by themselves; the most that glibc takes."""
 
-def share_one_heap() -> None:
-    """Let all threads allocate from one heap (glibc only), so that one reuses what another freed.
+KEEP_BYTES = 1 << 30
+"""Free memory at the heap's end is given back beyond this, or by `give_back_free_memory`."""
 
-    glibc gives each thread a heap of its own, and never shrinks those but the first: a tensor that
-    the socket's thread freed would stay resident beside the one that the engine's thread makes.
-    Takes effect for threads that have not allocated yet.
+
+def keep_one_heap() -> None:
+    """Let all threads allocate from one heap, which keeps what they free.
+
+    By itself glibc gives each thread a heap of its own: a tensor that the socket's thread freed
+    would stay resident beside the one that the engine's thread makes. Takes effect for threads
+    that have not allocated yet.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_ARENA_MAX, 1)
+        libc.mallopt(_M_MMAP_THRESHOLD, LARGEST_IN_HEAP_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, KEEP_BYTES)
 
 
 def give_back_free_memory() -> None:
-    """Return what the heap holds without using it to the operating system (glibc only)."""
+    """Return what the heap holds without using it to the operating system."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from nodes.executors.base import Executor, ExecutorError
 from nodes.executors.gpu import cuda_devices
-from nodes.executors.heap import share_one_heap
+from nodes.executors.heap import keep_one_heap
 
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 
@@ -18,10 +18,10 @@ def open_executor(name: EngineName, cache: Path) -> Executor:
 
     `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. `tensorrt` is
     its own Python API where that is installed, else ONNX Runtime's TensorRT execution provider.
-    Open it before starting threads (`share_one_heap`). Raises ExecutorError with the wheel to
+    Open it before starting threads (`keep_one_heap`). Raises ExecutorError with the wheel to
     install if there is no such engine.
     """
-    share_one_heap()
+    keep_one_heap()
     if name == "auto":
         name = "tensorrt" if tensorrt_missing() is None else "onnxruntime"
         if name == "onnxruntime" and find_spec("onnxruntime") is None:
