@@ -75,7 +75,7 @@ def check_strategy(cluster: Cluster) -> None:
         known = sorted(STRATEGIES)
         close = suggestion(wanted, known)
         raise cluster.error(
-            ("strategy",), f"unknown strategy {wanted!r}{close}; there are {', '.join(known)}"
+            ("strategy",), f"unknown strategy {wanted!r}; known are {', '.join(known)}{close}"
         )
 
 

@@ -16,6 +16,7 @@ from csdf.proof import prove
 from csdf.skew import Pipeline, schedule
 from partition.compute_time import layer_seconds
 from partition.devices import Device
+from partition.engine_memory import START_UP_BYTES
 from partition.errors import DoesNotFitError, PartitionError
 from partition.memory import predict_memory
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
@@ -177,7 +178,8 @@ def _what_would_help(
     devices: Sequence[Device], memory: Mapping[str, MemoryPrediction], device: Device
 ) -> str:
     need = memory[device.name]
-    if device.memory_bytes is not None and need.engine_bytes >= device.memory_bytes:
+    empty = max(need.engine_bytes, START_UP_BYTES)
+    if device.memory_bytes is not None and empty > device.memory_bytes:
         return f"the engine alone needs more: raise the memory of {device.name!r} or leave it out"
     bound = [device for device in devices if device.memory_bytes is not None]
     unavoidable = sum(
