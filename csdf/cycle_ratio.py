@@ -87,7 +87,7 @@ class _Search:
         numerator, denominator = ratio.numerator, ratio.denominator
         largest = _magnitude(self.time) * denominator + _magnitude(self.delay) * numerator
         time, delay = self.time, self.delay
-        if largest * (self.nodes + 2) >= SAFE:
+        if max(largest * (self.nodes + 2), numerator, denominator) >= SAFE:
             time, delay = time.astype(object), delay.astype(object)
         self.weights = time * denominator - delay * numerator
 

@@ -82,6 +82,11 @@ def test_a_schedule_one_could_write_by_hand() -> None:
     assert periodic_schedule(found) == Schedule(Fraction(8), {"A": (0, 3), "B": (2, 5)})
 
 
+def test_a_period_finer_than_any_machine_word_is_taken_exactly() -> None:
+    found = graph({"A": (0,)})
+    assert periodic_schedule(found, Fraction(1, 1 << 63)).period == Fraction(1, 1 << 63)
+
+
 def test_a_period_too_short_is_refused() -> None:
     with pytest.raises(CsdfError, match="cannot keep a period of 2; the shortest is 3"):
         periodic_schedule(graph({"A": (3,)}), Fraction(2))
