@@ -2,6 +2,7 @@
 
 import signal
 
-# A shell ignores SIGINT for what it starts in the background, and what is ignored stays so in all
-# that is started from here; but Ctrl-C is among the things that are tested.
+# A shell ignores SIGINT for what it starts in the background, nohup ignores SIGHUP, and what is
+# ignored stays so in all that is started from here; but both are among the things that are tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
