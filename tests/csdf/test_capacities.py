@@ -79,7 +79,8 @@ def test_the_front_is_that_of_all_distributions(tries: int) -> None:
             candidate = with_capacities(found, point.capacities)
             assert throughput(candidate).period == point.period
             assert sum(point.capacities.values()) == point.size
-        assert Search(found).smallest_live().point == front.points[0]
+        # Of several smallest ones, the front takes the fastest; here any will do.
+        assert Search(found).smallest_live().point.size == front.points[0].size
         last = Search(found).smallest(front.goal)
         assert last.at_least <= size <= last.point.size
         assert last.exact or search.overtakes
