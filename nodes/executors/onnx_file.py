@@ -50,9 +50,10 @@ def inspect(path: Path) -> OnnxFile:
         with path.open("rb") as file:
             if size == 0:
                 raise ExecutorError(f"{path} is empty; send the subnet again")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                hashed = sha256(content)
-                name, locations = _name_and_locations(memoryview(content), path)
+            # Closed when nothing refers to it: an error's traceback may still do.
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        hashed = sha256(content)
+        name, locations = _name_and_locations(memoryview(content), path)
     except OSError as error:
         raise ExecutorError(f"{path} cannot be read: {error.strerror}") from error
     external = tuple(_resolve(path, location) for location in sorted(locations))
