@@ -41,7 +41,9 @@ class Layer:
 
     `inputs` and `outputs` name activations only (keys of `Network.tensors`), each once and in the
     operator's order; `weights` names its constants (keys of `Network.weights`). `macs` is the
-    number of multiply-accumulates for one frame, 0 for operators without any.
+    number of multiply-accumulates for one frame, 0 for operators without any. `part_of` names the
+    layer of the network as it was read that this one is a part of (see `cnn.rewrites`), "" if it is
+    one of them itself.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Layer:
     outputs: tuple[str, ...]
     weights: tuple[str, ...] = ()
     macs: int = 0
+    part_of: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from launcher.runtime import Node, RunResult
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
-from partition.planner import make_plan, with_measured_phases
+from partition.planner import make_plan, plan_solution, with_measured_phases
 from partition.strategies.base import Problem, SearchProgress
 
 THIS_MACHINE = "this machine"
@@ -123,15 +123,7 @@ def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
             model.network, devices, pins, config.seed, show, slack_frames=config.slack_frames
         )
         solution = STRATEGIES[config.strategy].solve(problem)
-        return make_plan(
-            model.network,
-            model.digest,
-            devices,
-            solution.assignment,
-            strategy=config.strategy,
-            explanation=solution.explanation,
-            slack_frames=config.slack_frames,
-        )
+        return plan_solution(problem, solution, model_digest=model.digest, strategy=config.strategy)
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error
 

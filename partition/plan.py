@@ -1,8 +1,9 @@
 """The plan: everything that is needed to deploy, and what is predicted of it.
 
-A plan is made from a network, devices and an assignment of layers to devices, and from nothing
-else: phases, channels, capacities, proofs and predictions all follow from the assignment. Whoever
-edits the assignment of a saved plan therefore gets all of them anew.
+A plan is made from a network (rewritten, if the strategy wants), devices and an assignment of its
+layers to devices, and from nothing else: phases, channels, capacities, proofs and predictions all
+follow from the assignment. Whoever edits the assignment of a saved plan therefore gets all of them
+anew.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cnn.network import Tensor
+from cnn.rewrites import Rewrite
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES
 
@@ -68,7 +70,13 @@ class MemoryPrediction:
 class Plan:
     """See the module's docstring. `period_s` and `latency_s` are predictions, `proof` a
     sentence that says what was proved; `times` tells whether the phases' seconds, and with them
-    the period and the latency, are estimates or measured on the devices."""
+    the period and the latency, are estimates or measured on the devices.
+
+    `rewrites` lead from the network as it was read to the one whose layers are assigned. `dealing`
+    is empty unless the network was copied: then it names the copy that computes each frame of a
+    cycle of frames, and period, loads and bytes are averages over the frames of a cycle. `optimal`
+    tells whether the strategy proved that no assignment is better by its objective (None: it does
+    not prove anything), `gap` by which fraction a better one could beat it at most."""
 
     network: str
     model_digest: str
@@ -84,3 +92,7 @@ class Plan:
     bytes_per_frame: int
     proof: str
     times: Literal["estimated", "measured"] = "estimated"
+    rewrites: tuple[Rewrite, ...] = ()
+    dealing: tuple[int, ...] = ()
+    optimal: bool | None = None
+    gap: float | None = None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cnn.network import Network
+from cnn.rewrites import Rewrite
 from csdf.errors import CsdfError
 from csdf.from_network import Dataflow, convert
 from csdf.proof import prove
@@ -20,6 +21,7 @@ from partition.engine_memory import START_UP_BYTES
 from partition.errors import DoesNotFitError, PartitionError
 from partition.memory import predict_memory
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
+from partition.strategies.base import Problem, Solution
 from partition.timing import latency_periods, period_s, wire_bytes
 from partition.traffic import SLACK_FRAMES
 
@@ -33,8 +35,13 @@ def make_plan(
     strategy: str,
     explanation: str,
     slack_frames: int = SLACK_FRAMES,
+    rewrites: tuple[Rewrite, ...] = (),
+    optimal: bool | None = None,
+    gap: float | None = None,
 ) -> Plan:
     """The plan that follows from `assignment` (layer name → device name).
+
+    `network` is the one whose layers are assigned: what `rewrites` made of the model's.
 
     Channels get `slack_frames` frames beyond what their skews need; if that does not fit, they get
     none, and the explanation says so. Raises `DoesNotFitError` if it still does not fit, and
@@ -74,6 +81,27 @@ def make_plan(
         latency_s=period * latency_periods(phases, channels),
         bytes_per_frame=wire_bytes(channels),
         proof=proof.sentence,
+        rewrites=rewrites,
+        optimal=optimal,
+        gap=gap,
+    )
+
+
+def plan_solution(
+    problem: Problem, solution: Solution, *, model_digest: str, strategy: str
+) -> Plan:
+    """The plan of a strategy's solution; see `make_plan`."""
+    return make_plan(
+        solution.network or problem.network,
+        model_digest,
+        problem.devices,
+        solution.assignment,
+        strategy=strategy,
+        explanation=solution.explanation,
+        slack_frames=problem.slack_frames,
+        rewrites=solution.rewrites,
+        optimal=solution.optimal,
+        gap=solution.gap,
     )
 
 

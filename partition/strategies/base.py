@@ -1,4 +1,4 @@
-"""What a strategy is: from a network and devices to a device for every layer.
+"""What a strategy is: from a network and devices to rewrites of it and a device for every layer.
 
 A strategy decides nothing else. Phases, channels, capacities, proofs and predictions follow from
 its assignment, by the same path for every strategy (`partition.planner.make_plan`).
@@ -6,15 +6,16 @@ its assignment, by the same path for every strategy (`partition.planner.make_pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
+from cnn.rewrites import Rewrite
 from partition.cost import CostModel
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -37,12 +38,40 @@ def ignore_progress(_: SearchProgress) -> None:
     """For those who do not watch."""
 
 
+Objective: TypeAlias = Literal["period", "memory", "latency", "energy"]
+"""What to make small first: seconds per frame, the fullest device, seconds from a frame to its
+result, joules per frame."""
+
+
+class Rewritable(Protocol):
+    """The part of `cnn.model.Model` that strategies need which rewrite the network."""
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        ...
+
+    def rewritten(self, rewrites: Sequence[Rewrite]) -> Rewritable:
+        """The model with `rewrites` carried out in order; raises `ModelError` if one cannot be."""
+        ...
+
+    def slice_channels(self) -> Mapping[str, int]:
+        """Layer → number of output channels, of all layers that can be computed in `Slices`."""
+        ...
+
+    def band_layers(self) -> tuple[str, ...]:
+        """The layers that can be computed in `Bands` of rows, in topological order."""
+        ...
+
+
 @dataclass(frozen=True)
 class Problem:
     """A network, devices in the user's order, and layers whose device the user has decided.
 
     All randomness of a strategy comes from `seed`: the same problem has the same solution. Channels
     between devices are to hold `slack_frames` frames beyond what their skews need (`make_plan`).
+    `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
+    are measured seconds that replace estimates.
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, and for a pin that names an unknown layer or device.
     """
@@ -53,6 +82,9 @@ class Problem:
     seed: int = 0
     on_progress: OnProgress = field(default=ignore_progress, compare=False)
     slack_frames: int = SLACK_FRAMES
+    objective: Objective = "period"
+    model: Rewritable | None = field(default=None, compare=False)
+    layer_s: NDArray[np.float64] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.network.layers:
@@ -78,7 +110,7 @@ class Problem:
     @cached_property
     def costs(self) -> CostModel:
         """The cost model of this network on these devices."""
-        return CostModel(self.network, self.devices, slack_frames=self.slack_frames)
+        return CostModel(self.network, self.devices, self.layer_s, self.slack_frames)
 
     @cached_property
     def pinned(self) -> NDArray[np.intp]:
@@ -106,10 +138,19 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A device for every layer, and a sentence for people on how it was chosen."""
+    """A device for every layer, and a sentence for people on how it was chosen.
+
+    `network` is what `rewrites` make of the problem's network, None if there are none; the
+    assignment is of its layers. `dealing`, `optimal` and `gap`: see `partition.plan.Plan`.
+    """
 
     assignment: Mapping[str, str]
     explanation: str
+    rewrites: tuple[Rewrite, ...] = ()
+    network: Network | None = None
+    dealing: tuple[int, ...] = ()
+    optimal: bool | None = None
+    gap: float | None = None
 
 
 class Strategy(Protocol):

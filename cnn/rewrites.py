@@ -1,0 +1,82 @@
+"""Rewrites of a network: what is done to its layers before they are given to devices.
+
+Every way of dividing a network in the literature is a rewrite followed by an assignment (vertical
+and contiguous partitions need none). A rewrite is a value, so that a plan can carry it and whoever
+runs the plan can carry it out again; `cnn.model.Model.rewritten` does so. What a rewritten network
+computes is what the whole one does.
+
+Layers that come of a rewrite have names of their own and tell in `Layer.part_of` which layer of
+the network as it was read they are a part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cnn.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """One layer computed in parts of its output channels.
+
+    `channels` has the number of output channels of each part, in order; their sum is the layer's.
+    """
+
+    layer: str
+    channels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """Connected layers computed together in bands of rows, with the halo each band needs.
+
+    `layers` have one input tensor and one output tensor between them and the rest of the network;
+    `rows` has the number of rows of that output tensor in each band, from top to bottom.
+    """
+
+    layers: tuple[str, ...]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The whole network `count` times, side by side; frames are dealt out to the copies."""
+
+    count: int
+
+
+Rewrite: TypeAlias = Slices | Bands | Copies
+
+
+def to_data(rewrite: Rewrite) -> dict[str, Any]:
+    """A rewrite as JSON data."""
+    if isinstance(rewrite, Slices):
+        return {"slices": rewrite.layer, "channels": list(rewrite.channels)}
+    if isinstance(rewrite, Bands):
+        return {"bands": list(rewrite.layers), "rows": list(rewrite.rows)}
+    return {"copies": rewrite.count}
+
+
+def from_data(data: Mapping[str, Any]) -> Rewrite:
+    """The reverse of `to_data`; raises `ModelError` for what is no rewrite."""
+    match data:
+        case {"slices": str(layer), "channels": [*channels], **rest} if not rest:
+            return Slices(layer, _counts(channels, data))
+        case {"bands": [*layers], "rows": [*rows], **rest} if not rest and _all_text(layers):
+            return Bands(tuple(layers), _counts(rows, data))
+        case {"copies": count, **rest} if not rest:
+            return Copies(_counts([count], data)[0])
+    raise ModelError(f"{dict(data)!r} is no rewrite; it has slices, bands or copies")
+
+
+def _counts(values: list[Any], data: Mapping[str, Any]) -> tuple[int, ...]:
+    if not values or not all(type(value) is int and value > 0 for value in values):
+        raise ModelError(f"{dict(data)!r}: counts must be whole numbers above 0")
+    return tuple(values)
+
+
+def _all_text(values: list[Any]) -> bool:
+    return bool(values) and all(isinstance(value, str) for value in values)
