@@ -7,8 +7,8 @@ go wherever the layer goes; if two layers share one, each carries it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import onnx
 from onnx import helper
@@ -16,25 +16,45 @@ from onnx import helper
 from cnn.macs import macs
 from cnn.network import Layer, Tensor
 from cnn.simplify import Simplified
+from cnn.views import Views
 
 PRODUCER = "csdf-edge"
 
 
 @dataclass(frozen=True)
 class Operators:
-    """The ONNX nodes of each layer: those that prepare constants first, the layer's own last."""
+    """The ONNX nodes of each layer: those that prepare constants first, the layer's own last.
+
+    They may read `views`, which `described` describes; the network as it was read has none.
+    """
 
     of_layer: Mapping[str, tuple[onnx.NodeProto, ...]]
     opset_import: tuple[onnx.OperatorSetIdProto, ...]
     ir_version: int
+    views: Views = field(default_factory=lambda: Views({}, 0))
+    described: Mapping[str, Tensor] = field(default_factory=dict)
 
     def nodes(self, layers: Iterable[str]) -> list[onnx.NodeProto]:
-        """The nodes of these layers, each once, in the layers' order."""
+        """The nodes of these layers and of the views that they read, each once, in order."""
         found: dict[str, onnx.NodeProto] = {}
         for layer in layers:
-            for node in self.of_layer[layer]:
+            for node in self._with_views(layer):
                 found.setdefault(_identity(node), node)
         return list(found.values())
+
+    def _with_views(self, layer: str) -> Iterator[onnx.NodeProto]:
+        for node in self.of_layer[layer]:
+            read = [self.views.assembly(name) for name in node.input]
+            for assembly in read:
+                yield from assembly.nodes
+            names = [assembly.name for assembly in read]
+            if names == list(node.input):
+                yield node
+            else:
+                renamed = onnx.NodeProto()
+                renamed.CopyFrom(node)
+                renamed.input[:] = names
+                yield renamed
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         """A model around `graph`, for the operator sets that its nodes were written for."""

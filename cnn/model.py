@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import helper, inliner
 
+from cnn.draft import Draft
 from cnn.errors import ModelError
 from cnn.fill import fill
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.layers import Operators, layers_of
 from cnn.network import Layer, Network, Tensor
+from cnn.rewrites import Rewrite, Slices
 from cnn.shapes import infer
 from cnn.simplify import Simplified, simplify
+from cnn.slices import carry_out_slices, sliceable
 from cnn.source import Source, locate
 from cnn.subnet import Subnet, write
 from cnn.supported import check_domains, check_known, opset
@@ -86,6 +89,31 @@ class Model:
         names = dict.fromkeys(name for layer in layers for name in layer.weights)
         constants = ((name, self._weights[name]) for name in names)
         return write(self._operators.model(graph), constants, directory)
+
+    def rewritten(self, rewrites: Sequence[Rewrite]) -> Model:
+        """The model with `rewrites` carried out in order; it computes the same.
+
+        `digest` stays that of the model as it was read. Raises `ModelError` if a rewrite names an
+        unknown layer or cannot be done.
+        """
+        draft = Draft(self.network, self._operators, self._weights)
+        for rewrite in rewrites:
+            match rewrite:
+                case Slices():
+                    carry_out_slices(draft, rewrite)
+                case _:
+                    raise ModelError(f"{rewrite!r} cannot be carried out")
+        network, operators, weights = draft.finish()
+        return replace(self, network=network, _operators=operators, _weights=weights)
+
+    def slice_channels(self) -> Mapping[str, int]:
+        """Layer → number of output channels, of all layers that can be computed in `Slices`."""
+        draft = Draft(self.network, self._operators, self._weights)
+        return {name: channels for name in draft.layers if (channels := sliceable(draft, name))}
+
+    def band_layers(self) -> tuple[str, ...]:
+        """The layers that can be computed in `Bands` of rows, in topological order."""
+        return ()
 
     def write_original(self, directory: Path) -> Path:
         """Write the model as it was before simplification, for an independent reference run.

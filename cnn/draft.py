@@ -1,0 +1,219 @@
+"""A network while it is being rewritten.
+
+Each rewrite (`cnn.slices`, …) replaces layers of a draft by others and declares views
+(`cnn.views`) where tensors are computed in parts. Only at the end is it known which real tensors
+each layer reads, so that is when layers, shapes and weights become a `Network` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+
+from cnn.errors import ModelError
+from cnn.layers import Operators
+from cnn.network import Layer, Network, Tensor
+from cnn.supported import STANDARD_DOMAINS
+from cnn.views import Bounds, Join, Region, View, Views, region_name
+from cnn.weights import Array
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLayer:
+    """A layer by its nodes: those that prepare constants first, its own last.
+
+    The names that nodes read may be those of views. `part_of`: see `cnn.network.Layer`.
+    """
+
+    name: str
+    nodes: tuple[onnx.NodeProto, ...]
+    macs: int
+    part_of: str
+
+    @property
+    def node(self) -> onnx.NodeProto:
+        """The layer's own node."""
+        return self.nodes[-1]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The tensors that the layer makes."""
+        return tuple(name for name in self.node.output if name)
+
+    @property
+    def origin(self) -> str:
+        """The layer of the network as it was read that this one is, or is a part of."""
+        return self.part_of or self.name
+
+
+class Draft:
+    """`layers` by name in topological order; `tensors` and `weights` by name.
+
+    `tensors` describes views as well as real tensors. Rewrites change all of them in place, by the
+    methods below.
+    """
+
+    def __init__(
+        self, network: Network, operators: Operators, weights: Mapping[str, Array]
+    ) -> None:
+        self.network_name = network.name
+        self.layers = {
+            layer.name: DraftLayer(
+                layer.name, operators.of_layer[layer.name], layer.macs, layer.part_of
+            )
+            for layer in network.layers
+        }
+        self.tensors = {**network.tensors, **operators.described}
+        self.weights = dict(weights)
+        self.views: dict[str, View] = dict(operators.views.by_name)
+        self.inputs = network.inputs
+        self.outputs = network.outputs
+        self.opset = max(
+            entry.version for entry in operators.opset_import if entry.domain in STANDARD_DOMAINS
+        )
+        self._operators = operators
+
+    def layer(self, name: str) -> DraftLayer:
+        """The layer called `name`; raises `ModelError` if there is none."""
+        if name not in self.layers:
+            raise ModelError(f"{self.network_name} has no layer {name!r} to rewrite")
+        return self.layers[name]
+
+    def reads(self, layer: DraftLayer) -> tuple[str, ...]:
+        """The activations, views among them, that the layer's nodes read, each once."""
+        made = {name for node in layer.nodes for name in node.output}
+        names = dict.fromkeys(name for node in layer.nodes for name in node.input if name)
+        return tuple(name for name in names if name not in made and name not in self.weights)
+
+    def replace(self, old: Iterable[str], new: Sequence[DraftLayer]) -> None:
+        """Put the layers `new` in the place of the first of the layers called `old`.
+
+        Their outputs must be described in `tensors`.
+        """
+        gone = set(old)
+        layers: dict[str, DraftLayer] = {}
+        for name, layer in self.layers.items():
+            if name not in gone:
+                layers[name] = layer
+            elif new:
+                for part in new:
+                    self._check_free(part.name, layers, "layer")
+                    layers[part.name] = part
+                new = ()
+        self.layers = layers
+
+    def add_tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:
+        """Describe a new tensor; returns its name."""
+        self._check_free(name, self.tensors, "tensor")
+        self._check_free(name, self.weights, "weight")
+        self.tensors[name] = Tensor(name, tuple(shape), dtype)
+        return name
+
+    def region(self, of: str, bounds: Bounds) -> str:
+        """A view of the tensor `of` within `bounds`: `of` itself if that is all of it."""
+        view = self.views.get(of)
+        within = {axis: (start, stop) for axis, start, stop in bounds}
+        shape = self.tensors[of].shape
+        for axis, (start, stop) in list(within.items()):
+            if (start, stop) == (0, shape[axis]):
+                del within[axis]
+        if not within:
+            return of
+        if isinstance(view, Region):
+            outer = {axis: (start, stop) for axis, start, stop in view.bounds}
+            for axis, (start, stop) in within.items():
+                first = outer.get(axis, (0, 0))[0]
+                outer[axis] = (first + start, first + stop)
+            of, within, shape = view.of, outer, self.tensors[view.of].shape
+        ordered = tuple((axis, start, stop) for axis, (start, stop) in sorted(within.items()))
+        name = region_name(of, ordered)
+        if name not in self.views:
+            sizes = [
+                within[axis][1] - within[axis][0] if axis in within else size
+                for axis, size in enumerate(shape)
+            ]
+            self.add_tensor(name, sizes, self.tensors[of].dtype)
+            self.views[name] = Region(of, ordered)
+        return name
+
+    def join(self, tensor: str, axis: int, parts: Sequence[str]) -> None:
+        """Declare that `tensor`, which no layer makes any more, is made of `parts` along `axis`.
+
+        A network's output must be made by a layer: if `tensor` is one, a layer of that kind is put
+        behind the one that makes the last of the parts.
+        """
+        extents = tuple(self.tensors[part].shape[axis] for part in parts)
+        join = self.views[tensor] = Join(axis, tuple(parts), extents)
+        if tensor in self.outputs:
+            layers: dict[str, DraftLayer] = {}
+            for name, layer in self.layers.items():
+                layers[name] = layer
+                if parts[-1] in layer.outputs:
+                    joining = _joining(tensor, join, layer.origin)
+                    self._check_free(joining.name, self.layers, "layer")
+                    layers[joining.name] = joining
+            self.layers = layers
+
+    def weight_part(self, name: str, axis: int, start: int, stop: int) -> str:
+        """A part of a weight as a weight of its own, which shares its memory; returns its name."""
+        array = self.weights[name]
+        if (start, stop) == (0, array.shape[axis]):
+            return name
+        part = region_name(name, ((axis, start, stop),))
+        if part not in self.weights:
+            self._check_free(part, self.tensors, "tensor")
+            before: tuple[slice, ...] = (slice(None),) * axis
+            self.weights[part] = array[(*before, slice(start, stop))]
+        return part
+
+    def finish(self) -> tuple[Network, Operators, dict[str, Array]]:
+        """The rewritten network, its operators and its weights."""
+        views = Views(self.views, self.opset)
+        operators = replace(
+            self._operators,
+            of_layer={layer.name: layer.nodes for layer in self.layers.values()},
+            views=views,
+            described={name: self.tensors[name] for name in self.views},
+        )
+        layers = tuple(self._finished(layer, views) for layer in self.layers.values())
+        made = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
+        used = dict.fromkeys(name for layer in layers for name in layer.weights)
+        network = Network(
+            self.network_name,
+            layers,
+            {name: tensor for name, tensor in self.tensors.items() if name in made},
+            {
+                name: Tensor(name, tuple(self.weights[name].shape), self.weights[name].dtype.name)
+                for name in used
+            },
+            self.inputs,
+            self.outputs,
+        )
+        return network, operators, {name: self.weights[name] for name in used}
+
+    def _finished(self, layer: DraftLayer, views: Views) -> Layer:
+        read = [x for name in self.reads(layer) for x in views.assembly(name).tensors]
+        constants = (x for node in layer.nodes for x in node.input if x in self.weights)
+        return Layer(
+            layer.name,
+            layer.node.op_type,
+            tuple(dict.fromkeys(read)),
+            layer.outputs,
+            tuple(dict.fromkeys(constants)),
+            layer.macs,
+            layer.part_of,
+        )
+
+    def _check_free(self, name: str, taken: Mapping[str, object], what: str) -> None:
+        if name in taken:
+            raise ModelError(
+                f"{self.network_name} has a {what} {name!r} already; a rewrite would make another"
+            )
+
+
+def _joining(tensor: str, join: Join, origin: str) -> DraftLayer:
+    """A layer that makes a joined tensor; its node is the one that readers carry."""
+    node = onnx.helper.make_node("Concat", join.parts, [tensor], tensor, axis=join.axis)
+    return DraftLayer(f"{origin}[join {tensor}]", (node,), 0, origin)
