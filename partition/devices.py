@@ -21,7 +21,9 @@ class Device:
     besides its layers, and what each tensor and each byte sent or received costs. The defaults are
     assumptions for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both
     sides together, the others not measured. With `wire_is_free` the wire's cost does not delay the
-    layers, because an accelerator computes while the processor serves the network.
+    layers, because an accelerator computes while the processor serves the network. `cache_bytes`
+    is the room for weights beside the processor: what does not fit is fetched anew for each frame
+    (None: no such cache).
     """
 
     name: str
@@ -35,6 +37,7 @@ class Device:
     wire_s_per_message: float = 5e-5
     wire_s_per_byte: float = 5e-10
     wire_is_free: bool = False
+    cache_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for key in ("macs_per_s", "memory_bytes_per_s", "link_bytes_per_s"):
@@ -55,4 +58,9 @@ class Device:
             raise PartitionError(
                 f"device {self.name!r}: memory_bytes is {self.memory_bytes}; give a size above 0, "
                 "or leave it out for no bound"
+            )
+        if self.cache_bytes is not None and self.cache_bytes < 0:
+            raise PartitionError(
+                f"device {self.name!r}: cache_bytes is {self.cache_bytes}; give 0 or more, "
+                "or leave it out for no cache"
             )
