@@ -11,17 +11,16 @@ firing in one go and takes time for it, on a processor that several channels may
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from csdf.consistency import repetition_vector
-from csdf.errors import CsdfError, DeadlockError, TooLargeError
+from csdf.errors import CsdfError, TooLargeError
 from csdf.graph import Actor, Channel, Graph
-from csdf.lowered import Origin, lower, neighbours
+from csdf.simulated_machine import Machine
+from csdf.simulated_run import Run
 
 FIRING_LIMIT = 2_000_000
 """Firings that are simulated at most."""
@@ -39,24 +38,58 @@ class Firing:
     end: Fraction
 
 
-@dataclass(frozen=True)
 class Timeline:
-    """The firings, in the order of their starts, and when each iteration was complete."""
+    """What happened in a simulation: firings in the order of their starts."""
 
-    firings: tuple[Firing, ...]
-    completed: tuple[Fraction, ...]
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._unit = run.unit
+
+    @cached_property
+    def firings(self) -> tuple[Firing, ...]:
+        """Every firing, in the order of starts."""
+        return tuple(map(self._firing, range(len(self._run.found))))
+
+    @cached_property
+    def completed(self) -> tuple[Fraction, ...]:
+        """When each iteration was complete."""
+        return tuple(Fraction(end, self._unit) for end in self._run.completed)
 
     @property
     def end(self) -> Fraction:
         """When the last firing ended."""
         return max(self.completed, default=Fraction(0))
 
+    def of(self, actor: str) -> tuple[Firing, ...]:
+        """The firings of one actor, in the order of starts; nothing if there is no such actor."""
+        return tuple(map(self._firing, self._by_actor.get(actor, ())))
+
     def busy(self) -> dict[str, Fraction]:
         """Row → the time of all its firings, overlapping ones counted twice."""
-        found: dict[str, Fraction] = {}
-        for firing in self.firings:
-            found[firing.row] = found.get(firing.row, Fraction(0)) + firing.end - firing.start
+        found: dict[str, int] = {}
+        for (start, actor, _), end in zip(self._run.found, self._run.ended, strict=True):
+            row = self._run.rows[actor]
+            found[row] = found.get(row, 0) + end - start
+        return {row: Fraction(ticks, self._unit) for row, ticks in found.items()}
+
+    @cached_property
+    def _by_actor(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, (_, actor, _) in enumerate(self._run.found):
+            found.setdefault(self._run.names[actor], []).append(number)
         return found
+
+    def _firing(self, number: int) -> Firing:
+        run, unit = self._run, self._unit
+        start, actor, nth = run.found[number]
+        return Firing(
+            run.names[actor],
+            nth % run.phases[actor],
+            nth // run.per_iteration[actor],
+            run.rows[actor],
+            Fraction(start, unit),
+            Fraction(run.ended[number], unit),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,40 +101,22 @@ class Link:
     time_per_token: Fraction = Fraction(0)
 
 
-@dataclass(slots=True)
-class _Processor:
-    order: tuple[int, ...] | None
-    busy: bool = False
-    next: int = 0
-    ready: list[tuple[int, int]] = field(default_factory=list)
-    """(iteration, actor), as a heap; in a static order just the actors that could fire."""
-
-    def take(self) -> int | None:
-        """The actor to fire now, which is then no longer ready."""
-        if self.busy or not self.ready:
-            return None
-        if self.order is None:
-            return heapq.heappop(self.ready)[1]
-        wanted = self.order[self.next % len(self.order)]
-        for place, (_, actor) in enumerate(self.ready):
-            if actor == wanted:
-                del self.ready[place]
-                self.next += 1
-                return actor
-        return None
-
-
 def simulate(
     graph: Graph,
     iterations: int,
     processors: Mapping[str, str] | None = None,
     orders: Mapping[str, Sequence[str]] | None = None,
+    *,
+    machines: Sequence[Machine] = (),
+    wakes: Mapping[str, Fraction] | None = None,
 ) -> Timeline:
     """The first `iterations` of `graph`.
 
     `processors` maps actors to processors; `orders` gives processors a static order, the list of
-    actors of one iteration, one name per firing. Raises `InconsistentGraphError`,
-    `DeadlockError`, `TooLargeError`, and `CsdfError` if a name is unknown.
+    actors of one iteration, one name per firing. Processors of one of the `machines` share its
+    CPUs. A firing takes as much longer as `wakes` says of its processor if that was idle just
+    before. Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if a
+    name is unknown or a processor runs on two machines.
     """
     repetitions = repetition_vector(graph)
     total = iterations * sum(repetitions[a.name] * a.phases for a in graph.actors)
@@ -113,146 +128,22 @@ def simulate(
     for name in on:
         if name not in graph.actor:
             raise CsdfError(f"{name!r} is to run on {on[name]!r}, but is no actor of the graph")
-    run = _Run(graph, iterations, repetitions, on, orders or {})
+    run = Run(graph, iterations, repetitions, on, orders or {}, machines, wakes or {})
     run.all()
-    return run.timeline()
+    return Timeline(run)
 
 
 def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list[str]]:
     """An order per processor in which `graph` is live: that of one iteration, simulated.
 
     Not always the best: which order gives the shortest period is a hard problem. For
-    `csdf.schedule.with_orders`, which tells its period. Raises as `simulate` does.
+    `csdf.orders.with_orders`, which tells its period. Raises as `simulate` does.
     """
     orders: dict[str, list[str]] = {processor: [] for processor in processors.values()}
     for firing in simulate(graph, 1, processors).firings:
         if firing.actor in processors:
             orders[firing.row].append(firing.actor)
     return orders
-
-
-class _Run:
-    """The state of a simulation."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        iterations: int,
-        repetitions: Mapping[str, int],
-        on: Mapping[str, str],
-        orders: Mapping[str, Sequence[str]],
-    ) -> None:
-        self._graph = lower(graph)
-        number = {name: i for i, name in enumerate(self._graph.names)}
-        self._iterations = iterations
-        self._per_iteration = [repetitions[a.name] * a.phases for a in graph.actors]
-        self._unit = math.lcm(*(t.denominator for times in self._graph.times for t in times))
-        self._times = [[int(t * self._unit) for t in times] for times in self._graph.times]
-        self._about = neighbours(self._graph)
-        self._targets = [arc.target for arc in self._graph.arcs]
-        self._tokens = [arc.tokens for arc in self._graph.arcs]
-        self._started = [0] * len(number)
-        self._completed = [0] * iterations
-        self._rows = [on.get(name, name) for name in number]
-        self._processors = {
-            name: _Processor(tuple(number[a] for a in orders[name]) if name in orders else None)
-            for name in dict.fromkeys(on.values())
-        }
-        self._processor = [self._processors.get(on.get(name, "")) for name in number]
-        self._now = 0
-        self._ends: list[tuple[int, int, int, int]] = []
-        self._found: list[tuple[int, int, int, int]] = []
-        self._waiting = deque(range(len(number)))
-        self._lacks = [(-1, 0)] * len(number)
-
-    def all(self) -> None:
-        """Fires all there is to fire."""
-        while True:
-            self._instant()
-            if not self._ends:
-                break
-            self._now = self._ends[0][0]
-        for actor, started in enumerate(self._started):
-            if started < self._iterations * self._per_iteration[actor]:
-                raise DeadlockError(self._story())
-
-    def timeline(self) -> Timeline:
-        """What has happened."""
-        unit, names = self._unit, self._graph.names
-        firings = []
-        for start, end, actor, number in self._found:
-            iteration, phase = divmod(number, self._per_iteration[actor])
-            phase %= len(self._times[actor])
-            times = Fraction(start, unit), Fraction(end, unit)
-            firings.append(Firing(names[actor], phase, iteration, self._rows[actor], *times))
-        return Timeline(tuple(firings), tuple(Fraction(end, unit) for end in self._completed))
-
-    def _instant(self) -> None:
-        while True:
-            while self._ends and self._ends[0][0] == self._now:
-                _, _, actor, number = heapq.heappop(self._ends)
-                self._end(actor, number)
-            while self._waiting:
-                self._see(self._waiting.popleft())
-            for processor in self._processors.values():
-                chosen = processor.take()
-                if chosen is not None:
-                    processor.busy = True
-                    self._start(chosen)
-                    self._waiting.append(chosen)
-            if not self._waiting and not (self._ends and self._ends[0][0] == self._now):
-                return
-
-    def _see(self, actor: int) -> None:
-        """Starts what `actor` can, or notes what it waits for."""
-        takes, processor = self._about.takes[actor], self._processor[actor]
-        while self._started[actor] < self._iterations * self._per_iteration[actor]:
-            for arc, rate in takes[self._started[actor] % len(takes)]:
-                if self._tokens[arc] < rate:
-                    self._lacks[actor] = (arc, rate)
-                    return
-            if processor is not None:
-                iteration = self._started[actor] // self._per_iteration[actor]
-                heapq.heappush(processor.ready, (iteration, actor))
-                return
-            self._start(actor)
-
-    def _start(self, actor: int) -> None:
-        number = self._started[actor]
-        phase = number % len(self._times[actor])
-        for arc, rate in self._about.takes[actor][phase]:
-            self._tokens[arc] -= rate
-        self._started[actor] += 1
-        end = self._now + self._times[actor][phase]
-        self._found.append((self._now, end, actor, number))
-        heapq.heappush(self._ends, (end, len(self._found), actor, number))
-
-    def _end(self, actor: int, number: int) -> None:
-        processor = self._processor[actor]
-        if processor is not None:
-            processor.busy = False
-        iteration = number // self._per_iteration[actor]
-        self._completed[iteration] = max(self._completed[iteration], self._now)
-        for arc, rate in self._about.gives[actor][number % len(self._times[actor])]:
-            self._tokens[arc] += rate
-            target = self._targets[arc]
-            lacks, enough = self._lacks[target]
-            if lacks == arc and self._tokens[arc] >= enough:
-                self._lacks[target] = (-1, 0)
-                self._waiting.append(target)
-
-    def _story(self) -> str:
-        waits = []
-        for actor, (number, rate) in enumerate(self._lacks):
-            arc = self._graph.arcs[number] if number >= 0 else None
-            if arc is None or arc.channel is None:
-                continue
-            what = "room" if arc.origin is Origin.SPACE else "tokens"
-            missing = rate - self._tokens[number]
-            name = self._graph.names[actor]
-            waits.append(f"{name!r} waits for {missing} more {what} in {arc.channel.name!r}")
-        at = Fraction(self._now, self._unit)
-        return f"everything stands still at {at}: {'; '.join(waits[:6]) or 'the order forbids it'}"
 
 
 def with_links(graph: Graph, links: Mapping[str, Link]) -> tuple[Graph, dict[str, str]]:

@@ -1,0 +1,143 @@
+"""A machine whose CPUs several processors share: how far each firing is at any moment.
+
+In a simulation a processor runs one firing at a time: it is a thread, say, or a device. Where
+several of them stand on one machine, their firings share its CPUs. A firing runs on one CPU; those
+that are on the same CPU at the same time progress equally fast (processor sharing, as a fair
+scheduler does it). It starts on the CPU, of those that its processor may use, with the fewest
+firings; a CPU that has none left takes one over from where there are two or more. CPUs may slow
+each other down, as hyperthreads of one core do: `speeds[k − 1]` is how fast each is when k are
+busy.
+
+Time is counted in whole ticks. A firing that shares its CPU ends at the first whole tick by which
+it is done; one that has a CPU of speed 1 to itself ends exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from csdf.errors import CsdfError
+
+EVEN = 720_720
+"""Ticks that 1 to 16 firings can share evenly."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """CPUs by name, and which of them each processor may use.
+
+    `speeds` are above 0; beyond its length the last one holds, and none at all means 1.
+    """
+
+    cpus: tuple[str, ...]
+    processors: Mapping[str, tuple[str, ...]]
+    speeds: tuple[Fraction, ...] = ()
+
+    def __post_init__(self) -> None:
+        for processor, allowed in self.processors.items():
+            unknown = [cpu for cpu in allowed if cpu not in self.cpus]
+            if unknown or not allowed:
+                named = f"CPU {unknown[0]!r}" if unknown else "no CPU"
+                raise CsdfError(
+                    f"processor {processor!r} is to run on {named}; its machine has "
+                    f"{', '.join(self.cpus) or 'none'}"
+                )
+        if any(speed <= 0 for speed in self.speeds):
+            raise CsdfError("a CPU's speed is 0 or less; give speeds above 0")
+
+
+@dataclass(slots=True)
+class _Cpu:
+    jobs: dict[int, int] = field(default_factory=dict)
+    """Firing → work that is left, in ticks at speed 1."""
+
+
+class Sharing:
+    """The firings that are under way on one machine; `now` never goes back."""
+
+    def __init__(self, machine: Machine) -> None:
+        number = {name: i for i, name in enumerate(machine.cpus)}
+        self._cpus = [_Cpu() for _ in number]
+        self._allowed = {
+            processor: tuple(number[cpu] for cpu in allowed)
+            for processor, allowed in machine.processors.items()
+        }
+        self._latest = {processor: allowed[0] for processor, allowed in self._allowed.items()}
+        speeds = machine.speeds or (Fraction(1),)
+        self._speeds = [(s.numerator, s.denominator) for s in speeds]
+        self._may_use: dict[int, tuple[int, ...]] = {}
+        self._since = 0
+
+    def start(self, now: int, processor: str, firing: int, work: int) -> None:
+        """Begin a firing of so much work; all that ended by `now` has been taken."""
+        self._advance(now)
+        allowed, latest = self._allowed[processor], self._latest[processor]
+        cpu = min(allowed, key=lambda c: (len(self._cpus[c].jobs), c != latest))
+        self._latest[processor] = cpu
+        self._may_use[firing] = allowed
+        self._cpus[cpu].jobs[firing] = work
+
+    def next_end(self) -> int | None:
+        """When the next firing ends if none begins before; None if nothing runs."""
+        number, over = self._speed()
+        found = [
+            self._since + -(-min(cpu.jobs.values()) * over * len(cpu.jobs) // number)
+            for cpu in self._cpus
+            if cpu.jobs
+        ]
+        return min(found, default=None)
+
+    def take_ended(self, now: int) -> list[int]:
+        """The firings that are done by `now`, which are then gone; in the order of their starts."""
+        self._advance(now)
+        ended = sorted(
+            firing for cpu in self._cpus for firing, left in cpu.jobs.items() if left <= 0
+        )
+        for firing in ended:
+            del self._may_use[firing]
+            for cpu in self._cpus:
+                cpu.jobs.pop(firing, None)
+        if ended:
+            self._balance()
+        return ended
+
+    def _speed(self) -> tuple[int, int]:
+        busy = sum(bool(cpu.jobs) for cpu in self._cpus)
+        return self._speeds[min(max(busy, 1), len(self._speeds)) - 1]
+
+    def _advance(self, now: int) -> None:
+        passed, self._since = now - self._since, now
+        if not passed:
+            return
+        number, over = self._speed()
+        for cpu in self._cpus:
+            done = passed * number // (over * max(1, len(cpu.jobs)))
+            for firing in cpu.jobs:
+                cpu.jobs[firing] -= done
+
+    def _balance(self) -> None:
+        """CPUs that have nothing to do take over what waits its turn elsewhere."""
+        for place, idle in enumerate(self._cpus):
+            if idle.jobs:
+                continue
+            crowded = max(self._cpus, key=lambda cpu: len(cpu.jobs))
+            if len(crowded.jobs) < 2:
+                return
+            moved = next((f for f in crowded.jobs if place in self._may_use[f]), None)
+            if moved is not None:
+                idle.jobs[moved] = crowded.jobs.pop(moved)
+
+
+def sharings(machines: Sequence[Machine]) -> tuple[list[Sharing], dict[str, int]]:
+    """The state of each machine, and processor → number of its machine.
+
+    Raises `CsdfError` if a processor stands on two machines.
+    """
+    machine_of: dict[str, int] = {}
+    for number, machine in enumerate(machines):
+        for processor in machine.processors:
+            if machine_of.setdefault(processor, number) != number:
+                raise CsdfError(f"processor {processor!r} is to run on two machines")
+    return [Sharing(machine) for machine in machines], machine_of

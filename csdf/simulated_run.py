@@ -1,0 +1,233 @@
+"""The engine of `csdf.simulation`: a heap of ends, and for each actor the one thing it waits for.
+
+All times are whole ticks of `1 / unit`. An actor that cannot fire remembers the first channel that
+lacks tokens for it, and is looked at again when that one has enough; so the work is proportional to
+the firings and the channels that they touch, however many actors there are.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from csdf.errors import DeadlockError
+from csdf.graph import Graph
+from csdf.lowered import Origin, lower, neighbours
+from csdf.simulated_machine import EVEN, Machine, sharings
+
+NOTHING = (-1, 0)
+
+
+@dataclass(slots=True)
+class _Processor:
+    name: str
+    order: tuple[int, ...] | None
+    wake: int
+    machine: int | None
+    busy: bool = False
+    next: int = 0
+    ended: int = -1
+    """When its last firing ended."""
+    ready: list[tuple[int, int]] = field(default_factory=list)
+    """(iteration, actor), as a heap; in a static order just the actors that could fire."""
+
+    def take(self) -> int | None:
+        """The actor to fire now, which is then no longer ready."""
+        if self.busy or not self.ready:
+            return None
+        if self.order is None:
+            return heapq.heappop(self.ready)[1]
+        wanted = self.order[self.next % len(self.order)]
+        for place, (_, actor) in enumerate(self.ready):
+            if actor == wanted:
+                del self.ready[place]
+                self.next += 1
+                return actor
+        return None
+
+
+class Run:
+    """The state of a simulation; `all` runs it to its end."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        iterations: int,
+        repetitions: Mapping[str, int],
+        on: Mapping[str, str],
+        orders: Mapping[str, Sequence[str]],
+        machines: Sequence[Machine],
+        wakes: Mapping[str, Fraction],
+    ) -> None:
+        self._graph = lower(graph, concurrency=False)
+        self.names = self._graph.names
+        number = {name: i for i, name in enumerate(self.names)}
+        self.per_iteration = [repetitions[a.name] * a.phases for a in graph.actors]
+        self._wanted = [iterations * own for own in self.per_iteration]
+        times = [t for times in self._graph.times for t in times] + list(wakes.values())
+        self.unit = math.lcm(*(t.denominator for t in times)) * (EVEN if machines else 1)
+        self._times = [[int(t * self.unit) for t in times] for times in self._graph.times]
+        self.phases = [len(times) for times in self._times]
+        about = neighbours(self._graph)
+        self._takes, self._gives = about.takes, about.gives
+        self._targets = [arc.target for arc in self._graph.arcs]
+        self._tokens = [arc.tokens for arc in self._graph.arcs]
+        self._started = [0] * len(number)
+        self.completed = [0] * iterations
+        self.rows = [on.get(name, name) for name in number]
+        self._sharings, machine_of = sharings(machines)
+        self._due: list[int | None] = [None] * len(machines)
+        self._processors = [
+            _Processor(
+                name,
+                tuple(number[a] for a in orders[name]) if name in orders else None,
+                int(wakes.get(name, Fraction(0)) * self.unit),
+                machine_of.get(name),
+            )
+            for name in dict.fromkeys(on.values())
+        ]
+        place = {processor.name: i for i, processor in enumerate(self._processors)}
+        self._processor = [place.get(on.get(name, ""), -1) for name in number]
+        self._stirred: set[int] = set()
+        self._limit = [actor.concurrency for actor in graph.actors]
+        self._running = [0] * len(number)
+        self._now = 0
+        self._ends: list[tuple[int, int]] = []
+        """(end, firing); for one on a machine, (when the machine is due, −1 − machine)."""
+        self.found: list[tuple[int, int, int]] = []
+        """Of each firing in the order of starts: start, actor, how manieth of that actor."""
+        self.ended: list[int] = []
+        """When each ended."""
+        self._waiting = deque(range(len(number)))
+        self._lacks = [NOTHING] * len(number)
+        self._full = [False] * len(number)
+
+    def all(self) -> None:
+        """Fires all there is to fire; raises `DeadlockError`."""
+        while True:
+            self._instant()
+            if not self._ends:
+                break
+            self._now = self._ends[0][0]
+        for actor, started in enumerate(self._started):
+            if started < self._wanted[actor]:
+                raise DeadlockError(self._story())
+
+    def _instant(self) -> None:
+        ends, now = self._ends, self._now
+        while True:
+            while ends and ends[0][0] == now:
+                _, firing = heapq.heappop(ends)
+                if firing >= 0:
+                    self._end(firing)
+                else:
+                    self._look_at(-1 - firing)
+            while self._waiting:
+                self._see(self._waiting.popleft())
+            if self._stirred:
+                stirred = sorted(self._stirred)
+                self._stirred.clear()
+                for number in stirred:
+                    self._give(self._processors[number])
+            if not self._waiting and not (ends and ends[0][0] == now):
+                return
+
+    def _give(self, processor: _Processor) -> None:
+        """A processor that is free takes what is ready for it."""
+        chosen = processor.take()
+        if chosen is not None:
+            processor.busy = True
+            self._start(chosen, processor)
+            self._waiting.append(chosen)
+
+    def _look_at(self, machine: int) -> None:
+        if self._due[machine] != self._now:
+            return  # something has begun since that was said
+        for firing in self._sharings[machine].take_ended(self._now):
+            self._end(firing)
+        self._call_again(machine)
+
+    def _call_again(self, machine: int) -> None:
+        due = self._due[machine] = self._sharings[machine].next_end()
+        if due is not None:
+            heapq.heappush(self._ends, (due, -1 - machine))
+
+    def _see(self, actor: int) -> None:
+        """Starts what `actor` can, or notes what it waits for."""
+        takes, number = self._takes[actor], self._processor[actor]
+        tokens = self._tokens
+        while self._started[actor] < self._wanted[actor]:
+            for arc, rate in takes[self._started[actor] % len(takes)]:
+                if tokens[arc] < rate:
+                    self._lacks[actor] = (arc, rate)
+                    return
+            if number >= 0:
+                iteration = self._started[actor] // self.per_iteration[actor]
+                heapq.heappush(self._processors[number].ready, (iteration, actor))
+                self._stirred.add(number)
+                return
+            if self._running[actor] == self._limit[actor]:
+                self._full[actor] = True
+                return
+            self._start(actor, None)
+
+    def _start(self, actor: int, processor: _Processor | None) -> None:
+        number = self._started[actor]
+        phase = number % self.phases[actor]
+        for arc, rate in self._takes[actor][phase]:
+            self._tokens[arc] -= rate
+        self._started[actor] += 1
+        self._running[actor] += 1
+        firing, work = len(self.found), self._times[actor][phase]
+        self.found.append((self._now, actor, number))
+        self.ended.append(self._now + work)
+        if processor is not None:
+            if processor.wake and processor.ended != self._now:
+                work += processor.wake
+                self.ended[-1] += processor.wake
+            if processor.machine is not None:
+                sharing = self._sharings[processor.machine]
+                sharing.start(self._now, processor.name, firing, work)
+                self._call_again(processor.machine)
+                return
+        heapq.heappush(self._ends, (self.ended[-1], firing))
+
+    def _end(self, firing: int) -> None:
+        _, actor, number = self.found[firing]
+        self.ended[firing] = self._now
+        self._running[actor] -= 1
+        place = self._processor[actor]
+        if place >= 0:
+            processor = self._processors[place]
+            processor.busy, processor.ended = False, self._now
+            self._stirred.add(place)
+        elif self._full[actor]:
+            self._full[actor] = False
+            self._waiting.append(actor)
+        iteration = number // self.per_iteration[actor]
+        self.completed[iteration] = self._now
+        tokens = self._tokens
+        for arc, rate in self._gives[actor][number % self.phases[actor]]:
+            tokens[arc] += rate
+            target = self._targets[arc]
+            lacks, enough = self._lacks[target]
+            if lacks == arc and tokens[arc] >= enough:
+                self._lacks[target] = NOTHING
+                self._waiting.append(target)
+
+    def _story(self) -> str:
+        waits = []
+        for actor, (number, rate) in enumerate(self._lacks):
+            arc = self._graph.arcs[number] if number >= 0 else None
+            if arc is None or arc.channel is None:
+                continue
+            what = "room" if arc.origin is Origin.SPACE else "tokens"
+            missing = rate - self._tokens[number]
+            name = self.names[actor]
+            waits.append(f"{name!r} waits for {missing} more {what} in {arc.channel.name!r}")
+        at = Fraction(self._now, self.unit)
+        return f"everything stands still at {at}: {'; '.join(waits[:6]) or 'the order forbids it'}"
