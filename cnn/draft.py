@@ -81,6 +81,10 @@ class Draft:
             raise ModelError(f"{self.network_name} has no layer {name!r} to rewrite")
         return self.layers[name]
 
+    def is_joining(self, layer: DraftLayer) -> bool:
+        """Whether a layer only joins the parts of an output of the network (see `join`)."""
+        return any(isinstance(self.views.get(name), Join) for name in layer.outputs)
+
     def reads(self, layer: DraftLayer) -> tuple[str, ...]:
         """The activations, views among them, that the layer's nodes read, each once."""
         made = {name for node in layer.nodes for name in node.output}

@@ -23,7 +23,7 @@ from cnn.fill import fill
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.layers import Operators, layers_of
 from cnn.network import Layer, Network, Tensor
-from cnn.rewrites import Rewrite, Slices
+from cnn.rewrites import Channels, Rewrite, Slices
 from cnn.shapes import infer
 from cnn.simplify import Simplified, simplify
 from cnn.slices import carry_out_slices, sliceable
@@ -106,10 +106,9 @@ class Model:
         network, operators, weights = draft.finish()
         return replace(self, network=network, _operators=operators, _weights=weights)
 
-    def slice_channels(self) -> Mapping[str, int]:
-        """Layer → number of output channels, of all layers that can be computed in `Slices`."""
-        draft = Draft(self.network, self._operators, self._weights)
-        return {name: channels for name in draft.layers if (channels := sliceable(draft, name))}
+    def slice_channels(self) -> Mapping[str, Channels]:
+        """Layer → its output channels, of all layers that can be computed in `Slices`."""
+        return sliceable(Draft(self.network, self._operators, self._weights))
 
     def band_layers(self) -> tuple[str, ...]:
         """The layers that can be computed in `Bands` of rows, in topological order."""

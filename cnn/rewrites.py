@@ -11,8 +11,9 @@ the network as it was read they are a part of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 from cnn.errors import ModelError
@@ -27,6 +28,42 @@ class Slices:
 
     layer: str
     channels: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The `count` output channels of a layer that can be sliced, in groups of `group` channels.
+
+    Each slice has to be some whole groups or to lie within one.
+    """
+
+    count: int
+    group: int = 1
+
+    def allow(self, parts: Sequence[int]) -> bool:
+        """Whether the layer can be sliced into `parts`, given as numbers of channels in order."""
+        edges = list(accumulate(parts, initial=0))
+        return edges[-1] == self.count and all(
+            start // self.group == (stop - 1) // self.group
+            or start % self.group == stop % self.group == 0
+            for start, stop in pairwise(edges)
+        )
+
+    def divide(self, shares: Sequence[float]) -> tuple[int, ...]:
+        """A number of channels for each of `shares`, in proportion as nearly as can be.
+
+        Some are 0 if there are not enough channels. Those above 0 can be a layer's slices.
+        """
+        groups = self.count // self.group
+        if len(shares) <= groups:
+            return tuple(self.group * part for part in _apportion(groups, shares))
+        dealt = _apportion(len(shares), [1.0] * groups)
+        edges = accumulate(dealt, initial=0)
+        return tuple(
+            part
+            for start, stop in pairwise(edges)
+            for part in _apportion(self.group, shares[start:stop])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +117,13 @@ def _counts(values: list[Any], data: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _all_text(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, str) for value in values)
+
+
+def _apportion(total: int, shares: Sequence[float]) -> list[int]:
+    """Whole numbers in proportion to `shares` with the sum `total`, by largest remainders."""
+    ideal = [total * share / sum(shares) for share in shares]
+    parts = [int(part) for part in ideal]
+    by_remainder = sorted(range(len(parts)), key=lambda i: (parts[i] - ideal[i], i))
+    for i in by_remainder[: total - sum(parts)]:
+        parts[i] += 1
+    return parts

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from cnn.rewrites import Rewrite
+from cnn.rewrites import Channels, Rewrite
 from partition.cost import CostModel
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -55,8 +55,8 @@ class Rewritable(Protocol):
         """The model with `rewrites` carried out in order; raises `ModelError` if one cannot be."""
         ...
 
-    def slice_channels(self) -> Mapping[str, int]:
-        """Layer → number of output channels, of all layers that can be computed in `Slices`."""
+    def slice_channels(self) -> Mapping[str, Channels]:
+        """Layer → its output channels, of all layers that can be computed in `Slices`."""
         ...
 
     def band_layers(self) -> tuple[str, ...]:
