@@ -15,6 +15,7 @@ from nodes.core.deployment import check, described, tensor_bytes
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.events import FiringEnded, Link
 from nodes.core.fifo import Inlet, Outlet
+from nodes.core.held import Held
 from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, Deployment, TensorHeader
 
 
@@ -46,6 +47,9 @@ class DataPlane:
         }
         self._spec = {c.number: c for c in specs}
         self._bytes = {c.number: tensor_bytes(c) for c in specs}
+        self._held = Held(
+            {n: (self._bytes[n], len(self._spec[n].target_phases)) for n in self._inlets}
+        )
         self._link_to: dict[str, Link] = {}
         self._link_from: dict[str, Link] = {}
         self._local = self._outlets.keys() & self._inlets.keys()
@@ -56,6 +60,23 @@ class DataPlane:
         )
         self._remote_inputs = [self._remote(phase, incoming=True) for phase in self._phases]
         self._remote_outputs = [self._remote(phase, incoming=False) for phase in self._phases]
+        self._reads_from = [
+            [
+                (n, self._spec[n].target_phases.index(phase))
+                for n in self._inlets
+                if phase in self._spec[n].target_phases
+            ]
+            for phase in self._phases
+        ]
+        self._keeps = [
+            [n for n in self._local if self._spec[n].source_phase == phase]
+            for phase in self._phases
+        ]
+
+    @property
+    def fifo_peak_bytes(self) -> int:
+        """The most that the FIFOs into this node have held at once."""
+        return self._held.peak_bytes
 
     @property
     def _phases(self) -> range:
@@ -161,6 +182,7 @@ class DataPlane:
                 f"that tells of {self._bytes[number]}"
             )
         self._inlets[number].put(header.frame, payload)
+        self._held.put(number)
         self.received_bytes += payload_bytes
         self._actor.changed(number)
         return self._fire()
@@ -187,6 +209,10 @@ class DataPlane:
         self._actor.ended(phase, frame)
         self.firings[phase] += 1
         self.busy_s[phase] += event.busy_s
+        for number in self._keeps[phase]:
+            self._held.put(number)
+        for number, reader in self._reads_from[phase]:
+            self._held.read(number, reader)
         sending: list[Action] = []
         for spec in self._remote_inputs[phase]:
             inlet = self._inlets[spec.number]

@@ -274,4 +274,5 @@ class Lifecycle:
             anonymous_bytes=usage.anonymous_bytes,
             stale_messages=self._tally.stale_messages,
             bad_messages=self._tally.bad_messages,
+            fifo_peak_bytes=0 if plane is None else plane.fifo_peak_bytes,
         )

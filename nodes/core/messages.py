@@ -267,7 +267,8 @@ class Stats:
     """Counters since `Start` of the current epoch (memory, messages: since the agent's start).
 
     Times are seconds; `rss_peak_bytes` is the process's high-water mark, `anonymous_bytes` the part
-    of `rss_bytes` that no file backs. `cpu_s` counts all threads of the agent.
+    of `rss_bytes` that no file backs. `cpu_s` counts all threads of the agent. `fifo_peak_bytes` is
+    the most that the FIFOs into this node held at once.
     """
 
     epoch: int
@@ -282,6 +283,7 @@ class Stats:
     anonymous_bytes: int
     stale_messages: int
     bad_messages: int
+    fifo_peak_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ _STATS = Record(
         "anonymous_bytes": _count,
         "stale_messages": _count,
         "bad_messages": _count,
+        "fifo_peak_bytes": _count,
     },
 )
 

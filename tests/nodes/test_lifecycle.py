@@ -53,7 +53,7 @@ def test_from_deploy_to_stopped():
     assert agent.says(Stop(7)) == [act.Measure("stop"), act.Unload(7)]
     agent.happens(ev.Measured("stop", ev.Usage(300, 400, 50, 2.5)))
     (stopped,) = replies(agent.happens(ev.Unloaded(7)), Stopped)
-    assert stopped.stats == Stats(7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0)
+    assert stopped.stats == Stats(7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0, 8)
     assert agent.core.life.stage is Stage.EMPTY
 
 
