@@ -17,13 +17,14 @@ import numpy as np
 import onnx
 from onnx import helper, inliner
 
+from cnn.copies import carry_out_copies
 from cnn.draft import Draft
 from cnn.errors import ModelError
 from cnn.fill import fill
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.layers import Operators, layers_of
 from cnn.network import Layer, Network, Tensor
-from cnn.rewrites import Channels, Rewrite, Slices
+from cnn.rewrites import Channels, Copies, Rewrite, Slices
 from cnn.shapes import infer
 from cnn.simplify import Simplified, simplify
 from cnn.slices import carry_out_slices, sliceable
@@ -101,6 +102,8 @@ class Model:
             match rewrite:
                 case Slices():
                     carry_out_slices(draft, rewrite)
+                case Copies():
+                    carry_out_copies(draft, rewrite)
                 case _:
                     raise ModelError(f"{rewrite!r} cannot be carried out")
         network, operators, weights = draft.finish()

@@ -1,0 +1,67 @@
+"""Copies: the whole network several times, side by side, for frames that are dealt out to them.
+
+Copy 2 of a layer, an activation, an input or an output `x` is called `x@2`. Weights belong to all
+copies together, under the names that they had.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from cnn.draft import Draft, DraftLayer
+from cnn.rewrites import Copies
+from cnn.views import Join, Region, region_name
+
+
+def copy_name(name: str, number: int) -> str:
+    """What copy `number`, counted from 1, of a layer or an activation is called."""
+    return f"{name}@{number}"
+
+
+def carry_out_copies(draft: Draft, rewrite: Copies) -> None:
+    """Copy the network of `draft`; a single copy is the network as it is."""
+    if rewrite.count == 1:
+        return
+    names = _Names(draft)
+    numbers = range(1, rewrite.count + 1)
+    tensors, views = draft.tensors, draft.views
+    draft.tensors, draft.views = {}, {}
+    for number in numbers:
+        for name, tensor in tensors.items():
+            draft.add_tensor(names.copy(name, number), tensor.shape, tensor.dtype)
+        for name, view in views.items():
+            if isinstance(view, Join):
+                parts = tuple(names.copy(part, number) for part in view.parts)
+                copied: Join | Region = Join(view.axis, parts, view.extents)
+            else:
+                copied = Region(names.copy(view.of, number), view.bounds)
+            draft.views[names.copy(name, number)] = copied
+    layers = [names.layer(layer, number) for number in numbers for layer in draft.layers.values()]
+    draft.layers = {layer.name: layer for layer in layers}
+    draft.inputs = tuple(names.copy(name, number) for number in numbers for name in draft.inputs)
+    draft.outputs = tuple(names.copy(name, number) for number in numbers for name in draft.outputs)
+
+
+class _Names:
+    """What layers and activations are called in each copy; weights keep their names."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._views = dict(draft.views)
+        self._activations = frozenset(draft.tensors)
+
+    def copy(self, name: str, number: int) -> str:
+        if name not in self._activations:
+            return name
+        view = self._views.get(name)
+        if isinstance(view, Region):
+            return region_name(self.copy(view.of, number), view.bounds)
+        return copy_name(name, number)
+
+    def layer(self, layer: DraftLayer, number: int) -> DraftLayer:
+        """One copy of a layer; the nodes that prepare its constants serve all copies."""
+        node = onnx.NodeProto()
+        node.CopyFrom(layer.node)
+        name = node.name = copy_name(layer.name, number)
+        node.input[:] = [self.copy(read, number) for read in node.input]
+        node.output[:] = [self.copy(made, number) for made in node.output]
+        return DraftLayer(name, (*layer.nodes[:-1], node), layer.macs, layer.origin)
