@@ -92,20 +92,30 @@ class Draft:
         return tuple(name for name in names if name not in made and name not in self.weights)
 
     def replace(self, old: Iterable[str], new: Sequence[DraftLayer]) -> None:
-        """Put the layers `new` in the place of the first of the layers called `old`.
+        """Put the layers `new` in the place of the last of the layers called `old`.
 
         Their outputs must be described in `tensors`.
         """
         gone = set(old)
+        last = max((index for index, name in enumerate(self.layers) if name in gone), default=-1)
         layers: dict[str, DraftLayer] = {}
-        for name, layer in self.layers.items():
+        for index, (name, layer) in enumerate(self.layers.items()):
             if name not in gone:
                 layers[name] = layer
-            elif new:
+            elif index == last:
                 for part in new:
                     self._check_free(part.name, layers, "layer")
                     layers[part.name] = part
-                new = ()
+        self.layers = layers
+
+    def insert(self, new: DraftLayer, behind: str) -> None:
+        """Put a layer behind the one that makes the tensor `behind`; first for a network input."""
+        self._check_free(new.name, self.layers, "layer")
+        layers = {new.name: new} if behind in self.inputs else {}
+        for name, layer in self.layers.items():
+            layers[name] = layer
+            if behind in layer.outputs:
+                layers[new.name] = new
         self.layers = layers
 
     def add_tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 Bounds: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -82,7 +83,7 @@ class Views:
             return self._region_of_parts(region, join)
         whole = self.assembly(region.of)
         name = region_name(region.of, region.bounds)
-        nodes = _slice(whole.name, name, region.bounds, self._opset)
+        nodes = slice_nodes(whole.name, name, region.bounds, self._opset)
         return Assembly(name, (*whole.nodes, *nodes), whole.tensors)
 
     def _region_of_parts(self, region: Region, join: Join) -> Assembly:
@@ -119,20 +120,22 @@ def _joined(name: str, axis: int, parts: list[Assembly]) -> Assembly:
     return Assembly(name, (*before, join), tuple(tensors))
 
 
-def _slice(source: str, name: str, bounds: Bounds, opset: int) -> list[onnx.NodeProto]:
+def slice_nodes(source: str, name: str, bounds: Bounds, opset: int) -> list[onnx.NodeProto]:
+    """The nodes that cut `bounds` out of `source` and call it `name`."""
     axes, starts, stops = (list(values) for values in zip(*bounds, strict=True))
     if opset < _OPSET_OF_SLICE_BY_INPUTS:
         return [
             helper.make_node("Slice", [source], [name], name, axes=axes, starts=starts, ends=stops)
         ]
     given = {"starts": starts, "stops": stops, "axes": axes}
-    constants = [_constant(f"{name}.{key}", values) for key, values in given.items()]
+    constants = [constant_node(f"{name}.{key}", np.array(values)) for key, values in given.items()]
     return [
         *constants,
         helper.make_node("Slice", [source, *(f"{name}.{k}" for k in given)], [name], name),
     ]
 
 
-def _constant(name: str, values: list[int]) -> onnx.NodeProto:
-    value = numpy_helper.from_array(np.array(values, np.int64), name)
+def constant_node(name: str, values: NDArray[np.integer]) -> onnx.NodeProto:
+    """A node that makes whole numbers (int64): places or shapes, which operators read."""
+    value = numpy_helper.from_array(values.astype(np.int64), name)
     return helper.make_node("Constant", [], [name], name, value=value)
