@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 from onnx import helper, inliner
 
+from cnn.band_rows import BandSet, band_set, bandable
+from cnn.bands import carry_out_bands
 from cnn.copies import carry_out_copies
 from cnn.draft import Draft
 from cnn.errors import ModelError
@@ -24,7 +26,7 @@ from cnn.fill import fill
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.layers import Operators, layers_of
 from cnn.network import Layer, Network, Tensor
-from cnn.rewrites import Channels, Copies, Rewrite, Slices
+from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices
 from cnn.shapes import infer
 from cnn.simplify import Simplified, simplify
 from cnn.slices import carry_out_slices, sliceable
@@ -102,6 +104,8 @@ class Model:
             match rewrite:
                 case Slices():
                     carry_out_slices(draft, rewrite)
+                case Bands():
+                    carry_out_bands(draft, rewrite)
                 case Copies():
                     carry_out_copies(draft, rewrite)
                 case _:
@@ -115,7 +119,15 @@ class Model:
 
     def band_layers(self) -> tuple[str, ...]:
         """The layers that can be computed in `Bands` of rows, in topological order."""
-        return ()
+        return bandable(Draft(self.network, self._operators, self._weights))
+
+    def band_set(self, rewrite: Bands) -> BandSet:
+        """What each band of `rewrite` takes: the rows that each layer makes, those that come from
+        outside, multiply-accumulates, halo included. Nothing is rewritten, so it is cheap to ask.
+
+        Raises `ModelError` if the layers cannot be computed in these bands.
+        """
+        return band_set(Draft(self.network, self._operators, self._weights), rewrite)
 
     def write_original(self, directory: Path) -> Path:
         """Write the model as it was before simplification, for an independent reference run.

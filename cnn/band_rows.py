@@ -1,0 +1,194 @@
+"""Which rows each layer makes for each band, and what the halo costs, without rewriting anything.
+
+Layers that are computed together in bands of rows are walked from the last to the first: a layer
+makes the rows that those behind it in the band need, all in one piece, and asks for what these take
+(`cnn.row_rules`). Rows that two bands need are made by both. What comes in from outside is not
+made but received, so a band of one layer costs no more arithmetic than its share, only its halo on
+the wire; each further layer adds the halo of those behind it to its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cnn.draft import Draft, DraftLayer
+from cnn.errors import ModelError
+from cnn.prepared import is_divisible, shape_of
+from cnn.receptive_field import Rows, bands_of
+from cnn.rewrites import Bands
+from cnn.row_rules import row_rule
+from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
+from cnn.supported import describe
+from cnn.views import Region, Views
+
+
+@dataclass(frozen=True)
+class Band:
+    """One band: `rows` of the output tensor, and what each layer does for them.
+
+    `layers` has, for each layer that is needed, the rows that it takes and makes; `received` the
+    rows of each tensor from outside; `macs` the layers' multiply-accumulates.
+    """
+
+    rows: Rows
+    layers: Mapping[str, Taken]
+    received: Mapping[str, Rows]
+    macs: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class BandSet:
+    """Layers that can be computed in bands: `output` is the tensor that others need of them."""
+
+    layers: tuple[DraftLayer, ...]
+    output: str
+    bands: tuple[Band, ...]
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all bands together."""
+        return sum(sum(band.macs.values()) for band in self.bands)
+
+    @property
+    def halo_macs(self) -> int:
+        """How many of them are more than what the whole layers take."""
+        return self.macs - sum(layer.macs for layer in self.layers)
+
+
+def bandable(draft: Draft) -> tuple[str, ...]:
+    """The layers that can be computed in bands of rows, in topological order."""
+    return tuple(name for name, layer in draft.layers.items() if _has_bands(draft, layer))
+
+
+def band_set(draft: Draft, rewrite: Bands) -> BandSet:
+    """What each band of `rewrite` takes; raises `ModelError` if the layers have no such bands."""
+    wanted = dict.fromkeys(draft.layer(name).name for name in rewrite.layers)
+    if len(wanted) < len(rewrite.layers) or not wanted:
+        raise ModelError("bands need layers, and each layer once")
+    layers = tuple(layer for name, layer in draft.layers.items() if name in wanted)
+    rules = {layer.name: _rule(draft, layer) for layer in layers}
+    output = _output(draft, layers)
+    height = draft.tensors[output].shape[ROWS_AXIS]
+    if sum(rewrite.rows) != height or min(rewrite.rows) < 1:
+        raise ModelError(
+            f"tensor {output!r} has {height} rows, and its bands have "
+            f"{' + '.join(map(str, rewrite.rows))} = {sum(rewrite.rows)}; each needs at least one, "
+            "and all together as many as the tensor"
+        )
+    bands = (_band(draft, layers, rules, output, rows) for rows in bands_of(rewrite.rows))
+    return BandSet(layers, output, tuple(bands))
+
+
+def parts(draft: Draft, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
+    """The real tensors, and the rows of each, that `rows` of a tensor or view consist of."""
+    view = draft.views.get(name)
+    if view is None:
+        yield name, rows
+    elif isinstance(view, Region):
+        first = next((start for axis, start, _ in view.bounds if axis == ROWS_AXIS), 0)
+        yield from parts(draft, view.of, rows.moved(first))
+    elif view.axis != ROWS_AXIS:
+        for part in view.parts:
+            yield from parts(draft, part, rows)
+    else:
+        for part, whole in zip(view.parts, bands_of(view.extents), strict=True):
+            common = rows.common(whole)
+            if common:
+                yield from parts(draft, part, common.moved(-whole.start))
+
+
+def _band(
+    draft: Draft,
+    layers: tuple[DraftLayer, ...],
+    rules: Mapping[str, RowRule],
+    output: str,
+    rows: Rows,
+) -> Band:
+    needed: dict[str, Rows] = {output: rows}
+    taken: dict[str, Taken] = {}
+    for layer in reversed(layers):
+        asked: Rows | None = None
+        for name in layer.outputs:
+            if name in needed:
+                asked = needed[name].hull(asked)
+        if asked is None:
+            continue
+        takes = taken[layer.name] = _take(draft, layer, rules[layer.name], asked)
+        activations = draft.reads(layer)
+        for index, seen in takes.inputs.items():
+            if layer.node.input[index] in activations:
+                for name, part in parts(draft, layer.node.input[index], seen):
+                    needed[name] = part.hull(needed.get(name))
+    made = {name for layer in layers for name in layer.outputs}
+    received = {name: part for name, part in needed.items() if name not in made}
+    macs = {
+        layer.name: int(layer.macs * taken[layer.name].work)
+        for layer in layers
+        if layer.name in taken
+    }
+    return Band(rows, taken, received, macs)
+
+
+def _output(draft: Draft, layers: tuple[DraftLayer, ...]) -> str:
+    """The one tensor that others need of these layers."""
+    views = Views(draft.views, draft.opset)
+    own = {layer.name for layer in layers}
+    made = dict.fromkeys(name for layer in layers for name in layer.outputs)
+    needed = set(draft.outputs)
+    inside: set[str] = set()
+    for layer in draft.layers.values():
+        read = (real for name in draft.reads(layer) for real in views.assembly(name).tensors)
+        (inside if layer.name in own else needed).update(read)
+    for layer in layers:
+        if (inside | needed).isdisjoint(layer.outputs):
+            raise ModelError(f"nothing needs what layer {layer.name!r} makes, so it has no bands")
+    outputs = [name for name in made if name in needed]
+    if len(outputs) != 1:
+        raise ModelError(
+            f"the layers {layers[0].name!r} … {layers[-1].name!r} make {len(outputs)} tensors that "
+            f"others need ({', '.join(map(repr, outputs[:3]))}, …); bands need connected layers "
+            "of which only one tensor is needed"
+        )
+    return outputs[0]
+
+
+def _has_bands(draft: Draft, layer: DraftLayer) -> bool:
+    try:
+        _take(draft, layer, _rule(draft, layer), Rows(0, 1))
+    except ModelError:
+        return False
+    return len(layer.outputs) == 1 and draft.tensors[layer.outputs[0]].shape[ROWS_AXIS] > 1
+
+
+def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
+    """Raises `ModelError` if the layer has none."""
+    names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
+    operands = Operands(
+        layer.node,
+        draft.opset,
+        {name: shape_of(draft, layer, name) for name in names if is_divisible(draft, layer, name)},
+        {name: draft.weights[name] for name in names if name in draft.weights},
+        frozenset(draft.reads(layer)),
+    )
+    try:
+        return row_rule(operands)
+    except NoRowRuleError as error:
+        raise _refusal(layer, error) from error
+
+
+def _take(draft: Draft, layer: DraftLayer, rule: RowRule, rows: Rows) -> Taken:
+    """Raises `ModelError` if the layer cannot make just these rows, or reads what has no rows."""
+    activations = draft.reads(layer)
+    try:
+        taken = rule(rows)
+        for index, name in enumerate(layer.node.input):
+            if name in activations and index not in taken.inputs:
+                raise NoRowRuleError(f"its input {name!r} is neither a constant nor read by rows")
+    except NoRowRuleError as error:
+        raise _refusal(layer, error) from error
+    return taken
+
+
+def _refusal(layer: DraftLayer, error: NoRowRuleError) -> ModelError:
+    return ModelError(f"{describe(layer.node)} cannot be computed in bands of rows: {error}")

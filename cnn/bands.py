@@ -1,0 +1,185 @@
+"""Bands: connected layers computed in bands of rows (Zhao, Barijough and Gerstlauer, "DeepThings",
+2018; the data partitioning of Tang & Stefanov 2021, §1).
+
+Band 2 of 3 of a layer `conv` is a layer `conv[2/3]` that makes rows of `conv`'s tensor; all bands
+share the layer's weights. Which rows is in `cnn.band_rows`. Between the layers of one band nothing
+is cut out but where two layers need different rows of the same tensor.
+
+What a band receives from outside are layers of their own, `t[rows 0:10]`, that cut its rows, halo
+included, out of a tensor `t`. They cost next to nothing and can run where `t` is made; then only
+these rows travel. If instead such a layer runs with its band, all of `t` travels to it: right for a
+network's input, which comes to whoever reads it as a whole. A tensor that itself comes in bands is
+not joined: only the rows of the neighbours that are needed are cut out and sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import helper
+
+from cnn.band_rows import Band, BandSet, band_set
+from cnn.draft import Draft, DraftLayer
+from cnn.prepared import closure, part, shape_of
+from cnn.receptive_field import Rows, bands_of
+from cnn.rewrites import Bands
+from cnn.row_taking import ROWS_AXIS, Taken
+from cnn.views import Join, Region, constant_node, slice_nodes
+
+
+def carry_out_bands(draft: Draft, rewrite: Bands) -> None:
+    """Compute layers of `draft` in bands; raises `ModelError` if that cannot be done."""
+    wanted = band_set(draft, rewrite)
+    count = len(wanted.bands)
+    if count == 1:
+        return
+    writers = [
+        _BandWriter(draft, wanted, band, f"[{number}/{count}]")
+        for number, band in enumerate(wanted.bands, start=1)
+    ]
+    written = [layer for writer in writers for layer in writer.layers()]
+    draft.replace([layer.name for layer in wanted.layers], written)
+    draft.join(wanted.output, ROWS_AXIS, [writer.output for writer in writers])
+
+
+class _BandWriter:
+    """Writes the layers of one band into a draft; `suffix` tells its layers and tensors apart."""
+
+    def __init__(self, draft: Draft, wanted: BandSet, band: Band, suffix: str) -> None:
+        self._draft = draft
+        self._wanted = wanted
+        self._band = band
+        self._suffix = suffix
+        self._made = {
+            name: band.layers[layer.name].made
+            for layer in wanted.layers
+            if layer.name in band.layers
+            for name in layer.outputs
+        }
+        self.output = wanted.output + suffix
+
+    def layers(self) -> list[DraftLayer]:
+        """The layers of this band; what it receives is cut out by layers put into the draft."""
+        written = [
+            self._layer(layer, self._band.layers[layer.name])
+            for layer in self._wanted.layers
+            if layer.name in self._band.layers
+        ]
+        made = self._made[self._wanted.output]
+        if made != self._band.rows:
+            rows = self._band.rows.moved(-made.start)
+            origin = written[-1].origin
+            whole = self._name(self._wanted.output)
+            written.append(_cut(self._draft, whole, rows, self.output, origin))
+        return written
+
+    def _layer(self, layer: DraftLayer, taken: Taken) -> DraftLayer:
+        draft = self._draft
+        node = onnx.NodeProto()
+        node.CopyFrom(layer.node)
+        node.name = layer.name + self._suffix
+        _change_attributes(node, taken.attributes)
+        preparing: dict[str, onnx.NodeProto] = {}
+        activations = draft.reads(layer)
+        for index, name in enumerate(layer.node.input):
+            nodes: tuple[onnx.NodeProto, ...] = ()
+            if index in taken.constants:
+                node.input[index] = f"{node.name}.{name}"
+                nodes = (constant_node(node.input[index], taken.constants[index]),)
+            elif name in activations:
+                node.input[index] = self._rows(name, taken.inputs[index], layer.origin)
+            elif index in taken.inputs:
+                node.input[index], nodes = self._constant_rows(layer, name, taken.inputs[index])
+            elif name:
+                nodes = closure(layer, name)
+            preparing.update((x.output[0], x) for x in nodes)
+        for index, name in enumerate(layer.node.output):
+            if name:
+                whole = draft.tensors[name]
+                shape = list(whole.shape)
+                shape[ROWS_AXIS] = taken.made.count
+                node.output[index] = draft.add_tensor(self._name(name), shape, whole.dtype)
+        macs = self._band.macs[layer.name]
+        return DraftLayer(node.name, (*preparing.values(), node), macs, layer.origin)
+
+    def _constant_rows(
+        self, layer: DraftLayer, name: str, rows: Rows
+    ) -> tuple[str, tuple[onnx.NodeProto, ...]]:
+        """Rows of a constant that is broadcast to the layer's output, aligned at the last axis."""
+        rank = len(self._draft.tensors[layer.outputs[0]].shape)
+        axis = ROWS_AXIS - rank + len(shape_of(self._draft, layer, name))
+        return part(self._draft, layer, name, axis, rows.start, rows.stop)
+
+    def _name(self, tensor: str) -> str:
+        """What this band makes of a tensor; of the output that may be too much."""
+        has_more = tensor == self._wanted.output and self._made[tensor] != self._band.rows
+        return tensor + self._suffix + ("+" if has_more else "")
+
+    def _rows(self, name: str, rows: Rows, reader: str) -> str:
+        """`rows` of a tensor or view as this band's layers come by them."""
+        draft = self._draft
+        view = draft.views.get(name)
+        if isinstance(view, Region):
+            first = next((start for axis, start, _ in view.bounds if axis == ROWS_AXIS), 0)
+            within = tuple(bound for bound in view.bounds if bound[0] != ROWS_AXIS)
+            return draft.region(self._rows(view.of, rows.moved(first), reader), within)
+        if isinstance(view, Join):
+            return self._joined(name, view, rows, reader)
+        if name in self._made:
+            whole, start = self._name(name), self._made[name].start
+        else:
+            received = self._band.received[name]
+            whole, start = _received(draft, name, received, reader), received.start
+        return draft.region(whole, ((ROWS_AXIS, rows.start - start, rows.stop - start),))
+
+    def _joined(self, name: str, view: Join, rows: Rows, reader: str) -> str:
+        draft = self._draft
+        pieces: list[str] = []
+        if view.axis == ROWS_AXIS:
+            for piece, whole in zip(view.parts, bands_of(view.extents), strict=True):
+                common = rows.common(whole)
+                if common:
+                    pieces.append(self._rows(piece, common.moved(-whole.start), reader))
+        else:
+            pieces += [self._rows(piece, rows, reader) for piece in view.parts]
+        if len(pieces) == 1:
+            return pieces[0]
+        joined = f"{name}{self._suffix}[rows {rows}]"
+        if joined not in draft.views:
+            shape = list(draft.tensors[name].shape)
+            shape[ROWS_AXIS] = rows.count
+            draft.add_tensor(joined, shape, draft.tensors[name].dtype)
+            extents = tuple(draft.tensors[piece].shape[view.axis] for piece in pieces)
+            draft.views[joined] = Join(view.axis, tuple(pieces), extents)
+        return joined
+
+
+def _received(draft: Draft, tensor: str, rows: Rows, reader: str) -> str:
+    """Rows of a tensor from outside, cut out by a layer behind the one that makes it."""
+    if rows == Rows(0, draft.tensors[tensor].shape[ROWS_AXIS]):
+        return tensor
+    name = f"{tensor}[rows {rows}]"
+    if name not in draft.layers:
+        draft.insert(_cut(draft, tensor, rows, name, reader), tensor)
+    return name
+
+
+def _cut(draft: Draft, tensor: str, rows: Rows, name: str, origin: str) -> DraftLayer:
+    """A layer called `name` that makes a tensor of that name: `rows` of `tensor`."""
+    shape = list(draft.tensors[tensor].shape)
+    shape[ROWS_AXIS] = rows.count
+    draft.add_tensor(name, shape, draft.tensors[tensor].dtype)
+    nodes = slice_nodes(tensor, name, ((ROWS_AXIS, rows.start, rows.stop),), draft.opset)
+    return DraftLayer(name, tuple(nodes), 0, origin)
+
+
+def _change_attributes(
+    node: onnx.NodeProto, changes: Mapping[str, int | Sequence[int] | None]
+) -> None:
+    kept = [entry for entry in node.attribute if entry.name not in changes]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    node.attribute.extend(
+        helper.make_attribute(name, value) for name, value in changes.items() if value is not None
+    )
