@@ -1,7 +1,8 @@
 """A saved plan: what lies in its folder, and how it is read, checked and edited.
 
-    plan/plan.json      the assignment, node by node, to be edited; then what follows from it, to
-                        be read only: phases, channels and predictions are made anew when it is run
+    plan/plan.json      the assignment, node by node, to be edited; the rewrites that lead from the
+                        model's layers to the assigned ones; then what follows from both, to be
+                        read only: phases, channels and predictions are made anew when it is run
     plan/cluster.yaml   the cluster it was made for, with absolute paths
     plan/subnets/       the ONNX model of every phase, named by content
 
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cnn.errors import ModelError
 from cnn.network import Network
+from cnn.rewrites import Rewrite, from_data
 from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
 
@@ -34,9 +37,10 @@ _STRING = re.compile(r'\s*("(?:[^"\\]|\\.)*")')
 class SavedPlan:
     """What a `plan.json` says: layer → node, and for which model and nodes it was made.
 
-    `groups` are the nodes that the assignment names, with layers or without. `lines` has the line
-    of every layer and node in the file. `edited` tells whether the assignment is another than the
-    one that was saved.
+    The layers are those that `rewrites` make of the model's. `groups` are the nodes that the
+    assignment names, with layers or without. `lines` has the line of every layer and node in the
+    file. `edited` tells whether the assignment is another than the one that was saved, which is the
+    one that `optimal` and `gap` (see `partition.plan.Plan`) are about.
     """
 
     path: Path
@@ -49,6 +53,9 @@ class SavedPlan:
     groups: tuple[str, ...]
     lines: Mapping[str, int]
     edited: bool
+    rewrites: tuple[Rewrite, ...] = ()
+    optimal: bool | None = None
+    gap: float | None = None
 
     def error(self, name: str, what: str) -> BadInputError:
         """`plan/plan.json, line 12, assignment: WHAT` with the line of a layer or node."""
@@ -80,15 +87,12 @@ def read_plan(folder: Path) -> SavedPlan:
     return _saved(path, text, data)
 
 
-def check_plan(saved: SavedPlan, network: Network, digest: str, nodes: Iterable[str]) -> None:
-    """Refuse a plan for another model or other nodes, and an assignment that is not one.
-
-    Every layer must be there once, on a node that exists. Raises `BadInputError`.
-    """
+def check_made_for(saved: SavedPlan, model: str, digest: str, nodes: Iterable[str]) -> None:
+    """Refuse a plan for another model or other nodes; raises `BadInputError`."""
     names = tuple(nodes)
     if saved.model_digest != digest:
         raise BadInputError(
-            f"{saved.path}: the plan was made for another model than {network.name}, or another "
+            f"{saved.path}: the plan was made for another model than {model}, or another "
             f"version of it ({saved.model}, digest {saved.model_digest[:12]}…, "
             f"now {digest[:12]}…); "
             "make a new plan with --plan-only --save"
@@ -98,6 +102,14 @@ def check_plan(saved: SavedPlan, network: Network, digest: str, nodes: Iterable[
             f"{saved.path}: the plan was made for the nodes {', '.join(saved.nodes)}, but the "
             f"cluster has {', '.join(names)}; make a new plan with --plan-only --save"
         )
+
+
+def check_assignment(saved: SavedPlan, network: Network, nodes: Iterable[str]) -> None:
+    """Refuse an assignment that is not one of `network`, rewritten, to `nodes`.
+
+    Every layer must be there once, on a node that exists. Raises `BadInputError`.
+    """
+    names = tuple(nodes)
     for node in saved.groups:
         if node not in names:
             close = suggestion(node, names) or f"; the nodes are {', '.join(names)}"
@@ -128,6 +140,9 @@ def _saved(path: Path, text: str, data: object) -> SavedPlan:
         for layers in grouped.values()
     ):
         raise BadInputError(f"{path}: assignment must be a mapping of nodes to lists of layers")
+    rewrites = data.get("rewrites", [])
+    if not isinstance(rewrites, list) or not all(isinstance(entry, dict) for entry in rewrites):
+        raise BadInputError(f"{path}: rewrites must be a list of mappings")
     assignment: dict[str, str] = {}
     for node, layers in grouped.items():
         for layer in layers:
@@ -139,6 +154,11 @@ def _saved(path: Path, text: str, data: object) -> SavedPlan:
             assignment[layer] = node
     derived = data.get("derived")
     nodes, before = _as_saved(derived if isinstance(derived, dict) else {})
+    try:
+        carried_out = tuple(map(from_data, rewrites))
+    except ModelError as error:
+        raise BadInputError(f"{path}, rewrites: {error}") from error
+    optimal, gap = data.get("optimal"), data.get("gap")
     return SavedPlan(
         path=path,
         model=data["model"],
@@ -150,6 +170,9 @@ def _saved(path: Path, text: str, data: object) -> SavedPlan:
         groups=tuple(grouped),
         lines=_lines(text, (*assignment, *grouped)),
         edited=before != assignment,
+        rewrites=carried_out,
+        optimal=optimal if isinstance(optimal, bool) else None,
+        gap=float(gap) if isinstance(gap, int | float) else None,
     )
 
 

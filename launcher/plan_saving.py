@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from cnn.rewrites import to_data
 from launcher.config_load import Cluster, is_file_name
 from launcher.errors import BadInputError
 from launcher.plan_files import CLUSTER, FORMAT, PLAN
@@ -27,8 +28,7 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
     """Write `plan.json` and `cluster.yaml` into `folder`, which is made if need be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_plan_data(plan, cluster.model), indent=1, ensure_ascii=False)
-        (folder / PLAN).write_text(text + "\n", "utf-8")
+        (folder / PLAN).write_text(_plan_text(_plan_data(plan, cluster.model)), "utf-8")
         (folder / CLUSTER).write_text(_cluster_text(cluster), "utf-8")
     except OSError as error:
         raise BadInputError(
@@ -36,18 +36,35 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
         ) from None
 
 
+def _plan_text(data: dict[str, Any]) -> str:
+    """JSON with a line for every value, except that each rewrite stands on one."""
+    entries = []
+    for key, value in data.items():
+        if key == "rewrites":
+            lines = ",\n".join("  " + json.dumps(entry, ensure_ascii=False) for entry in value)
+            text = f"[\n{lines}\n ]"
+        else:
+            text = json.dumps(value, indent=1, ensure_ascii=False).replace("\n", "\n ")
+        entries.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
 def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
     order = {name: number for number, name in enumerate(_layers_in_order(plan))}
     assignment: dict[str, list[str]] = {device.name: [] for device in plan.devices}
     for layer in sorted(plan.assignment, key=order.__getitem__):
         assignment[plan.assignment[layer]].append(layer)
+    rewrites = [to_data(rewrite) for rewrite in plan.rewrites]
     return {
         "format": FORMAT,
         "assignment": assignment,
+        **({"rewrites": rewrites} if rewrites else {}),
         "model": model,
         "model_digest": plan.model_digest,
         "strategy": plan.strategy,
         "explanation": plan.explanation,
+        **({} if plan.optimal is None else {"optimal": plan.optimal}),
+        **({} if plan.gap is None else {"gap": plan.gap}),
         "derived": {
             "note": "made anew from the assignment when the plan is run; editing this does nothing",
             "proof": plan.proof,

@@ -15,7 +15,7 @@ from launcher.config import NodeConfig
 from launcher.config_load import Cluster
 from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
-from launcher.plan_files import SavedPlan, check_plan
+from launcher.plan_files import SavedPlan, check_assignment, check_made_for
 from launcher.progress import Progress
 from launcher.runtime import Node, RunResult
 from partition.devices import Device
@@ -120,7 +120,13 @@ def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
     try:
         pins = pinned_layers(cluster, model.network)
         problem = Problem(
-            model.network, devices, pins, config.seed, show, slack_frames=config.slack_frames
+            model.network,
+            devices,
+            pins,
+            config.seed,
+            show,
+            slack_frames=config.slack_frames,
+            model=model,
         )
         solution = STRATEGIES[config.strategy].solve(problem)
         return plan_solution(problem, solution, model_digest=model.digest, strategy=config.strategy)
@@ -129,20 +135,32 @@ def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
 
 
 def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan) -> Plan:
-    """The plan that follows, all of it anew, from a saved and perhaps edited assignment."""
-    check_plan(saved, model.network, model.digest, (node.name for node in cluster.config.nodes))
+    """The plan that follows, all of it anew, from a saved and perhaps edited assignment.
+
+    The layers that are assigned are those that the saved rewrites make of the model's.
+    """
+    nodes = [node.name for node in cluster.config.nodes]
+    check_made_for(saved, model.network.name, model.digest, nodes)
+    try:
+        network = model.rewritten(saved.rewrites).network
+    except CnnError as error:
+        raise BadInputError(f"{saved.path}, rewrites: {error}") from error
+    check_assignment(saved, network, nodes)
     explanation = saved.explanation
     if saved.edited:
         explanation = f"edited by hand in {saved.path.name}; before: {explanation}"
     try:
         return make_plan(
-            model.network,
+            network,
             model.digest,
             devices_of(cluster),
             saved.assignment,
             strategy=saved.strategy,
             explanation=explanation,
             slack_frames=cluster.config.slack_frames,
+            rewrites=saved.rewrites,
+            optimal=None if saved.edited else saved.optimal,
+            gap=None if saved.edited else saved.gap,
         )
     except PartitionError as error:
         raise BadInputError(f"{saved.path}: {error}") from error

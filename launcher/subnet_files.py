@@ -1,18 +1,21 @@
 """Subnets on disk: every phase of a plan cut once, and not again while it stays the same.
 
 A folder of subnets has an `index.json` that says which files belong to which cut. A cut is named
-by a digest of the model, the phase's layers and the order of its tensors; whatever else of a plan
-changes, its files stay good. Their content is checked against their names before they are used.
+by a digest of the model, its rewrites, the phase's layers and the order of its tensors; whatever
+else of a plan changes, its files stay good. Their content is checked against their names before
+they are used.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from cnn.rewrites import Rewrite, to_data
 from launcher.runtime import SubnetFiles
 from partition.plan import Plan, PlannedPhase
 
@@ -39,7 +42,11 @@ class Cutter(Protocol):
 
     @property
     def digest(self) -> str:
-        """Changes with the model."""
+        """Changes with the model, and not with its rewrites."""
+        ...
+
+    def rewritten(self, rewrites: Sequence[Rewrite]) -> Cutter:
+        """The model with `rewrites` carried out."""
         ...
 
     def cut(
@@ -58,19 +65,21 @@ def cut_subnets(
 ) -> dict[str, SubnetFiles]:
     """Phase name → its files in `folder`, cut now or found there from an earlier time.
 
+    `model` is the one that the plan's rewrites are of.
     `on_phase` hears (phases done, phases in all). Subnets of an earlier time that no phase of this
     plan needs are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = _read_index(folder)
+    rewritten = cache(lambda: model.rewritten(plan.rewrites) if plan.rewrites else model)
     subnets: dict[str, SubnetFiles] = {}
     index: dict[str, list[str]] = {}
     for done, phase in enumerate(plan.phases):
         on_phase(done, len(plan.phases))
-        key = _key(model.digest, phase)
+        key = _key(model.digest, plan.rewrites, phase)
         files = _found(folder, known.get(key, ()))
         if files is None:
-            cut = model.cut(phase.layers, phase.inputs, phase.outputs, folder)
+            cut = rewritten().cut(phase.layers, phase.inputs, phase.outputs, folder)
             files = SubnetFiles(cut.graph, cut.weights)
         subnets[phase.name] = files
         index[key] = [path.name for path in (files.graph, files.weights) if path is not None]
@@ -83,8 +92,9 @@ def cut_subnets(
     return subnets
 
 
-def _key(model_digest: str, phase: PlannedPhase) -> str:
-    parts = [model_digest, sorted(phase.layers), phase.inputs, phase.outputs]
+def _key(model_digest: str, rewrites: Sequence[Rewrite], phase: PlannedPhase) -> str:
+    carried_out = [to_data(rewrite) for rewrite in rewrites]
+    parts = [model_digest, carried_out, sorted(phase.layers), phase.inputs, phase.outputs]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
