@@ -53,113 +53,146 @@ def maximum_cycle_ratio(
     `at_least` is a ratio that some cycle is known to have; it saves steps, but if no other cycle
     exceeds it, `cycle` is empty.
     """
-    search = _Search(nodes, source, target, time, delay, at_least)
-    while search.improve():
-        if search.infeasible:
-            return CycleRatio(None, search.best, search.values)
-    return CycleRatio(search.ratio, search.best, search.values)
+    return PolicyIteration(nodes, source).run(target, time, delay, at_least)
 
 
-class _Search:
-    def __init__(
+class PolicyIteration:
+    """Searches for one graph after another in which the same nodes have the same number of edges.
+
+    Each starts from the policies with which the one before it ended, so that little is to be done
+    where little has changed. `steps` counts improvements of policies, over all searches.
+    """
+
+    def __init__(self, nodes: int, source: Indices) -> None:
+        """`source` has the node that each edge leaves."""
+        order = np.argsort(source, kind="stable")
+        self._order = None if np.array_equal(order, np.arange(len(order))) else order
+        self._leaving, self._starts = np.unique(source[order], return_index=True)
+        self._lengths = np.diff(np.append(self._starts, len(order)))
+        self._nodes = nodes
+        self._policy = np.full(nodes, -1, dtype=np.int64)
+        self.steps = 0
+
+    def run(
         self,
-        nodes: int,
-        source: Indices,
         target: Indices,
         time: Integers,
         delay: Integers,
-        at_least: Fraction,
-    ) -> None:
-        self.nodes = nodes
-        self.order = np.argsort(source, kind="stable")
-        self.target = target[self.order]
-        self.time, self.delay = time[self.order], delay[self.order]
-        self.leaving, self.starts = np.unique(source[self.order], return_index=True)
-        self.lengths = np.diff(np.append(self.starts, len(self.order)))
-        self.policy = np.full(nodes, -1, dtype=np.int64)
-        self.best: tuple[int, ...] = ()
-        self.infeasible = False
-        self.set_ratio(at_least)
-        self.values: Integers = np.zeros(nodes, dtype=self.weights.dtype)
+        at_least: Fraction = Fraction(0),
+        enough: Fraction | None = None,
+    ) -> CycleRatio:
+        """Like `maximum_cycle_ratio`; ends at once where a cycle has a ratio of `enough` or more.
 
-    def set_ratio(self, ratio: Fraction) -> None:
-        self.ratio = ratio
+        The ratio is then that of this cycle, which need not be the largest.
+        """
+        if self._order is not None:
+            target, time, delay = target[self._order], time[self._order], delay[self._order]
+        self._target, self._time, self._delay = target, time, delay
+        self._infeasible = False
+        self._best: tuple[int, ...] = ()
+        self._set_ratio(at_least)
+        self._values: Integers = np.zeros(self._nodes, dtype=self._weights.dtype)
+        if len(target):
+            going = bool((self._policy >= 0).any())
+            while not self._ended(enough) and (going or self._improve()):
+                self._settle(enough)
+                self.steps += 1
+                going = False
+        return CycleRatio(None if self._infeasible else self._ratio, self._best, self._values)
+
+    def _ended(self, enough: Fraction | None) -> bool:
+        found = bool(self._best) and enough is not None and self._ratio >= enough
+        return found or self._infeasible
+
+    def _set_ratio(self, ratio: Fraction) -> None:
+        self._ratio = ratio
         numerator, denominator = ratio.numerator, ratio.denominator
-        largest = _magnitude(self.time) * denominator + _magnitude(self.delay) * numerator
-        time, delay = self.time, self.delay
-        if max(largest * (self.nodes + 2), numerator, denominator) >= SAFE:
+        largest = _magnitude(self._time) * denominator + _magnitude(self._delay) * numerator
+        time, delay = self._time, self._delay
+        if max(largest * 4 * (self._nodes + 1), numerator, denominator) >= SAFE:
             time, delay = time.astype(object), delay.astype(object)
-        self.weights = time * denominator - delay * numerator
+        self._weights = time * denominator - delay * numerator
 
-    def improve(self) -> bool:
-        """One step of policy iteration; False if nothing can be improved."""
-        if not len(self.weights):
-            return False
-        reached = self.weights + self.values[self.target]
-        best = np.maximum.reduceat(reached, self.starts)
-        current = self.values[self.leaving]
+    def _improve(self) -> bool:
+        """Better policies, node by node; False if there are none."""
+        reached = self._weights + self._values[self._target]
+        best = np.maximum.reduceat(reached, self._starts)
+        current = self._values[self._leaving]
         rising = (best > current) & (best > 0)
         # Where the policy's own value has fallen below 0, or below what stopping gives, stop.
         falling = (current < 0) & ~rising
         if not (rising.any() or falling.any()):
             return False
-        is_best = reached == np.repeat(best, self.lengths)
-        places = np.where(is_best, np.arange(len(reached)), len(reached))
-        chosen = np.minimum.reduceat(places, self.starts)
-        self.policy[self.leaving[rising]] = chosen[rising]
-        self.policy[self.leaving[falling]] = -1
-        self.close_cycles()
-        self.evaluate()
+        if rising.any():
+            edges, groups = self._leave(rising)
+            good = reached[edges] == best[rising][groups]
+            first = np.flatnonzero(np.diff(groups[good], prepend=-1))
+            self._policy[self._leaving[rising]] = edges[good][first]
+        self._policy[self._leaving[falling]] = -1
         return True
 
-    def close_cycles(self) -> None:
-        """Raises the ratio to that of the best cycle of the policy, and opens all its cycles."""
-        ratio = self.ratio
-        for cycle in self.cycles():
-            edges = self.policy[cycle]
-            time, delay = int(self.time[edges].sum()), int(self.delay[edges].sum())
-            self.policy[cycle[0]] = -1
-            if delay <= 0:
-                self.infeasible = True
-            if delay <= 0 or Fraction(time, delay) > ratio:
-                self.best = tuple(self.order[edges].tolist())
-            if self.infeasible:
-                return
-            ratio = max(ratio, Fraction(time, delay))
-        if ratio > self.ratio:
-            self.set_ratio(ratio)
+    def _leave(self, chosen: npt.NDArray[np.bool_]) -> tuple[Indices, Indices]:
+        """The edges that leave the chosen nodes, and which of these each leaves."""
+        lengths = self._lengths[chosen]
+        groups = np.repeat(np.arange(len(lengths)), lengths)
+        before = np.cumsum(lengths) - lengths
+        return np.arange(len(groups)) + (self._starts[chosen] - before)[groups], groups
 
-    def cycles(self) -> list[Indices]:
-        """The cycles of the policy, each as its nodes in order."""
-        follow = np.where(self.policy >= 0, self.target[self.policy], np.arange(self.nodes))
-        ends, steps = follow, 1
-        while steps < self.nodes:
+    def _settle(self, enough: Fraction | None) -> None:
+        """Evaluates the policies, once their cycles have been opened."""
+        while (around := self._evaluate()) is not None:
+            self._close(around)
+            if self._ended(enough):
+                return
+
+    def _evaluate(self) -> Indices | None:
+        """The value of every node: what its policy's walk weighs until it stops.
+
+        If some walks never stop, returns nodes on their cycles instead.
+        """
+        going = self._policy >= 0
+        ends = np.where(going, self._target[self._policy], np.arange(self._nodes))
+        values = np.where(going, self._weights[self._policy], 0)
+        for _ in range(self._nodes.bit_length() + 1):
+            if not going[ends].any():
+                self._values = values
+                return None
+            values = values + values[ends]
             ends = ends[ends]
-            steps *= 2
+        return np.unique(ends[going[ends]])
+
+    def _close(self, around: Indices) -> None:
+        """Raises the ratio to that of the best cycle of the policies, and opens all of them."""
+        ratio = self._ratio
+        for cycle in self._cycles(around):
+            edges = self._policy[cycle]
+            time, delay = int(self._time[edges].sum()), int(self._delay[edges].sum())
+            self._policy[cycle[0]] = -1
+            if delay < 0 or (delay == 0 and time > 0):
+                self._infeasible = True
+            elif delay == 0 or Fraction(time, delay) <= ratio:
+                continue
+            else:
+                ratio = Fraction(time, delay)
+            self._best = tuple((edges if self._order is None else self._order[edges]).tolist())
+            if self._infeasible:
+                return
+        if ratio > self._ratio:
+            self._set_ratio(ratio)
+
+    def _cycles(self, around: Indices) -> list[Indices]:
+        """The cycles of the policies through these nodes, each as its nodes in order."""
         found = []
-        seen = np.zeros(self.nodes, dtype=bool)
-        for start in np.unique(ends[self.policy[ends] >= 0]).tolist():
+        seen = np.zeros(self._nodes, dtype=bool)
+        for start in around.tolist():
             cycle, node = [], start
             while not seen[node]:
                 seen[node] = True
                 cycle.append(node)
-                node = int(follow[node])
+                node = int(self._target[self._policy[node]])
             if cycle:
                 found.append(np.array(cycle))
         return found
-
-    def evaluate(self) -> None:
-        """The value of every node: what its policy's walk weighs until it stops."""
-        going = self.policy >= 0
-        ends = np.where(going, self.target[self.policy], np.arange(self.nodes))
-        values = np.where(going, self.weights[self.policy], 0)
-        while True:
-            further = ends[ends]
-            if np.array_equal(further, ends):
-                break
-            values = values + values[ends]
-            ends = further
-        self.values = values
 
 
 def _magnitude(values: Integers) -> int:
