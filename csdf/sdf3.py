@@ -5,7 +5,7 @@ Rates and execution times are lists with one entry per phase: `1,2,1`, or `18*32
 capacities nor bounds on overlapping firings: a capacity is written as a reverse channel, a bound as
 a self-channel, and both are read as the channels that they are. `tokenSize` counts bits. Buffer
 sizes (`bufferSize`) are results of a mapping in SDF3, not bounds, and are not read. Of several
-processors of an actor the default one counts.
+processors of an actor the default one counts, the last of them if there is more than one.
 
 Source: S. Stuijk, M. C. W. Geilen, T. Basten, "SDF3: SDF for free", ACSD 2006.
 """
@@ -53,7 +53,7 @@ def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -
     """The graph in `data`; `origin` starts the messages of errors.
 
     An actor's times are those of the processor type `processor` where it has that, else of its
-    default one. Raises `Sdf3Error`.
+    (last) default one. Raises `Sdf3Error`.
     """
     try:
         return _Reader(safe_xml.parse(data), processor).graph()
@@ -78,7 +78,12 @@ class _Reader:
         self._phases: dict[str, int] = {}
 
     def graph(self) -> Graph:
-        times = {_get(about, "actor"): about for about in self._about("actorProperties")}
+        times: dict[str, Element] = {}
+        for about in self._about("actorProperties"):
+            name = _get(about, "actor")
+            if name in times:
+                raise _ReadError(about, f"the properties of actor {name!r} are given twice")
+            times[name] = about
         actors = tuple(self._actor(element, times) for element in self._body.all("actor"))
         token_bytes = {
             _get(about, "channel"): _bytes(size)
@@ -98,13 +103,13 @@ class _Reader:
         if name in self._phases:
             raise _ReadError(element, f"two actors are called {name!r}")
         if name not in times:
-            raise _ReadError(element, f"actor {name!r} has no execution time")
-        processors = times[name].all("processor")
-        chosen = [p for p in processors if p.attributes.get("type") == self._processor]
-        chosen += [p for p in processors if p.attributes.get("default") == "true"]
-        durations = [time for p in [*chosen, *processors][:1] for time in p.all("executionTime")]
-        if not durations:
-            raise _ReadError(times[name], f"actor {name!r} has no execution time")
+            raise _ReadError(
+                element, f"actor {name!r} has no execution time: there is no actorProperties for it"
+            )
+        durations = self._processor_of(times[name], name).all("executionTime")
+        if len(durations) != 1:
+            many = "two execution times for one processor" if durations else "no execution time"
+            raise _ReadError(times[name], f"actor {name!r} has {many}")
         own = self._list(durations[0], "time", _TIME, Fraction)
         phases = len(own)
         for port in element.all("port"):
@@ -116,6 +121,26 @@ class _Reader:
             phases = max(phases, len(self._rates[key]))
         self._phases[name] = phases
         return Actor(name, self._spread(durations[0], name, "times", own))
+
+    def _processor_of(self, about: Element, actor: str) -> Element:
+        """The processor that counts: the one asked for, else the last default one, as in SDF3."""
+        processors = about.all("processor")
+        named = [p for p in processors if p.attributes.get("type") == self._processor]
+        if named:
+            return named[0]
+        defaults = [p for p in processors if p.attributes.get("default") in ("true", "1")]
+        if defaults:
+            return defaults[-1]
+        if len(processors) == 1:
+            return processors[0]
+        if not processors:
+            raise _ReadError(about, f"actor {actor!r} has no execution time: it has no processor")
+        types = ", ".join(repr(p.attributes.get("type", "")) for p in processors)
+        raise _ReadError(
+            about,
+            f"actor {actor!r} has execution times for {types}, and none is the default; "
+            "name one (--processor)",
+        )
 
     def _channel(self, element: Element, token_bytes: dict[str, int]) -> Channel:
         name = _get(element, "name")

@@ -88,6 +88,36 @@ def test_times_are_read_exactly(text: str, time: Fraction) -> None:
     assert parse(SMALL.replace("0.25", text)).actors[1].execution_times == (time,)
 
 
+class TestSeveralProcessors:
+    """SDF3's H.263 encoder gives some actors two, both of them the default one."""
+
+    def times_of_a(self, dsp: str, arm: str, processor: str | None = None) -> tuple[Fraction, ...]:
+        text = SMALL.replace(' default="true"', arm)
+        text = text.replace('<processor type="dsp"', f'<processor type="dsp"{dsp}')
+        return sdf3.parse(text.encode(), processor=processor).actors[0].execution_times
+
+    @pytest.mark.parametrize(
+        ("dsp", "arm", "time"),
+        [
+            (' default="true"', "", 1),
+            (' default="1"', ' default="false"', 1),
+            (' default="true"', ' default="true"', 2),
+        ],
+    )
+    def test_the_default_one_counts_the_last_of_several(
+        self, dsp: str, arm: str, time: int
+    ) -> None:
+        assert self.times_of_a(dsp, arm) == (Fraction(time),) * 3
+
+    def test_without_a_default_one_is_to_be_named(self) -> None:
+        with pytest.raises(sdf3.Sdf3Error, match=r"line 10: .* 'dsp', 'arm', and none is"):
+            self.times_of_a("", "")
+        assert self.times_of_a("", "", "dsp") == (Fraction(1),) * 3
+
+    def test_a_single_one_need_not_be_the_default(self) -> None:
+        assert parse(SMALL).actors[1].execution_times == (Fraction(1, 4),)
+
+
 def test_an_sdf_graph_is_the_case_of_one_phase() -> None:
     text = SMALL.replace("csdf", "sdf").replace("1,2,1", "4").replace("1,1,1", "1")
     graph = parse(text)
@@ -156,6 +186,10 @@ def test_a_name_that_xml_cannot_hold() -> None:
         ('type="out"', 'type="in"', "line 5: port 'p' of 'A' should have type 'out'"),
         ('<actor name="B"', '<actor name="A"', "line 6: two actors are called 'A'"),
         ('actorProperties actor="B"', 'actorProperties actor="C"', "'B' has no execution time"),
+        ('actorProperties actor="B"', 'actorProperties actor="A"', "line 14: the properties of a"),
+        ('<executionTime time="0.25"/>', "", "line 14: actor 'B' has no execution time"),
+        ('<executionTime time="0.25"/>', '<executionTime time="1"/>' * 2, "two execution times"),
+        ('<processor type="arm"><executionTime time="0.25"/></processor>', "", "it has no proc"),
         ('sz="12"', 'sz="big"', "line 16: the token size 'big' is no number of bits"),
     ],
 )
