@@ -21,9 +21,10 @@ from csdf.capacities import EFFORT, Search, Unit
 from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
 from csdf.latency import latency
+from csdf.orders import ordered
 from csdf.report import as_text
 from csdf.reverse_channels import folded
-from csdf.schedule import periodic_schedule, with_orders
+from csdf.schedule import periodic_schedule
 from csdf.simulation import simulate
 from csdf.storage import unbounded
 from csdf.throughput import throughput
@@ -52,11 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     if (options.source is None) != (options.sink is None):
         raise CsdfError("--source and --sink are given together, or neither")
-    if options.order:
-        graph = with_orders(graph, dict(options.order))
+    placed = ordered(graph, _orders(options.order)) if options.order else None
+    graph = graph if placed is None else placed.graph
     result: Analysis = analyze(graph)
     if options.source is not None and result.live:
-        result = replace(result, latency=latency(graph, options.source, options.sink))
+        found = latency(placed or graph, options.source, options.sink)
+        result = replace(result, latency=found)
     _print(_json(result.as_json()) if options.json else as_text(graph, result))
     return EXIT_FINE if result.live else EXIT_NOT_LIVE
 
@@ -154,8 +156,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_list,
         action="append",
         default=[],
-        metavar="P=A,B,A",
-        help="A and B share processor P, one firing at a time, in this order",
+        metavar="P=A,B@1,A",
+        help="A and B share processor P, one firing at a time, in this order; B for the iteration "
+        "before (A[0]: just this phase of A)",
     )
     command = commands.add_parser(
         "capacities",
@@ -245,6 +248,15 @@ def _list(text: str) -> tuple[str, list[str]]:
     if not (processor and equals and names):
         raise argparse.ArgumentTypeError(f"{text!r} should be like P=A,B")
     return processor, names.split(",")
+
+
+def _orders(given: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
+    orders: dict[str, list[str]] = {}
+    for processor, order in given:
+        if processor in orders:
+            raise CsdfError(f"processor {processor!r} has two orders; give one for all its firings")
+        orders[processor] = order
+    return orders
 
 
 def _positive(text: str) -> int:

@@ -11,7 +11,7 @@ else is asked of the schedule is a shortest path over floats.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -39,6 +39,8 @@ class Expansion:
     events: EventGraph
     starts: Sequence[int]
     unit: int
+    channels: Mapping[int, str]
+    """Number of a constraint's arc (`events.arc`) → its channel, where it has one."""
 
     def firings(self, actor: str) -> range:
         """The numbers of the firings of `actor`."""
@@ -128,4 +130,6 @@ def expand(
     ratio = period * events.time_unit
     assert result.ratio == ratio  # noqa: S101 (no cycle exceeds the exact period)
     starts = [int(value) for value in result.potentials]
-    return Expansion(lowered.names, period, events, starts, events.time_unit * ratio.denominator)
+    channels = {i: arc.channel.name for i, arc in enumerate(lowered.arcs) if arc.channel}
+    unit = events.time_unit * ratio.denominator
+    return Expansion(lowered.names, period, events, starts, unit, channels)

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.consistency import repetition_vector
-from csdf.errors import CsdfError, DeadlockError
+from csdf.errors import CsdfError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
-from csdf.schedule import Schedule, periodic_schedule, with_orders
+from csdf.schedule import Schedule, periodic_schedule
 from csdf.throughput import throughput
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
@@ -90,65 +89,3 @@ def test_a_period_finer_than_any_machine_word_is_taken_exactly() -> None:
 def test_a_period_too_short_is_refused() -> None:
     with pytest.raises(CsdfError, match="cannot keep a period of 2; the shortest is 3"):
         periodic_schedule(graph({"A": (3,)}), Fraction(2))
-
-
-@examples(30, 300)
-def test_one_processor_for_all_takes_the_sum_of_all(tries: int) -> None:
-    @given(consistent_graphs(), st.randoms(use_true_random=False))
-    def check(found: Graph, random: object) -> None:
-        assume(check_liveness(found) is None)
-        repetitions = repetition_vector(found)
-        times = [sum(a.execution_times) * repetitions[a.name] for a in found.actors]
-        order = sequence(found, random)
-        assert throughput(with_orders(found, {"P": order})).period == sum(times)
-        if len(found.actors) > 1:
-            alone = {a.name: [n for n in order if n == a.name] for a in found.actors}
-            apart = with_orders(found, alone)
-            assert throughput(apart).period == throughput(in_order(found)).period
-
-    holds(tries, check)
-
-
-def sequence(found: Graph, random: object) -> list[str]:
-    """An order in which one iteration can be executed, otherwise any."""
-    from tests.csdf.oracle import Untimed  # noqa: PLC0415
-
-    state, order = Untimed(found), []
-    repetitions = repetition_vector(found)
-    while True:
-        able = [
-            a.name
-            for a in found.actors
-            if state.fired[a.name] < repetitions[a.name] * a.phases and not state.lacking(a.name)
-        ]
-        if not able:
-            return order
-        order.append(random.choice(able))  # type: ignore[attr-defined]
-        state.fire(order[-1])
-
-
-def test_a_processor_that_two_actors_share() -> None:
-    """A and C share a processor; B works meanwhile, if there is room for two frames."""
-    found = graph(
-        {"A": (2,), "B": (4,), "C": (3,)},
-        ("A", "B", (1,), (1,), 0, 2),
-        ("B", "C", (1,), (1,), 0, 2),
-    )
-    assert throughput(found).period == 4
-    assert throughput(with_orders(found, {"P": ["A", "C"]})).period == 9
-    with pytest.raises(DeadlockError):
-        throughput(with_orders(found, {"P": ["C", "A"]}))
-
-
-@pytest.mark.parametrize(
-    ("orders", "sentence"),
-    [
-        ({"P": ["A", "Z"]}, "the order of 'P' names 'Z', which is no actor"),
-        ({"P": ["A"], "Q": ["A"]}, "'A' is in the orders of both 'P' and 'Q'"),
-        ({"P": ["B"]}, "has 1 firings of 'B'; an iteration has 2"),
-    ],
-)
-def test_orders_that_do_not_fit(orders: dict[str, list[str]], sentence: str) -> None:
-    found = graph({"A": (2,), "B": (1, 3)}, ("A", "B", (2,), (1, 1)))
-    with pytest.raises(CsdfError, match=sentence):
-        with_orders(found, orders)
