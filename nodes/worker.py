@@ -213,14 +213,15 @@ class Worker:
     def _fire(self, firing: Fire) -> None:
         phase = self._phases[firing.phase]
         try:
-            outputs, seconds = self._compute(phase, firing)
+            outputs, busy_s, cpu_s = self._compute(phase, firing)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
             self._report(ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason))
             return
-        self._report(ev.FiringEnded(firing.epoch, firing.phase, firing.frame, outputs, seconds))
+        ended = ev.FiringEnded(firing.epoch, firing.phase, firing.frame, outputs, busy_s, cpu_s)
+        self._report(ended)
 
-    def _compute(self, phase: _LoadedPhase, firing: Fire) -> tuple[dict[str, object], float]:
+    def _compute(self, phase: _LoadedPhase, firing: Fire) -> tuple[dict[str, object], float, float]:
         frame = firing.frame
         inputs = {
             tensor: (
@@ -230,9 +231,9 @@ class Worker:
             )
             for tensor, channel in phase.inputs.items()
         }
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         outputs = phase.subnet.run(inputs)
-        seconds = time.perf_counter() - began
+        cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
         for tensor, channel in phase.outputs.items():
             made = outputs[tensor]
             if (str(made.dtype), made.shape) != (channel.dtype, channel.shape):
@@ -246,7 +247,7 @@ class Worker:
                 self._store[tensor, frame] = array, readers - 1
         for tensor, readers in phase.kept.items():
             self._store[tensor, frame] = outputs[tensor], readers
-        return {tensor: outputs[tensor].data for tensor in phase.sent}, seconds
+        return {tensor: outputs[tensor].data for tensor in phase.sent}, busy_s, cpu_s
 
     def _unload(self, epoch: int) -> None:
         if self._epoch == epoch:

@@ -22,8 +22,8 @@ from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, Deployment, T
 class DataPlane:
     """The data side of one deployment; raises `DeploymentError` if that contradicts itself.
 
-    `firings` and `busy_s` have one entry per phase; the byte counters count tensors that crossed a
-    socket, without their headers.
+    `firings`, `busy_s` and `phase_cpu_s` have one entry per phase; the byte counters count tensors
+    that crossed a socket, without their headers.
     """
 
     def __init__(self, deployment: Deployment) -> None:
@@ -32,6 +32,7 @@ class DataPlane:
         self.epoch = deployment.epoch
         self.firings = [0] * len(deployment.phases)
         self.busy_s = [0.0] * len(deployment.phases)
+        self.phase_cpu_s = [0.0] * len(deployment.phases)
         self.sent_bytes = 0
         self.received_bytes = 0
         self.started = False
@@ -209,6 +210,7 @@ class DataPlane:
         self._actor.ended(phase, frame)
         self.firings[phase] += 1
         self.busy_s[phase] += event.busy_s
+        self.phase_cpu_s[phase] += event.cpu_s
         for number in self._keeps[phase]:
             self._held.put(number)
         for number, reader in self._reads_from[phase]:

@@ -137,13 +137,15 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class FiringEnded:
-    """A firing ended after `busy_s` seconds; its outputs by tensor name, as opaque payloads."""
+    """A firing ended after `busy_s` seconds, for `cpu_s` of which the executor's thread had a CPU;
+    its outputs by tensor name, as opaque payloads."""
 
     epoch: int
     phase: int
     frame: int
     outputs: Mapping[str, object]
     busy_s: float
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class Lifecycle:
             return self._unload()
         stats = self._final
         if stats is None or stats.epoch != message.epoch:
-            stats = Stats(message.epoch, (), (), 0.0, 0.0, *[0] * 7)
+            stats = Stats(message.epoch, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
         return self._tell(Stopped(message.epoch, stats))
 
     def end(self) -> list[Action]:
@@ -275,4 +275,5 @@ class Lifecycle:
             stale_messages=self._tally.stale_messages,
             bad_messages=self._tally.bad_messages,
             fifo_peak_bytes=0 if plane is None else plane.fifo_peak_bytes,
+            phase_cpu_s=() if plane is None else tuple(plane.phase_cpu_s),
         )

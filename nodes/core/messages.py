@@ -268,7 +268,8 @@ class Stats:
 
     Times are seconds; `rss_peak_bytes` is the process's high-water mark, `anonymous_bytes` the part
     of `rss_bytes` that no file backs. `cpu_s` counts all threads of the agent. `fifo_peak_bytes` is
-    the most that the FIFOs into this node held at once.
+    the most that the FIFOs into this node held at once; `phase_cpu_s` is what the executor's own
+    thread computed of `busy_s`, without waits for a CPU and without an engine's other threads.
     """
 
     epoch: int
@@ -284,6 +285,7 @@ class Stats:
     stale_messages: int
     bad_messages: int
     fifo_peak_bytes: int = 0
+    phase_cpu_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ _STATS = Record(
         "stale_messages": _count,
         "bad_messages": _count,
         "fifo_peak_bytes": _count,
+        "phase_cpu_s": several(_seconds),
     },
 )
 

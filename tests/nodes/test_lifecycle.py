@@ -44,7 +44,7 @@ def test_from_deploy_to_stopped():
     assert not agent.data("n1", Credit(7, 1, 2))
     header = TensorHeader(7, 0, 0, "float32", (2,))
     assert agent.data(HOST_LINK, header, b"12345678", 8) == [act.Fire(7, 0, 0, {"x": b"12345678"})]
-    ended = agent.happens(ev.FiringEnded(7, 0, 0, {"y": b"abcdefgh"}, 0.25))
+    ended = agent.happens(ev.FiringEnded(7, 0, 0, {"y": b"abcdefgh"}, 0.25, 0.125))
     assert ended == [
         act.SendData(HOST_LINK, Credit(7, 0, 1)),
         act.SendData("n1", TensorHeader(7, 1, 0, "float32", (2,)), b"abcdefgh"),
@@ -53,7 +53,7 @@ def test_from_deploy_to_stopped():
     assert agent.says(Stop(7)) == [act.Measure("stop"), act.Unload(7)]
     agent.happens(ev.Measured("stop", ev.Usage(300, 400, 50, 2.5)))
     (stopped,) = replies(agent.happens(ev.Unloaded(7)), Stopped)
-    assert stopped.stats == Stats(7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0, 8)
+    assert stopped.stats == Stats(7, (1,), (0.25,), 2.0, 1.0, 8, 8, 300, 400, 50, 0, 0, 8, (0.125,))
     assert agent.core.life.stage is Stage.EMPTY
 
 
