@@ -5,8 +5,8 @@ per flow (per target phase, where a flow has several). The **phase graph** makes
 phase instead, so that nothing is said about the order in which a device fires them: what holds for
 it holds for every order that the devices may choose at run time.
 
-The host is two actors, `SOURCE` and `SINK`, of one phase each, because it feeds and collects
-independently.
+The host is two actors, `SOURCE` and `SINK`, because it feeds and collects independently. They have
+one phase each, or one per frame of a cycle in which frames are dealt out to copies.
 """
 
 from __future__ import annotations
@@ -46,20 +46,22 @@ def device_graph(
     place = {phase.name: (phase.device, phase.index) for phase in dataflow.phases}
     if with_host:
         place |= {SOURCE: (SOURCE, 0), SINK: (SINK, 0)}
-        actors += [Actor(name, (_time(times, name),), concurrency=1) for name in (SOURCE, SINK)]
+        actors += _host(dataflow, times)
     lengths = {actor.name: actor.phases for actor in actors}
 
-    def rates(phase: str, tokens: int) -> tuple[int, ...]:
+    def rates(phase: str, flow: Flow) -> tuple[int, ...]:
+        if phase in (SOURCE, SINK):
+            return _host_rates(dataflow, flow)
         device, index = place[phase]
-        return tuple(tokens if i == index else 0 for i in range(lengths[device]))
+        return tuple(flow.tensor.elements if i == index else 0 for i in range(lengths[device]))
 
     channels = [
         Channel(
             name,
             place[flow.source][0],
             place[target][0],
-            rates(flow.source, flow.tensor.elements),
-            rates(target, flow.tensor.elements),
+            rates(flow.source, flow),
+            rates(target, flow),
             0 if skew is None else (skew[target] - skew[flow.source]) * flow.tensor.elements,
             _capacity(capacity_frames, flow),
             _token_bytes(flow),
@@ -78,16 +80,19 @@ def phase_graph(
     with_host: bool = True,
 ) -> Graph:
     """One actor of a single phase per phase of the dataflow; arguments as in `device_graph`."""
-    names = [phase.name for phase in dataflow.phases]
-    if with_host:
-        names += [SOURCE, SINK]
+
+    def rates(phase: str, flow: Flow) -> tuple[int, ...]:
+        if phase in (SOURCE, SINK):
+            return _host_rates(dataflow, flow)
+        return (flow.tensor.elements,)
+
     channels = [
         Channel(
             name,
             flow.source,
             target,
-            (flow.tensor.elements,),
-            (flow.tensor.elements,),
+            rates(flow.source, flow),
+            rates(target, flow),
             0,
             _capacity(capacity_frames, flow),
             _token_bytes(flow),
@@ -96,8 +101,23 @@ def phase_graph(
         if with_host or HOST not in (flow.source_device, flow.target_device)
         for target, name in channel_names(flow).items()
     ]
-    actors = tuple(Actor(name, (_time(times, name),), concurrency=1) for name in names)
-    return Graph(f"{dataflow.network.name} by phase", actors, tuple(channels))
+    actors = [
+        Actor(phase.name, (_time(times, phase.name),), concurrency=1) for phase in dataflow.phases
+    ]
+    if with_host:
+        actors += _host(dataflow, times)
+    return Graph(f"{dataflow.network.name} by phase", tuple(actors), tuple(channels))
+
+
+def _host(dataflow: Dataflow, times: Mapping[str, Fraction] | None) -> list[Actor]:
+    cycle = len(dataflow.dealing)
+    return [Actor(name, (_time(times, name),) * cycle, concurrency=1) for name in (SOURCE, SINK)]
+
+
+def _host_rates(dataflow: Dataflow, flow: Flow) -> tuple[int, ...]:
+    """What the source makes of a flow, or the sink takes, frame by frame of a cycle."""
+    copy = dataflow.copy_of[flow.tensor.name]
+    return tuple(flow.tensor.elements if dealt == copy else 0 for dealt in dataflow.dealing)
 
 
 def _time(times: Mapping[str, Fraction] | None, phase: str) -> Fraction:

@@ -8,11 +8,12 @@ reads it. `Dataflow.device_graph` and `Dataflow.phase_graph` give the CSDF graph
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 from cnn.network import Network, Tensor
+from csdf.dealing import copies_of
 from csdf.errors import ConversionError
 from csdf.graph import Graph
 from csdf.grouping import Edge, group
@@ -73,12 +74,16 @@ class Dataflow:
 
     `phases` stand in a topological order, and a device's phases in the order of their `index`;
     `flows` in the order in which their tensors are made, network inputs first.
+
+    `dealing` is the copy of the network that each frame of a cycle goes to (see `csdf.dealing`); a
+    network that was not copied has a cycle of one frame. A device has phases of one copy only.
     """
 
     network: Network
     partition: Mapping[str, str]
     phases: tuple[Phase, ...]
     flows: tuple[Flow, ...]
+    dealing: tuple[int, ...] = (0,)
 
     @cached_property
     def phase(self) -> Mapping[str, Phase]:
@@ -92,6 +97,18 @@ class Dataflow:
         for phase in self.phases:
             found.setdefault(phase.device, []).append(phase)
         return {device: tuple(phases) for device, phases in found.items()}
+
+    @cached_property
+    def copy_of(self) -> Mapping[str, int]:
+        """Tensor → the copy of the network that it belongs to."""
+        return _copies(self.network, max(self.dealing) + 1)
+
+    @cached_property
+    def firings(self) -> Mapping[str, int]:
+        """Phase → how often it fires in a cycle of `dealing`: once if nothing was copied."""
+        return {
+            phase.name: self.dealing.count(self.copy_of[phase.inputs[0]]) for phase in self.phases
+        }
 
     def device_graph(
         self,
@@ -119,13 +136,22 @@ class Dataflow:
         return dataflow_graphs.phase_graph(self, times, capacity_frames, with_host)
 
 
-def convert(network: Network, partition: Mapping[str, str]) -> Dataflow:
+def convert(
+    network: Network, partition: Mapping[str, str], dealing: tuple[int, ...] = (0,)
+) -> Dataflow:
     """Split each device's layers into phases and route the tensors between them.
 
-    `partition` maps every layer's name to a device's. Raises `ConversionError` if a layer has no
-    device, if `partition` names a layer that the network lacks, or a device is called `HOST`.
+    `partition` maps every layer's name to a device's; `dealing` is as in `Dataflow`. Raises
+    `ConversionError` if a layer has no device, if `partition` names a layer that the network lacks,
+    or a device is called `HOST`; and if frames are dealt to a copy that is none, or has no frame,
+    or shares a device with another.
     """
-    return Converter(network)(partition)
+    dataflow = Converter(network)(partition)
+    if dealing == (0,):
+        return dataflow
+    dealt = replace(dataflow, dealing=dealing)
+    _check_dealing(dealt)
+    return dealt
 
 
 class Converter:
@@ -241,6 +267,25 @@ class Converter:
             if edge.is_output:
                 flows.append(Flow(tensor, source, source_device, HOST, (SINK,)))
         return flows
+
+
+def _copies(network: Network, count: int) -> Mapping[str, int]:
+    layers = ((layer.name, layer.inputs, layer.outputs) for layer in network.layers)
+    return copies_of(network.inputs, layers, count)
+
+
+def _check_dealing(dataflow: Dataflow) -> None:
+    idle = set(range(max(dataflow.dealing) + 1)) - set(dataflow.dealing)
+    if idle or min(dataflow.dealing) < 0:
+        raise ConversionError(f"no frame of the cycle {dataflow.dealing} goes to some copies")
+    copy = dataflow.copy_of
+    for device, phases in dataflow.devices.items():
+        copies = {copy[phase.inputs[0]] for phase in phases}
+        if len(copies) > 1:
+            raise ConversionError(
+                f"device {device!r} has layers of {len(copies)} copies of the network; "
+                "give it layers of one"
+            )
 
 
 def _listed(layers: list[str]) -> str:

@@ -89,7 +89,7 @@ def prove(dataflow: Dataflow, pipeline: Pipeline) -> Proof:
         ),
     }
     for order, graph in orders.items():
-        _prove_order(order, graph)
+        _prove_order(order, graph, dataflow)
     return Proof(
         len(dataflow.devices),
         len(dataflow.phases),
@@ -98,14 +98,16 @@ def prove(dataflow: Dataflow, pipeline: Pipeline) -> Proof:
     )
 
 
-def _prove_order(order: str, build: Callable[[], Graph]) -> None:
+def _prove_order(order: str, build: Callable[[], Graph], dataflow: Dataflow) -> None:
     try:
         graph = build()
         repetitions = repetition_vector(graph)
         deadlock = check_liveness(graph)
     except (GraphError, InconsistentGraphError) as error:
         raise NotProvedError(f"not executable {order}: {error}") from error
-    if any(count != 1 for count in repetitions.values()):
-        raise NotProvedError(f"not executable {order}: some phases fire more than once per frame")
+    firings = {SOURCE: 1, SINK: 1, **dataflow.firings}
+    firings |= {name: firings[phases[0].name] for name, phases in dataflow.devices.items()}
+    if any(count != firings[actor] for actor, count in repetitions.items()):
+        raise NotProvedError(f"not executable {order}: some phases fire not once per frame")
     if deadlock is not None:
         raise NotProvedError(f"not executable {order}: {deadlock}")

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from csdf.dealing import longest_wait
 from csdf.errors import CsdfError
-from csdf.from_network import SINK, SOURCE, Dataflow, Flow
+from csdf.from_network import HOST, SINK, SOURCE, Dataflow, Flow
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ def schedule(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
 
     A flow's capacity is span + 1 frames, and for one that crosses devices `slack_frames` more: they
     cover the time on the wire, of the tensor one way and of the freed place the other way, so that
-    neither side waits for it. With 0 the period is reached only if the wire takes no time.
+    neither side waits for it. With 0 the period is reached only if the wire takes no time. Where
+    frames are dealt out, the host's flows of a copy have room for all of its frames that lie
+    between two of a slower one besides, so that neither copy waits for the other's turn.
     """
     if slack_frames < 0:
         raise CsdfError(f"slack_frames must be 0 or more, not {slack_frames}")
@@ -70,12 +73,22 @@ def schedule(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
     number = {name: i for i, name in enumerate(names)}
     variables, arcs = _arcs(dataflow, number)
     skew = dict(zip(names, _least_optimum(variables, arcs), strict=False))
+    waiting = {
+        copy: longest_wait(dataflow.dealing, copy) - 1 for copy in dict.fromkeys(dataflow.dealing)
+    }
     capacities = {
-        flow.name: span(flow, skew) + 1 + (0 if flow.is_local else slack_frames)
+        flow.name: span(flow, skew)
+        + 1
+        + (0 if flow.is_local else slack_frames)
+        + (waiting[dataflow.copy_of[flow.tensor.name]] if _is_hosts(flow) else 0)
         for flow in dataflow.flows
     }
     held = sum(capacities[flow.name] * flow.tensor.bytes for flow in dataflow.flows)
     return Pipeline(skew, capacities, held)
+
+
+def _is_hosts(flow: Flow) -> bool:
+    return HOST in (flow.source_device, flow.target_device)
 
 
 def span(flow: Flow, skew: Mapping[str, int]) -> int:
