@@ -1,13 +1,23 @@
 """What an assignment costs, for whole populations at once: the numbers that strategies search by.
 
 `CostModel` turns a network and devices into arrays once; `CostModel.evaluate` then prices thousands
-of assignments with array operations. It counts exactly what a plan's prediction counts
-(`partition.timing`, `partition.memory`) wherever that follows from the assignment alone: layers'
-compute times, tensors sent and received (a tensor travels once to each device that reads it), the
-processor time that this costs, weights. What needs the phases is estimated: their number by the
-pairs of a device and a level (levels as in `csdf.grouping`, whose hoisting can only merge such
-pairs, so there are never more), a channel's capacity by the difference of its ends' levels, and the
-live activations by the largest layer.
+of assignments with array operations. It counts what a plan's prediction counts
+(`partition.phase_time`, `partition.timing`, `partition.memory`, `partition.energy`). Equal to it,
+because it follows from the assignment alone:
+
+- what layers take to compute, and to fetch the weights that exceed a cache;
+- tensors sent and received (a tensor travels once to each device that reads it), and the processor
+  time that this costs; weights.
+
+Estimated, because it needs the phases:
+
+- **phases** by the pairs of a device and a level (levels as in `csdf.grouping`). Hoisting can only
+  merge such pairs, so there are never more phases, and what firings and cutting
+  (`partition.phase_time`) cost, and with them period and energy, is never more than estimated.
+- **latency** by the fewest periods in which a frame can pass all boundaries. Skews that hold fewer
+  bytes may take more.
+- **memory**: a channel's capacity by the difference of its ends' levels, the live activations by
+  the largest layer.
 
 Sizes are whole bytes carried as float64, exact up to 2^53.
 """
@@ -24,17 +34,26 @@ from cnn.network import Network
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES, engine_bytes
+from partition.layer_rows import LayerRows
 from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Traffic
+
+LEAST_LATENCY_PERIODS = 2
+"""Periods from a frame's departure to its result with no boundary between devices: one for the way
+there, one for the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The costs of `I` assignments on `D` devices; all arrays are float64.
+    """The costs of `I` assignments on `D` devices; all arrays are float64 [I, D] but where noted.
 
-    `busy_s` is what a device's processor does per frame: layers, firings and, unless its wire is
-    free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves a device or the
-    launcher, once per device that it goes to. `memory_bytes` estimates what each device holds,
-    `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits.
+    `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan tells them.
+    `compute_s` is the time of a device's layers and `cut_s` what cutting costs on top, together the
+    time of its phases; `busy_s` is all that its processor does per frame: phases, firings and,
+    unless its wire is free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves
+    a device or the launcher, once per device that it goes to. `cache_overrun_bytes` are the weights
+    that a device's cache has no room for. `memory_bytes` estimates what each device holds,
+    `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits. `energy_j`
+    [I] is joules per frame of all devices that have layers.
     """
 
     period_s: Floats
@@ -47,6 +66,10 @@ class Costs:
     memory_bytes: Floats
     overrun_bytes: Floats
     phases: Floats
+    latency_s: Floats
+    energy_j: Floats
+    cache_overrun_bytes: Floats
+    cut_s: Floats
 
 
 class CostModel:
@@ -66,9 +89,11 @@ class CostModel:
         self.network = network
         self.devices = tuple(devices)
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
-        self._rows = _LayerRows(network)
+        self._rows = LayerRows(network)
         self._traffic = Traffic(network, slack_frames)
         self._hosts = _host_numbers(self.devices)
+        self._machines = _shared_machines(self.devices, self._hosts)
+        self._column = _columns(self.devices)
 
     def evaluate(self, population: Assignments) -> Costs:
         """Price every row of `population` [individuals, layers]."""
@@ -84,7 +109,10 @@ class CostModel:
             activations[number] = self._rows.largest_activation(mine)
             phases[number] = _distinct_levels(levels, mine)
         flows = self._traffic.flows(device_of, levels, self._hosts)
-        busy, period = self._times(compute, phases, flows)
+        uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
+        compute += uncached * self._column["cache_s_per_byte"]
+        cutting = flows.cut_bytes / self._column["memory_bytes_per_s"]
+        busy, period = self._times(compute + cutting, phases, flows)
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
         tensors = weights + activations + flows.held_bytes
@@ -100,27 +128,32 @@ class CostModel:
             memory.T,
             self._overrun(memory),
             phases.T,
+            period * (levels.max(axis=0) + LEAST_LATENCY_PERIODS),
+            self._energy(busy, period, flows, phases),
+            uncached.T,
+            cutting.T,
         )
 
     def _times(self, compute: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
-        column = {
-            key: np.array([[getattr(device, key)] for device in self.devices], dtype=np.float64)
-            for key in ("firing_s", "wire_s_per_message", "wire_s_per_byte", "link_bytes_per_s")
-        }
-        serves = np.array([[not device.wire_is_free] for device in self.devices])
+        column = self._column
         wire = (
             flows.messages * column["wire_s_per_message"]
             + (flows.sent_bytes + flows.received_bytes) * column["wire_s_per_byte"]
         )
-        busy = compute + phases * column["firing_s"] + serves * wire
+        busy = compute + phases * column["firing_s"] + column["serves"] * wire
         link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
         period = np.maximum(busy, link / column["link_bytes_per_s"]).max(axis=0)
-        for host in np.unique(self._hosts):
-            members = self._hosts == host
-            cores = max(d.host_cores for d, own in zip(self.devices, members, strict=True) if own)
-            if members.sum() > cores:
-                period = np.maximum(period, busy[members].sum(axis=0) / cores)
+        for members, cores in self._machines:
+            period = np.maximum(period, busy[members].sum(axis=0) / cores)
         return busy, period
+
+    def _energy(self, busy: Floats, period: Floats, flows: Flows, phases: Floats) -> Floats:
+        """As `partition.energy.energy_j`."""
+        column = self._column
+        waiting = np.maximum(period - busy, 0.0)
+        spent = busy * column["busy_w"] + waiting * column["idle_w"]
+        spent += flows.sent_bytes * column["sent_j_per_byte"]
+        return np.asarray((spent * (phases > 0)).sum(axis=0))
 
     def _overrun(self, memory: Floats) -> Floats:
         overrun = np.zeros(memory.shape[1])
@@ -128,38 +161,6 @@ class CostModel:
             if device.memory_bytes is not None:
                 overrun += np.maximum(held - device.memory_bytes, 0.0)
         return overrun
-
-
-class _LayerRows:
-    """Weights (a shared one counts once per device) and activations, layer by layer."""
-
-    def __init__(self, network: Network) -> None:
-        users: dict[str, list[int]] = {}
-        for number, layer in enumerate(network.layers):
-            for weight in dict.fromkeys(layer.weights):
-                users.setdefault(weight, []).append(number)
-        self._own = np.zeros(len(network.layers))
-        self._shared: list[tuple[float, list[int]]] = []
-        for weight, layers in users.items():
-            size = float(network.weights[weight].bytes)
-            if len(layers) == 1:
-                self._own[layers[0]] += size
-            else:
-                self._shared.append((size, layers))
-        self._activations = np.array(
-            [[network.activation_bytes(layer.name)] for layer in network.layers], dtype=np.float64
-        )
-
-    def weights(self, mine: NDArray[np.bool_]) -> Floats:
-        """Bytes of weights of the layers in `mine` [layers, individuals]."""
-        held: Floats = self._own @ mine
-        for size, layers in self._shared:
-            held = held + size * mine[layers].any(axis=0)
-        return held
-
-    def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
-        """Largest inputs + outputs of any one layer in `mine`."""
-        return np.asarray((self._activations * mine).max(axis=0))
 
 
 def _distinct_levels(levels: NDArray[np.int32], mine: NDArray[np.bool_]) -> Floats:
@@ -179,3 +180,29 @@ def _host_numbers(devices: Sequence[Device]) -> NDArray[np.intp]:
     ]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], dtype=np.intp)
+
+
+def _shared_machines(
+    devices: Sequence[Device], hosts: NDArray[np.intp]
+) -> list[tuple[NDArray[np.bool_], int]]:
+    """The devices on each machine that has more of them than cores, and its cores."""
+    found = []
+    for host in np.unique(hosts):
+        members = hosts == host
+        cores = max(d.host_cores for d, own in zip(devices, members, strict=True) if own)
+        if members.sum() > cores:
+            found.append((members, cores))
+    return found
+
+
+def _columns(devices: Sequence[Device]) -> dict[str, Floats]:
+    """What devices are like, one array [devices, 1] per figure; no cache is an endless one."""
+    keys = (
+        "firing_s", "wire_s_per_message", "wire_s_per_byte", "link_bytes_per_s",
+        "memory_bytes_per_s", "cache_s_per_byte", "busy_w", "idle_w", "sent_j_per_byte",
+    )  # fmt: skip
+    column = {key: np.array([[float(getattr(d, key))] for d in devices]) for key in keys}
+    column["serves"] = np.array([[float(not device.wire_is_free)] for device in devices])
+    rooms = [np.inf if d.cache_bytes is None else float(d.cache_bytes) for d in devices]
+    column["cache_bytes"] = np.array(rooms)[:, None]
+    return column

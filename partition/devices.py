@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from partition.errors import PartitionError
+
+_NOT_NEGATIVE = {
+    "firing_s": "seconds",
+    "wire_s_per_message": "seconds",
+    "wire_s_per_byte": "seconds",
+    "cache_s_per_byte": "seconds",
+    "busy_w": "watts",
+    "idle_w": "watts",
+    "sent_j_per_byte": "joules",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +32,16 @@ class Device:
     besides its layers, and what each tensor and each byte sent or received costs. The defaults are
     assumptions for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both
     sides together, the others not measured. With `wire_is_free` the wire's cost does not delay the
-    layers, because an accelerator computes while the processor serves the network. `cache_bytes`
-    is the room for weights beside the processor: what does not fit is fetched anew for each frame
-    (None: no such cache).
+    layers, because an accelerator computes while the processor serves the network.
+
+    `cache_bytes` is the room for weights beside the processor (the 8 MiB of an Edge TPU); what does
+    not fit is fetched anew for each frame, at `cache_s_per_byte`, as in Eq. 8 of Yin et al. (2022).
+    None: no such cache. The default of 2 GB/s is what Tables 3 and 7 of Villarrubia et al. (2025)
+    say of Edge TPUs behind PCIe.
+
+    `busy_w` and `idle_w` are its power while it works and while it waits, `sent_j_per_byte` is the
+    energy of sending a byte. The defaults are assumptions: a board between a Raspberry Pi 4 and a
+    Jetson TX2, and a watt for an interface of 1 Gbit/s.
     """
 
     name: str
@@ -38,6 +56,10 @@ class Device:
     wire_s_per_byte: float = 5e-10
     wire_is_free: bool = False
     cache_bytes: int | None = None
+    cache_s_per_byte: float = 5e-10
+    busy_w: float = 10.0
+    idle_w: float = 2.5
+    sent_j_per_byte: float = 1e-8
 
     def __post_init__(self) -> None:
         for key in ("macs_per_s", "memory_bytes_per_s", "link_bytes_per_s"):
@@ -45,10 +67,10 @@ class Device:
                 raise PartitionError(
                     f"device {self.name!r}: {key} is {getattr(self, key)}; give a rate above 0"
                 )
-        for key in ("firing_s", "wire_s_per_message", "wire_s_per_byte"):
-            if not getattr(self, key) >= 0:
+        for key, unit in _NOT_NEGATIVE.items():
+            if not 0 <= getattr(self, key) < math.inf:
                 raise PartitionError(
-                    f"device {self.name!r}: {key} is {getattr(self, key)}; give 0 or more seconds"
+                    f"device {self.name!r}: {key} is {getattr(self, key)}; give 0 or more {unit}"
                 )
         if self.host_cores < 1:
             raise PartitionError(

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cnn.network import Network
 from cnn.rewrites import Rewrite
 from csdf.errors import CsdfError
 from csdf.from_network import Dataflow, convert
 from csdf.proof import prove
 from csdf.skew import Pipeline, schedule
-from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES
 from partition.errors import DoesNotFitError, PartitionError
 from partition.memory import predict_memory
+from partition.phase_time import phase_seconds
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
 from partition.strategies.base import Problem, Solution
 from partition.timing import latency_periods, period_s, wire_bytes
@@ -38,10 +41,12 @@ def make_plan(
     rewrites: tuple[Rewrite, ...] = (),
     optimal: bool | None = None,
     gap: float | None = None,
+    layer_s: NDArray[np.float64] | None = None,
 ) -> Plan:
     """The plan that follows from `assignment` (layer name → device name).
 
-    `network` is the one whose layers are assigned: what `rewrites` made of the model's.
+    `network` is the one whose layers are assigned: what `rewrites` made of the model's. Measured
+    seconds of its layers, `layer_s` [layers, devices], replace estimates.
 
     Channels get `slack_frames` frames beyond what their skews need; if that does not fit, they get
     none, and the explanation says so. Raises `DoesNotFitError` if it still does not fit, and
@@ -64,7 +69,7 @@ def make_plan(
         proof = prove(dataflow, pipeline)
     except CsdfError as error:
         raise PartitionError(f"no plan for network {network.name!r}: {error}") from error
-    phases = _planned_phases(dataflow, pipeline, devices)
+    phases = _planned_phases(dataflow, pipeline, phase_seconds(dataflow, devices, layer_s))
     channels = _planned_channels(dataflow, pipeline)
     period = period_s(devices, phases, channels)
     return Plan(
@@ -102,6 +107,7 @@ def plan_solution(
         rewrites=solution.rewrites,
         optimal=solution.optimal,
         gap=solution.gap,
+        layer_s=problem.layer_s if solution.network is None else None,
     )
 
 
@@ -137,11 +143,8 @@ def _check_devices(devices: Sequence[Device], assignment: Mapping[str, str]) -> 
 
 
 def _planned_phases(
-    dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
+    dataflow: Dataflow, pipeline: Pipeline, seconds: Mapping[str, float]
 ) -> tuple[PlannedPhase, ...]:
-    seconds = layer_seconds(dataflow.network, devices)
-    row = {layer.name: number for number, layer in enumerate(dataflow.network.layers)}
-    column = {device.name: number for number, device in enumerate(devices)}
     return tuple(
         PlannedPhase(
             name=phase.name,
@@ -151,9 +154,7 @@ def _planned_phases(
             inputs=phase.inputs,
             outputs=phase.outputs,
             skew=pipeline.skew[phase.name],
-            predicted_s=float(
-                sum(seconds[row[layer], column[phase.device]] for layer in phase.layers)
-            ),
+            predicted_s=seconds[phase.name],
         )
         for phase in dataflow.phases
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cnn.network import Network
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
 Assignments = NDArray[np.integer]
 """Device numbers."""
 
@@ -25,7 +26,11 @@ SLACK_FRAMES = 1
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals]."""
+    """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals].
+
+    `cut_bytes` are those of tensors that enter or leave a phase, whatever device they come from or
+    go to: once for each device that reads a tensor, and once where it is made.
+    """
 
     sent_bytes: Floats
     received_bytes: Floats
@@ -33,15 +38,17 @@ class Flows:
     link_received_bytes: Floats
     messages: Floats
     held_bytes: Floats
+    cut_bytes: Floats
     wire_bytes: Floats
 
     @classmethod
     def none(cls, devices: int, individuals: int) -> Flows:
         """Zeros to add to."""
-        zeros = [np.zeros((devices, individuals)) for _ in range(6)]
+        zeros = np.zeros((7, devices, individuals))
         return cls(
-            zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], zeros[5], np.zeros(individuals)
-        )
+            zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], zeros[5], zeros[6],
+            np.zeros(individuals),
+        )  # fmt: skip
 
 
 class Traffic:
@@ -60,10 +67,11 @@ class Traffic:
         self._reader = np.array([layer for layers in readers for layer in layers], dtype=np.intp)
         self._starts = np.cumsum([0, *(len(layers) for layers in readers)])[:-1]
         self._tensor = np.repeat(np.arange(len(read)), [len(layers) for layers in readers])
-        sent_out = [name for name in network.outputs if name in network.producer]
+        sent_out = [n for n in dict.fromkeys(network.outputs) if n in network.producer]
+        row = {name: number for number, name in enumerate(read)}
         self._results = [
-            (numbers[network.producer[name]], float(network.tensors[name].bytes))
-            for name in dict.fromkeys(sent_out)
+            (numbers[network.producer[n]], float(network.tensors[n].bytes), row.get(n, -1))
+            for n in sent_out
         ]
         successors: list[set[int]] = [set() for _ in network.layers]
         for producer, layers in zip(self._producer, readers, strict=True):
@@ -88,43 +96,64 @@ class Traffic:
 
         `hosts` [devices] numbers the machine that each device runs on.
         """
-        given = self._producer < 0
         source, source_level = device_of[self._producer], levels[self._producer]
         reader, reader_level = device_of[self._reader], levels[self._reader]
+        given = self._producer < 0
         source[given] = -1
         source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
-        source_host = np.where(source < 0, -1, hosts[source])
+        shared = len(set(hosts.tolist())) < len(hosts)
+        source_host = np.where(source < 0, -1, hosts[source]) if shared else source
         flows = Flows.none(len(hosts), device_of.shape[1])
-        sends, link_sends, waiting = (np.zeros(source.shape) for _ in range(3))
+        sends, link_sends, waiting = (np.zeros(source.shape, np.int32) for _ in range(3))
         # A reader on another device must not lower the minimum: it is lifted above every level.
         away = np.int32(levels.max(initial=0) + 2)
         for number, host in enumerate(hosts):
             here = np.where(reader == number, reader_level, away)
             lowest = np.minimum.reduceat(here, self._starts, axis=0)
+            lag = source_level - lowest
             remote = (lowest < away) & (source != number)
-            on_link = remote & (source_host != host)
-            lag = np.where(lowest < away, source_level - lowest, 0)
-            frames = np.where(remote, lag + 1 + self._slack_frames, np.where(lag > 0, lag + 1, 0))
+            cut = remote | (lag > 0)
+            lag += 1
+            frames = lag * cut
+            frames += self._slack_frames * remote
             flows.received_bytes[number] = self._bytes @ remote
-            flows.link_received_bytes[number] = self._bytes @ on_link
+            flows.cut_bytes[number] = self._bytes @ cut
             flows.messages[number] = remote.sum(axis=0)
             flows.held_bytes[number] = self._bytes @ (frames * remote)
             sends += remote
-            link_sends += on_link
             np.maximum(waiting, frames, out=waiting)
-        for number in range(len(hosts)):
-            mine = source == number
-            flows.sent_bytes[number] = self._bytes @ (sends * mine)
-            flows.link_sent_bytes[number] = self._bytes @ (link_sends * mine)
-            flows.messages[number] += (sends * mine).sum(axis=0)
-            flows.held_bytes[number] += self._bytes @ (waiting * mine)
+            if shared:
+                on_link = remote & (source_host != host)
+                flows.link_received_bytes[number] = self._bytes @ on_link
+                link_sends += on_link
+        self._add_sources(source, sends, link_sends if shared else sends, waiting, flows)
+        if not shared:
+            flows.link_received_bytes[:] = flows.received_bytes
         flows.wire_bytes[:] = flows.received_bytes.sum(axis=0)
-        self._add_results(device_of, flows)
+        self._add_results(device_of, waiting, flows)
         return flows
 
-    def _add_results(self, device_of: Assignments, flows: Flows) -> None:
-        """Add what goes to the launcher."""
-        for layer, size in self._results:
+    def _add_sources(
+        self, source: Assignments, sends: Ints, link_sends: Ints, waiting: Ints, flows: Flows
+    ) -> None:
+        """Add to each tensor's producer what it sends of it and how many frames of it wait."""
+        sent, link_sent = sends * self._bytes[:, None], link_sends * self._bytes[:, None]
+        held, cut = waiting * self._bytes[:, None], (waiting > 0) * self._bytes[:, None]
+        for number in range(len(flows.sent_bytes)):
+            mine = source == number
+            for total, part in (
+                (flows.sent_bytes, sent),
+                (flows.link_sent_bytes, link_sent),
+                (flows.held_bytes, held),
+                (flows.cut_bytes, cut),
+                (flows.messages, sends),
+            ):
+                total[number] += np.einsum("ti,ti->i", part, mine)
+
+    def _add_results(self, device_of: Assignments, waiting: Ints, flows: Flows) -> None:
+        """Add what goes to the launcher; `waiting` tells which tensors leave their phase anyway."""
+        for layer, size, row in self._results:
+            leaves = size if row < 0 else size * (waiting[row] == 0)
             flows.wire_bytes[:] += size
             for number in range(len(flows.sent_bytes)):
                 mine = device_of[layer] == number
@@ -132,3 +161,4 @@ class Traffic:
                 flows.link_sent_bytes[number] += size * mine
                 flows.messages[number] += mine
                 flows.held_bytes[number] += size * (2 + self._slack_frames) * mine
+                flows.cut_bytes[number] += leaves * mine

@@ -112,6 +112,10 @@ def device_sets(draw: st.DrawFn, max_devices: int = 4) -> tuple[Device, ...]:
             wire_s_per_message=2.0**-14,
             wire_s_per_byte=2.0**-31,
             wire_is_free=draw(st.booleans()),
+            cache_bytes=draw(st.sampled_from((None, None, 0, 1024))),
+            cache_s_per_byte=2.0**-20,
+            idle_w=draw(st.sampled_from((0.0, 2.5))),
+            sent_j_per_byte=2.0**-20,
         )
         for i in range(draw(st.integers(1, max_devices)))
     )

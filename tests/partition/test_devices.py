@@ -20,6 +20,11 @@ from tests.partition.networks import chain
         {"wire_s_per_byte": -1e-9},
         {"host_cores": 0},
         {"memory_bytes": 0},
+        {"cache_bytes": -1},
+        {"cache_s_per_byte": float("nan")},
+        {"busy_w": -1.0},
+        {"idle_w": float("inf")},
+        {"sent_j_per_byte": -1e-9},
     ],
 )
 def test_a_device_of_impossible_figures_is_refused(changes: dict[str, float]) -> None:
