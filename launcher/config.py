@@ -86,6 +86,16 @@ class NodeConfig(_Strict):
     accelerator: Annotated[
         bool, Field(description="Whether a GPU or NPU computes while the CPU serves the network")
     ] = False
+    cache: Annotated[
+        int | None,
+        BeforeValidator(
+            lambda value: None if value is None else parse_bytes(value),
+            json_schema_input_type=int | str | None,
+        ),
+        Field(description="Its accelerator's own memory for weights, such as 8MiB; none: no limit"),
+    ] = None
+    busy_w: Annotated[float, Field(ge=0, description="Watts while it computes")] = 10.0
+    idle_w: Annotated[float, Field(ge=0, description="Watts while it waits")] = 2.5
     link: Annotated[
         float | None,
         BeforeValidator(

@@ -63,6 +63,9 @@ def devices_of(cluster: Cluster) -> tuple[Device, ...]:
                 host=THIS_MACHINE if local else None,
                 host_cores=cores if local else 1,
                 wire_is_free=node.accelerator,
+                cache_bytes=node.cache,
+                busy_w=node.busy_w,
+                idle_w=node.idle_w,
             )
         )
     return tuple(devices)
