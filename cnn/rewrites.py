@@ -30,6 +30,14 @@ class Slices:
     channels: tuple[int, ...]
 
 
+def part_name(name: str, number: int, count: int) -> str:
+    """What part `number`, counted from 1, of `count` of a layer or tensor is called.
+
+    A single part is the layer or tensor itself.
+    """
+    return name if count == 1 else f"{name}[{number}/{count}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Channels:
     """The `count` output channels of a layer that can be sliced, in groups of `group` channels.

@@ -17,7 +17,7 @@ from cnn.channels import Rule, Use, rule_of
 from cnn.draft import Draft, DraftLayer
 from cnn.errors import ModelError
 from cnn.prepared import closure, part, shape_of
-from cnn.rewrites import Channels, Slices
+from cnn.rewrites import Channels, Slices, part_name
 
 
 def sliceable(draft: Draft) -> dict[str, Channels]:
@@ -43,7 +43,7 @@ def carry_out_slices(draft: Draft, rewrite: Slices) -> None:
     if count == 1:
         return
     parts = [
-        _slice(draft, layer, rule, start, stop, f"[{number}/{count}]")
+        _slice(draft, layer, rule, start, stop, part_name("", number, count))
         for number, (start, stop) in enumerate(pairwise(accumulate(rewrite.channels, initial=0)), 1)
     ]
     draft.replace([layer.name], parts)

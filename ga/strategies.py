@@ -9,10 +9,11 @@ from ga.vertical import Vertical
 from ga.vertical_paper import VerticalPaper
 from partition.errors import PartitionError
 from partition.strategies.base import Strategy
+from partition.strategies.horizontal import Horizontal
 from partition.strategies.manual import Manual
 from partition.strategies.sequential import Sequential
 
-_ALL: tuple[Strategy, ...] = (Vertical(), VerticalPaper(), Sequential(), Manual())
+_ALL: tuple[Strategy, ...] = (Vertical(), VerticalPaper(), Sequential(), Horizontal(), Manual())
 
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({each.name: each for each in _ALL})
 """Name → strategy; the first is the default."""
