@@ -18,6 +18,11 @@ def copy_name(name: str, number: int) -> str:
     return f"{name}@{number}"
 
 
+def original_name(name: str) -> str:
+    """The reverse of `copy_name`: what a copied layer or activation was called before."""
+    return name.rpartition("@")[0]
+
+
 def carry_out_copies(draft: Draft, rewrite: Copies) -> None:
     """Copy the network of `draft`; a single copy is the network as it is."""
     if rewrite.count == 1:

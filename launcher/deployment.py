@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cnn.copies import original_name
 from launcher.core.blueprint import Blueprint
+from launcher.core.dealing import Dealing
 from launcher.errors import BadInputError
 from nodes.core.messages import (
     HOST,
@@ -52,6 +54,7 @@ def blueprint(
         raise BadInputError(f"the plan has no subnet for phase {missing[0]!r}: make the plan anew")
     index = {phase.name: i for own in phases.values() for i, phase in enumerate(own)}
     channels = [_specify(number, channel, index) for number, channel in enumerate(plan.channels)]
+    dealing = _dealing(plan)
     return Blueprint(
         epoch=epoch,
         deployments={
@@ -77,7 +80,23 @@ def blueprint(
         },
         from_host=tuple(c for c in channels if c.source_node == HOST != c.target_node),
         to_host=tuple(c for c in channels if c.target_node == HOST != c.source_node),
-        passed_through=tuple(c.tensor for c in channels if c.source_node == HOST == c.target_node),
+        passed_through=tuple(
+            dict.fromkeys(
+                dealing.name(c.tensor) for c in channels if c.source_node == HOST == c.target_node
+            )
+        ),
+        dealing=dealing,
+    )
+
+
+def _dealing(plan: Plan) -> Dealing:
+    if len(set(plan.dealing)) == 1:
+        return Dealing(plan.dealing)
+    ends = [c.tensor.name for c in plan.channels if HOST in (c.source_device, c.target_device)]
+    return Dealing(
+        plan.dealing,
+        {number: channel.copy for number, channel in enumerate(plan.channels)},
+        {tensor: original_name(tensor) for tensor in ends},
     )
 
 

@@ -47,8 +47,10 @@ class Host:
         self._began_s = began_s
         self._attached = False
         self._next: Frame | None = None
-        self._source = Source(blueprint.from_host, len(frames), blueprint.epoch)
-        self._sink: Sink[Array] = Sink(blueprint.to_host, len(frames), blueprint.epoch)
+        self._name = blueprint.dealing.name
+        ends = (len(frames), blueprint.epoch, blueprint.dealing)
+        self._source = Source(blueprint.from_host, *ends)
+        self._sink: Sink[Array] = Sink(blueprint.to_host, *ends)
 
     @property
     def taken(self) -> int:
@@ -112,7 +114,8 @@ class Host:
         frame = self._load(self._source.next_frame) if self._next is None else self._next
         self._next = None
         for channel, header in self._source.fire():
-            self._sockets.send_tensor(channel.target_node, header, frame[channel.tensor])
+            tensor = frame[self._name(channel.tensor)]
+            self._sockets.send_tensor(channel.target_node, header, tensor)
         self.sent_s.append(self._now_s())
 
     def _take(self) -> None:
@@ -128,20 +131,21 @@ class Host:
 
     def _load(self, number: int) -> Frame:
         frame = self._frames[number]
-        return {c.tensor: _checked(number, frame, c) for c in self._source.channels}
+        due = {self._name(channel.tensor): channel for channel in self._source.due()}
+        return {name: _checked(number, frame, name, c) for name, c in due.items()}
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
 
 
-def _checked(number: int, frame: Frame, channel: ChannelSpec) -> Array:
+def _checked(number: int, frame: Frame, name: str, channel: ChannelSpec) -> Array:
     """The frame's array for a channel in C order; raises `BadInputError` if it does not fit."""
-    array = frame.get(channel.tensor)
+    array = frame.get(name)
     if array is None:
-        raise BadInputError(f"frame {number} has no input {channel.tensor!r}")
+        raise BadInputError(f"frame {number} has no input {name!r}")
     if (array.dtype.name, array.shape) != (channel.dtype, channel.shape):
         raise BadInputError(
-            f"frame {number}: input {channel.tensor!r} is {array.dtype.name}{list(array.shape)}, "
+            f"frame {number}: input {name!r} is {array.dtype.name}{list(array.shape)}, "
             f"but the network takes {channel.dtype}{list(channel.shape)}"
         )
     return np.ascontiguousarray(array)

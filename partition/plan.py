@@ -20,7 +20,8 @@ from partition.engine_memory import START_UP_BYTES
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhase:
-    """A phase (see `csdf.from_network.Phase`) with its skew (periods) and predicted time."""
+    """A phase (see `csdf.from_network.Phase`) with its skew (periods) and predicted time, of copy
+    `copy` of the network (0 if it was not copied)."""
 
     name: str
     device: str
@@ -30,11 +31,13 @@ class PlannedPhase:
     outputs: tuple[str, ...]
     skew: int
     predicted_s: float
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChannel:
-    """A flow (see `csdf.from_network.Flow`) with its capacity in frames."""
+    """A flow (see `csdf.from_network.Flow`) with its capacity in frames, of copy `copy` of the
+    network (0 if it was not copied)."""
 
     tensor: Tensor
     source: str
@@ -42,6 +45,7 @@ class PlannedChannel:
     target_device: str
     targets: tuple[str, ...]
     capacity_frames: int
+    copy: int = 0
 
     @property
     def is_local(self) -> bool:
@@ -73,8 +77,8 @@ class Plan:
     the period and the latency, are estimates or measured on the devices.
 
     `rewrites` lead from the network as it was read to the one whose layers are assigned. `dealing`
-    is empty unless the network was copied: then it names the copy that computes each frame of a
-    cycle of frames, and period, loads and bytes are averages over the frames of a cycle. `optimal`
+    names the copy of the network that computes each frame of a cycle, a cycle of one frame if it
+    was not copied; period and bytes are averages over a cycle. `optimal`
     tells whether the strategy proved that no assignment is better by its objective (None: it does
     not prove anything), `gap` by which fraction a better one could beat it at most."""
 
@@ -93,6 +97,6 @@ class Plan:
     proof: str
     times: Literal["estimated", "measured"] = "estimated"
     rewrites: tuple[Rewrite, ...] = ()
-    dealing: tuple[int, ...] = ()
+    dealing: tuple[int, ...] = (0,)
     optimal: bool | None = None
     gap: float | None = None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from launcher.core.addresses import is_loopback
+from launcher.core.dealing import Dealing
+from launcher.core.stream import WHOLE
 from launcher.errors import BadInputError
 from nodes.core.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec
 
@@ -15,7 +17,7 @@ class Blueprint:
     """A plan cut up by node. `deployments` still lack whom to dial: see `addressed`.
 
     `to_host` and `from_host` are the launcher's ends; `passed_through` names the network inputs
-    that are network outputs too and never leave the host.
+    that are network outputs too and never leave the host; `dealing` deals frames out to copies.
     """
 
     epoch: int
@@ -23,6 +25,7 @@ class Blueprint:
     from_host: tuple[ChannelSpec, ...]
     to_host: tuple[ChannelSpec, ...]
     passed_through: tuple[str, ...] = ()
+    dealing: Dealing = WHOLE
 
     def blobs(self, node: str) -> tuple[BlobInfo, ...]:
         """The blobs that a node needs, each once, in the order of its phases."""

@@ -4,7 +4,8 @@ Both keep to the rules of a CSDF phase. The source fires frame k once every inpu
 credit, claims one of each, and sends. The sink fires frame k once every output channel has
 delivered it, and only when the user has taken that result does it give the places back. So the
 frames between the host and the nodes never exceed the capacities that were proved, however slow
-the user is.
+the user is. Where frames are dealt out to copies of the network, "every channel" means those of
+the copy whose turn frame k is.
 """
 
 from __future__ import annotations
@@ -12,27 +13,45 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
+from launcher.core.dealing import Dealing
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import ChannelSpec, Credit, TensorHeader
 
 Payload = TypeVar("Payload")
 
+WHOLE = Dealing()
+"""All frames go to the one network that there is."""
+
 
 class Source:
     """Feeds `frames` frames into `channels`, in order, never without a credit of each."""
 
-    def __init__(self, channels: Iterable[ChannelSpec], frames: int, epoch: int) -> None:
-        self.channels = tuple(channels)
+    def __init__(
+        self,
+        channels: Iterable[ChannelSpec],
+        frames: int,
+        epoch: int,
+        dealing: Dealing = WHOLE,
+    ) -> None:
         self.frames = frames
         self.epoch = epoch
         self.next_frame = 0
+        self._dealing = dealing
+        self.channels = tuple(channels)
         self._credits = {channel.number: 0 for channel in self.channels}
         self._capacity = {channel.number: channel.capacity_frames for channel in self.channels}
 
     @property
     def is_ready(self) -> bool:
         """Whether the next frame may be sent now."""
-        return self.next_frame < self.frames and all(self._credits.values())
+        return self.next_frame < self.frames and all(
+            self._credits[channel.number] for channel in self.due()
+        )
+
+    def due(self) -> list[ChannelSpec]:
+        """The channels that the next frame goes into."""
+        copy = self._dealing.copy(self.next_frame)
+        return [c for c in self.channels if self._dealing.channel_copy(c.number) == copy]
 
     def credit(self, grant: Credit) -> bool:
         """Take in a consumer's grant; returns False, changing nothing, if it is of another epoch.
@@ -57,35 +76,38 @@ class Source:
         """Claim a credit of each channel for the next frame; returns what to send of it."""
         if not self.is_ready:
             raise RuntimeError("the source was fired without credits")
-        frame, self.next_frame = self.next_frame, self.next_frame + 1
-        for number in self._credits:
-            self._credits[number] -= 1
-        return [
-            (channel, TensorHeader(self.epoch, channel.number, frame, channel.dtype, channel.shape))
-            for channel in self.channels
-        ]
+        number, channels = self._dealing.number(self.next_frame), self.due()
+        self.next_frame += 1
+        for channel in channels:
+            self._credits[channel.number] -= 1
+        return [(c, TensorHeader(self.epoch, c.number, number, c.dtype, c.shape)) for c in channels]
 
 
 class Sink(Generic[Payload]):
     """Puts frames together from what arrives on `channels`, and releases them in frame order."""
 
-    def __init__(self, channels: Iterable[ChannelSpec], frames: int, epoch: int) -> None:
+    def __init__(
+        self,
+        channels: Iterable[ChannelSpec],
+        frames: int,
+        epoch: int,
+        dealing: Dealing = WHOLE,
+    ) -> None:
         self.channels = {channel.number: channel for channel in channels}
         self.frames = frames
         self.epoch = epoch
         self.taken = 0
+        self.complete = 0
+        """How many frames in a row have arrived completely, those taken included."""
+        self._dealing = dealing
         self._waiting: dict[int, dict[int, Payload]] = {n: {} for n in self.channels}
         self._arrived = dict.fromkeys(self.channels, 0)
+        self._count_complete()
 
     @property
     def is_done(self) -> bool:
         """Whether every frame was taken."""
         return self.taken == self.frames
-
-    @property
-    def complete(self) -> int:
-        """How many frames have arrived completely, those taken included."""
-        return min(self._arrived.values(), default=self.frames)
 
     def attach(self, node: str) -> list[Credit]:
         """The first credits for the channels from `node`: their capacities."""
@@ -115,13 +137,28 @@ class Sink(Generic[Payload]):
         if header.frame != due:
             what = "twice" if header.frame < due else f"where frame {due} was due"
             raise RemoteProtocolError(f"it sent frame {header.frame} of {channel.tensor!r} {what}")
-        if due >= min(self.frames, self.taken + channel.capacity_frames):
+        copy = self._dealing.channel_copy(channel.number)
+        taken, last = (self._dealing.dealt(copy, frames) for frames in (self.taken, self.frames))
+        if due >= min(last, taken + channel.capacity_frames):
             raise RemoteProtocolError(
                 f"it sent frame {due} of {channel.tensor!r} without a credit for it"
             )
         self._arrived[channel.number] += 1
         self._waiting[channel.number][due] = payload
+        self._count_complete()
         return True
+
+    def _count_complete(self) -> None:
+        while self.complete < self.frames:
+            number = self._dealing.number(self.complete)
+            if any(self._arrived[channel] <= number for channel in self._due(self.complete)):
+                return
+            self.complete += 1
+
+    def _due(self, frame: int) -> list[int]:
+        """The channels that a frame comes out of."""
+        copy = self._dealing.copy(frame)
+        return [number for number in self.channels if self._dealing.channel_copy(number) == copy]
 
     @property
     def is_ready(self) -> bool:
@@ -132,19 +169,21 @@ class Sink(Generic[Payload]):
         """The next frame's number and its outputs by tensor name; `take` it afterwards."""
         if not self.is_ready:
             raise RuntimeError("the sink was asked for a frame that is not complete")
+        number = self._dealing.number(self.taken)
         outputs = {
-            channel.tensor: self._waiting[number][self.taken]
-            for number, channel in self.channels.items()
+            self._dealing.name(self.channels[channel].tensor): self._waiting[channel][number]
+            for channel in self._due(self.taken)
         }
         return self.taken, outputs
 
     def take(self) -> list[tuple[str, Credit]]:
         """The user has the frame: forget it and return the credits to give back, per node."""
         self.result()
-        for held in self._waiting.values():
-            del held[self.taken]
+        number, channels = self._dealing.number(self.taken), self._due(self.taken)
+        for channel in channels:
+            del self._waiting[channel][number]
         self.taken += 1
         return [
-            (channel.source_node, Credit(self.epoch, channel.number, 1))
-            for channel in self.channels.values()
+            (self.channels[channel].source_node, Credit(self.epoch, channel, 1))
+            for channel in channels
         ]

@@ -148,7 +148,7 @@ class Solution:
     explanation: str
     rewrites: tuple[Rewrite, ...] = ()
     network: Network | None = None
-    dealing: tuple[int, ...] = ()
+    dealing: tuple[int, ...] = (0,)
     optimal: bool | None = None
     gap: float | None = None
 

@@ -112,8 +112,8 @@ class World:
             for i, name in enumerate(self.nodes)
         ]
         self.supervisor = Supervisor(share, contacts, frames, "test", limits)
-        self.source = Source(share.from_host, frames, share.epoch)
-        self.sink: Sink[object] = Sink(share.to_host, frames, share.epoch)
+        self.source = Source(share.from_host, frames, share.epoch, share.dealing)
+        self.sink: Sink[object] = Sink(share.to_host, frames, share.epoch, share.dealing)
         self.results: list[int] = []
         self.now_s = 0.0
         self.end: lev.End | None = None
@@ -231,7 +231,13 @@ class World:
     def _taken(self) -> None:
         self._taking = False
         frame, outputs = self.sink.result()
-        assert outputs == {tensor: (tensor, frame) for tensor in outputs}
+        dealing = self.supervisor.blueprint.dealing
+        made = {
+            dealing.name(c.tensor): (c.tensor, dealing.number(frame))
+            for c in self.sink.channels.values()
+            if dealing.channel_copy(c.number) == dealing.copy(frame)
+        }
+        assert outputs == made
         self.results.append(frame)
         for node, credit in self.sink.take():
             self._send_data(HOST, node, HOST, credit, None)

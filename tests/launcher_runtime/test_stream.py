@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.core.dealing import Dealing
 from launcher.core.stream import Sink, Source
 from launcher.core.upload import Upload
 from nodes.core.errors import RemoteProtocolError
@@ -77,6 +78,44 @@ def test_frames_come_back_in_order_and_never_more_than_the_capacities_are_under_
             for _, credit in sink.take():
                 places[credit.channel] += credit.frames
     assert results == list(range(frames))
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, 15), st.data())
+def test_dealt_frames_come_back_in_order_each_from_the_copy_whose_turn_it_was(
+    pattern: list[int], frames: int, data: st.DataObject
+) -> None:
+    dealing = Dealing(tuple(pattern), {i: i for i in range(3)}, {f"y{i}": "y" for i in range(3)})
+    capacity = data.draw(st.lists(st.integers(1, 3), min_size=3, max_size=3))
+    source = Source([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH, dealing)
+    sink: Sink[tuple[int, int]] = Sink(
+        [outward(i, c) for i, c in enumerate(capacity)], frames, EPOCH, dealing
+    )
+    places = {credit.channel: credit.frames for credit in sink.attach("n0")}
+    for i, c in enumerate(capacity):
+        source.credit(Credit(EPOCH, i, c))
+    inside: list[deque[int]] = [deque() for _ in capacity]
+    while not sink.is_done:
+        ready = [i for i, fifo in enumerate(inside) if fifo and places[i]]
+        moves = ["send"] * source.is_ready + ["take"] * sink.is_ready + ["pass"] * bool(ready)
+        assert moves, "a stall"
+        match data.draw(st.sampled_from(moves)):
+            case "send":
+                [(spec, head)] = source.fire()
+                inside[spec.number].append(head.frame)
+                assert len(inside[spec.number]) <= spec.capacity_frames
+            case "pass":
+                copy = data.draw(st.sampled_from(ready))
+                number = inside[copy].popleft()
+                places[copy] -= 1
+                sink.tensor("n0", header(copy, number), (copy, number))
+                source.credit(Credit(EPOCH, copy, 1))
+            case "take":
+                frame, outputs = sink.result()
+                copy = pattern[frame % len(pattern)]
+                before = [pattern[k % len(pattern)] for k in range(frame)].count(copy)
+                assert outputs == {"y": (copy, before)}
+                [(_, credit)] = sink.take()
+                places[credit.channel] += credit.frames
 
 
 def test_the_source_waits_for_a_credit_of_every_channel() -> None:
