@@ -52,7 +52,10 @@ class BandSet:
 
     @property
     def halo_macs(self) -> int:
-        """How many of them are more than what the whole layers take."""
+        """How many of them are more than what the whole layers take.
+
+        Less than 0 if strides skip rows so that the bands need not make them.
+        """
         return self.macs - sum(layer.macs for layer in self.layers)
 
 
@@ -114,7 +117,7 @@ def _band(
                 asked = needed[name].hull(asked)
         if asked is None:
             continue
-        takes = taken[layer.name] = _take(draft, layer, rules[layer.name], asked)
+        takes = taken[layer.name] = rules[layer.name](asked)
         activations = draft.reads(layer)
         for index, seen in takes.inputs.items():
             if layer.node.input[index] in activations:
@@ -155,7 +158,7 @@ def _output(draft: Draft, layers: tuple[DraftLayer, ...]) -> str:
 
 def _has_bands(draft: Draft, layer: DraftLayer) -> bool:
     try:
-        _take(draft, layer, _rule(draft, layer), Rows(0, 1))
+        _rule(draft, layer)
     except ModelError:
         return False
     return len(layer.outputs) == 1 and draft.tensors[layer.outputs[0]].shape[ROWS_AXIS] > 1
@@ -172,23 +175,13 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
         frozenset(draft.reads(layer)),
     )
     try:
-        return row_rule(operands)
-    except NoRowRuleError as error:
-        raise _refusal(layer, error) from error
-
-
-def _take(draft: Draft, layer: DraftLayer, rule: RowRule, rows: Rows) -> Taken:
-    """Raises `ModelError` if the layer cannot make just these rows, or reads what has no rows."""
-    activations = draft.reads(layer)
-    try:
-        taken = rule(rows)
+        rule = row_rule(operands)
+        by_rows = rule(Rows(0, 1)).inputs
         for index, name in enumerate(layer.node.input):
-            if name in activations and index not in taken.inputs:
+            if name in operands.activations and index not in by_rows:
                 raise NoRowRuleError(f"its input {name!r} is neither a constant nor read by rows")
     except NoRowRuleError as error:
-        raise _refusal(layer, error) from error
-    return taken
-
-
-def _refusal(layer: DraftLayer, error: NoRowRuleError) -> ModelError:
-    return ModelError(f"{describe(layer.node)} cannot be computed in bands of rows: {error}")
+        raise ModelError(
+            f"{describe(layer.node)} cannot be computed in bands of rows: {error}"
+        ) from error
+    return rule

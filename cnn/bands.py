@@ -34,23 +34,38 @@ def carry_out_bands(draft: Draft, rewrite: Bands) -> None:
     count = len(wanted.bands)
     if count == 1:
         return
+    cuts: dict[str, list[DraftLayer]] = {}
     writers = [
-        _BandWriter(draft, wanted, band, f"[{number}/{count}]")
+        _BandWriter(draft, wanted, band, f"[{number}/{count}]", cuts)
         for number, band in enumerate(wanted.bands, start=1)
     ]
     written = [layer for writer in writers for layer in writer.layers()]
+    for tensor, layers in cuts.items():
+        draft.insert(layers, tensor)
     draft.replace([layer.name for layer in wanted.layers], written)
     draft.join(wanted.output, ROWS_AXIS, [writer.output for writer in writers])
 
 
 class _BandWriter:
-    """Writes the layers of one band into a draft; `suffix` tells its layers and tensors apart."""
+    """Writes the layers of one band.
 
-    def __init__(self, draft: Draft, wanted: BandSet, band: Band, suffix: str) -> None:
+    `suffix` tells its layers and tensors apart. Layers that cut rows out of tensors from outside
+    are added to `cuts`, by tensor; bands that receive the same rows share one.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        wanted: BandSet,
+        band: Band,
+        suffix: str,
+        cuts: dict[str, list[DraftLayer]],
+    ) -> None:
         self._draft = draft
         self._wanted = wanted
         self._band = band
         self._suffix = suffix
+        self._cuts = cuts
         self._made = {
             name: band.layers[layer.name].made
             for layer in wanted.layers
@@ -60,7 +75,7 @@ class _BandWriter:
         self.output = wanted.output + suffix
 
     def layers(self) -> list[DraftLayer]:
-        """The layers of this band; what it receives is cut out by layers put into the draft."""
+        """The layers of this band, in topological order; their tensors are put into the draft."""
         written = [
             self._layer(layer, self._band.layers[layer.name])
             for layer in self._wanted.layers
@@ -129,9 +144,19 @@ class _BandWriter:
         if name in self._made:
             whole, start = self._name(name), self._made[name].start
         else:
-            received = self._band.received[name]
-            whole, start = _received(draft, name, received, reader), received.start
+            whole, start = self._received(name, reader), self._band.received[name].start
         return draft.region(whole, ((ROWS_AXIS, rows.start - start, rows.stop - start),))
+
+    def _received(self, tensor: str, reader: str) -> str:
+        """Rows of a tensor from outside, cut out by a layer of their own unless they are all."""
+        draft, rows = self._draft, self._band.received[tensor]
+        if rows == Rows(0, draft.tensors[tensor].shape[ROWS_AXIS]):
+            return tensor
+        name = f"{tensor}[rows {rows}]"
+        if name not in draft.tensors:
+            cut = _cut(draft, tensor, rows, name, reader)
+            self._cuts.setdefault(tensor, []).append(cut)
+        return name
 
     def _joined(self, name: str, view: Join, rows: Rows, reader: str) -> str:
         draft = self._draft
@@ -153,16 +178,6 @@ class _BandWriter:
             extents = tuple(draft.tensors[piece].shape[view.axis] for piece in pieces)
             draft.views[joined] = Join(view.axis, tuple(pieces), extents)
         return joined
-
-
-def _received(draft: Draft, tensor: str, rows: Rows, reader: str) -> str:
-    """Rows of a tensor from outside, cut out by a layer behind the one that makes it."""
-    if rows == Rows(0, draft.tensors[tensor].shape[ROWS_AXIS]):
-        return tensor
-    name = f"{tensor}[rows {rows}]"
-    if name not in draft.layers:
-        draft.insert(_cut(draft, tensor, rows, name, reader), tensor)
-    return name
 
 
 def _cut(draft: Draft, tensor: str, rows: Rows, name: str, origin: str) -> DraftLayer:

@@ -108,14 +108,16 @@ class Draft:
                     layers[part.name] = part
         self.layers = layers
 
-    def insert(self, new: DraftLayer, behind: str) -> None:
-        """Put a layer behind the one that makes the tensor `behind`; first for a network input."""
-        self._check_free(new.name, self.layers, "layer")
-        layers = {new.name: new} if behind in self.inputs else {}
+    def insert(self, new: Sequence[DraftLayer], behind: str) -> None:
+        """Put layers behind the one that makes the tensor `behind`; first for a network input."""
+        for layer in new:
+            self._check_free(layer.name, self.layers, "layer")
+        added = {layer.name: layer for layer in new}
+        layers = dict(added) if behind in self.inputs else {}
         for name, layer in self.layers.items():
             layers[name] = layer
             if behind in layer.outputs:
-                layers[new.name] = new
+                layers.update(added)
         self.layers = layers
 
     def add_tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:

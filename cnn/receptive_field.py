@@ -88,19 +88,22 @@ class Window:
     height: int
     outputs: int
 
-    def glimpse(self, rows: Rows) -> Glimpse | None:
-        """What output `rows` take; None if every window would see nothing but padding."""
+    def glimpse(self, rows: Rows) -> Glimpse:
+        """What output `rows` take; all there is if no window at all sees the input."""
         made = self._on_the_input(rows)
         if made is None:
-            return None
+            return Glimpse(Rows(0, self.outputs), Rows(0, self.height), self.above, self.below)
         first = made.start * self.stride - self.above
         end = (made.stop - 1) * self.stride - self.above + self.extent
         seen = Rows(max(first, 0), min(end, self.height))
-        below = max(end - self.height, 0)
-        return Glimpse(made, seen, seen.start - first, min(below, self.below))
+        below = min(max(end - self.height, 0), self.below)
+        return Glimpse(made, seen, seen.start - first, below)
 
     def _on_the_input(self, rows: Rows) -> Rows | None:
-        """`rows`, and as many more as it takes for one of their windows to see the input."""
+        """`rows`, and as many more as it takes for one of their windows to see the input.
+
+        None if all that any window sees is padding.
+        """
         first_seeing = max((self.above - self.extent) // self.stride + 1, 0)
         last_seeing = min((self.height - 1 + self.above) // self.stride, self.outputs - 1)
         if first_seeing > last_seeing:

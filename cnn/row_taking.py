@@ -43,8 +43,7 @@ class Taken:
 
 
 RowRule: TypeAlias = Callable[[Rows], Taken]
-"""From rows of an operator's output to what they take; raises `NoRowRuleError` if these rows cannot
-be made by themselves."""
+"""From rows of an operator's output to what they take."""
 
 
 @dataclass(frozen=True)

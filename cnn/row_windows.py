@@ -21,7 +21,6 @@ _KERNEL = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 """Operator → index of the input that holds the kernel, which follows from its inputs by then."""
 
 _OPSET_OF_PADS_AS_INPUT = 11
-_ONLY_PADDING = "the rows asked for would see nothing but padding"
 
 
 def _sliding(operands: Operands) -> RowRule:
@@ -47,8 +46,6 @@ def _sliding(operands: Operands) -> RowRule:
 
     def taken(rows: Rows) -> Taken:
         glimpse = window.glimpse(rows)
-        if glimpse is None:
-            raise NoRowRuleError(_ONLY_PADDING)
         own = [glimpse.above, *pads[1:axes], glimpse.below, *pads[axes + 1 :]]
         attributes = {**changed, **({"pads": own} if own != pads or changed else {})}
         share = Fraction(glimpse.made.count, output[0])
@@ -123,8 +120,6 @@ def _padding(operands: Operands) -> RowRule:
 
     def taken(rows: Rows) -> Taken:
         glimpse = window.glimpse(rows)
-        if glimpse is None:
-            raise NoRowRuleError(_ONLY_PADDING)
         inputs, share = {0: glimpse.rows}, Fraction(glimpse.made.count, output)
         if place is None:
             return Taken(glimpse.made, inputs, share)
