@@ -88,9 +88,17 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The whole network `count` times, side by side; frames are dealt out to the copies."""
+    """The whole network several times, side by side; frames are dealt out to the copies.
 
-    count: int
+    `frames` has the number of frames that each copy gets of a cycle, 1 at least.
+    """
+
+    frames: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many copies there are."""
+        return len(self.frames)
 
 
 Rewrite: TypeAlias = Slices | Bands | Copies
@@ -102,7 +110,7 @@ def to_data(rewrite: Rewrite) -> dict[str, Any]:
         return {"slices": rewrite.layer, "channels": list(rewrite.channels)}
     if isinstance(rewrite, Bands):
         return {"bands": list(rewrite.layers), "rows": list(rewrite.rows)}
-    return {"copies": rewrite.count}
+    return {"copies": list(rewrite.frames)}
 
 
 def from_data(data: Mapping[str, Any]) -> Rewrite:
@@ -112,8 +120,8 @@ def from_data(data: Mapping[str, Any]) -> Rewrite:
             return Slices(layer, _counts(channels, data))
         case {"bands": [*layers], "rows": [*rows], **rest} if not rest and _all_text(layers):
             return Bands(tuple(layers), _counts(rows, data))
-        case {"copies": count, **rest} if not rest:
-            return Copies(_counts([count], data)[0])
+        case {"copies": [*frames], **rest} if not rest:
+            return Copies(_counts(frames, data))
     raise ModelError(f"{dict(data)!r} is no rewrite; it has slices, bands or copies")
 
 

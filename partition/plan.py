@@ -8,14 +8,16 @@ anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from cnn.network import Tensor
-from cnn.rewrites import Rewrite
+from cnn.rewrites import Copies, Rewrite
+from csdf.dealing import balanced_pattern
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES
+from partition.errors import PartitionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,7 @@ class Plan:
     sentence that says what was proved; `times` tells whether the phases' seconds, and with them
     the period and the latency, are estimates or measured on the devices.
 
-    `rewrites` lead from the network as it was read to the one whose layers are assigned. `dealing`
-    names the copy of the network that computes each frame of a cycle, a cycle of one frame if it
-    was not copied; period and bytes are averages over a cycle. `optimal`
+    `rewrites` lead from the network as it was read to the one whose layers are assigned. `optimal`
     tells whether the strategy proved that no assignment is better by its objective (None: it does
     not prove anything), `gap` by which fraction a better one could beat it at most."""
 
@@ -97,6 +97,21 @@ class Plan:
     proof: str
     times: Literal["estimated", "measured"] = "estimated"
     rewrites: tuple[Rewrite, ...] = ()
-    dealing: tuple[int, ...] = (0,)
     optimal: bool | None = None
     gap: float | None = None
+
+    @property
+    def dealing(self) -> tuple[int, ...]:
+        """The copy of the network that computes each frame of a cycle; (0,) if it was not copied.
+
+        Period, loads and bytes per frame are averages over a cycle.
+        """
+        return dealing_of(self.rewrites)
+
+
+def dealing_of(rewrites: Sequence[Rewrite]) -> tuple[int, ...]:
+    """How `rewrites` deal frames out; raises `PartitionError` if they copy copies."""
+    copies = [rewrite for rewrite in rewrites if isinstance(rewrite, Copies)]
+    if len(copies) > 1:
+        raise PartitionError("the network is copied twice; copy it once, as often as needed")
+    return balanced_pattern(copies[0].frames) if copies else (0,)

@@ -23,9 +23,9 @@ from partition.engine_memory import START_UP_BYTES
 from partition.errors import DoesNotFitError, PartitionError
 from partition.memory import predict_memory
 from partition.phase_time import phase_seconds
-from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
+from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
 from partition.strategies.base import Problem, Solution
-from partition.timing import latency_periods, period_s, wire_bytes
+from partition.timing import latency_s, period_s, wire_bytes
 from partition.traffic import SLACK_FRAMES
 
 
@@ -55,7 +55,8 @@ def make_plan(
     """
     _check_devices(devices, assignment)
     try:
-        dataflow = convert(network, assignment)
+        dealing = dealing_of(rewrites)
+        dataflow = convert(network, assignment, dealing)
         pipeline = schedule(dataflow, slack_frames=slack_frames)
         memory = predict_memory(dataflow, pipeline, devices)
         if slack_frames and _overfull(devices, memory):
@@ -71,7 +72,7 @@ def make_plan(
         raise PartitionError(f"no plan for network {network.name!r}: {error}") from error
     phases = _planned_phases(dataflow, pipeline, phase_seconds(dataflow, devices, layer_s))
     channels = _planned_channels(dataflow, pipeline)
-    period = period_s(devices, phases, channels)
+    period = period_s(devices, phases, channels, dealing)
     return Plan(
         network=network.name,
         model_digest=model_digest,
@@ -83,8 +84,8 @@ def make_plan(
         channels=channels,
         memory=memory,
         period_s=period,
-        latency_s=period * latency_periods(phases, channels),
-        bytes_per_frame=wire_bytes(channels),
+        latency_s=latency_s(phases, channels, period, dealing),
+        bytes_per_frame=wire_bytes(channels, dealing),
         proof=proof.sentence,
         rewrites=rewrites,
         optimal=optimal,
@@ -122,12 +123,12 @@ def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
             f"no measured time for phase {missing[0]!r}; measure every phase of the plan"
         )
     phases = tuple(replace(phase, predicted_s=phase_s[phase.name]) for phase in plan.phases)
-    period = period_s(plan.devices, phases, plan.channels)
+    period = period_s(plan.devices, phases, plan.channels, plan.dealing)
     return replace(
         plan,
         phases=phases,
         period_s=period,
-        latency_s=period * latency_periods(phases, plan.channels),
+        latency_s=latency_s(phases, plan.channels, period, plan.dealing),
         times="measured",
     )
 
@@ -155,6 +156,7 @@ def _planned_phases(
             outputs=phase.outputs,
             skew=pipeline.skew[phase.name],
             predicted_s=seconds[phase.name],
+            copy=dataflow.copy_of[phase.inputs[0]],
         )
         for phase in dataflow.phases
     )
@@ -169,6 +171,7 @@ def _planned_channels(dataflow: Dataflow, pipeline: Pipeline) -> tuple[PlannedCh
             target_device=flow.target_device,
             targets=flow.targets,
             capacity_frames=pipeline.capacity_frames[flow.name],
+            copy=dataflow.copy_of[flow.tensor.name],
         )
         for flow in dataflow.flows
     )

@@ -23,25 +23,32 @@ class Load:
 
     compute_s: float
     busy_s: float
-    sent_bytes: int
-    received_bytes: int
-    link_sent_bytes: int
-    link_received_bytes: int
+    sent_bytes: float
+    received_bytes: float
+    link_sent_bytes: float
+    link_received_bytes: float
 
 
 def loads(
-    devices: Sequence[Device], phases: Iterable[PlannedPhase], channels: Iterable[PlannedChannel]
+    devices: Sequence[Device],
+    phases: Iterable[PlannedPhase],
+    channels: Iterable[PlannedChannel],
+    dealing: Sequence[int] = (0,),
 ) -> dict[str, Load]:
-    """Device name → its load, from the phases' predicted or measured seconds."""
+    """Device name → its load, from the phases' predicted or measured seconds.
+
+    Where frames are dealt out (see `Plan.dealing`), loads are averages over a cycle's frames.
+    """
     compute = {device.name: 0.0 for device in devices}
-    firings = dict.fromkeys(compute, 0)
-    messages = dict.fromkeys(compute, 0)
-    sent, received = dict.fromkeys(compute, 0), dict.fromkeys(compute, 0)
-    link_sent, link_received = dict.fromkeys(compute, 0), dict.fromkeys(compute, 0)
+    firings = dict.fromkeys(compute, 0.0)
+    messages = dict.fromkeys(compute, 0.0)
+    sent, received = dict.fromkeys(compute, 0.0), dict.fromkeys(compute, 0.0)
+    link_sent, link_received = dict.fromkeys(compute, 0.0), dict.fromkeys(compute, 0.0)
     host = {device.name: device.host for device in devices}
+    share = {copy: dealing.count(copy) / len(dealing) for copy in dealing}
     for phase in phases:
-        compute[phase.device] += phase.predicted_s
-        firings[phase.device] += 1
+        compute[phase.device] += phase.predicted_s * share[phase.copy]
+        firings[phase.device] += share[phase.copy]
     for channel in channels:
         if channel.is_local:
             continue
@@ -52,9 +59,9 @@ def loads(
             (channel.target_device, received, link_received),
         ):
             if end != HOST:
-                messages[end] += 1
-                total[end] += channel.tensor.bytes
-                on_link[end] += 0 if stays else channel.tensor.bytes
+                messages[end] += share[channel.copy]
+                total[end] += channel.tensor.bytes * share[channel.copy]
+                on_link[end] += 0 if stays else channel.tensor.bytes * share[channel.copy]
     found = {}
     for device in devices:
         name = device.name
@@ -76,10 +83,13 @@ def loads(
 
 
 def period_s(
-    devices: Sequence[Device], phases: Iterable[PlannedPhase], channels: Iterable[PlannedChannel]
+    devices: Sequence[Device],
+    phases: Iterable[PlannedPhase],
+    channels: Iterable[PlannedChannel],
+    dealing: Sequence[int] = (0,),
 ) -> float:
     """Seconds per frame in the steady state."""
-    load = loads(devices, phases, channels)
+    load = loads(devices, phases, channels, dealing)
     bounds = [0.0]
     machines: dict[str, list[Device]] = {}
     for device in devices:
@@ -94,13 +104,33 @@ def period_s(
     return max(bounds)
 
 
-def latency_periods(phases: Iterable[PlannedPhase], channels: Iterable[PlannedChannel]) -> int:
-    """Periods from the one in which a frame is sent to the one in which its result is in."""
+def latency_s(
+    phases: Sequence[PlannedPhase],
+    channels: Iterable[PlannedChannel],
+    frame_s: float,
+    dealing: Sequence[int] = (0,),
+) -> float:
+    """Seconds from the period in which a frame is sent to the one in which its result is in.
+
+    `frame_s` is the period. A copy of the network gets one frame of several, so its own periods are
+    that much longer; the slowest copy's latency is told.
+    """
     skew = {SOURCE: 0} | {phase.name: phase.skew for phase in phases}
-    results = [channel.source for channel in channels if channel.target_device == HOST]
-    return 1 + max((skew[source] for source in results), default=0)
+    return max(
+        (
+            (1 + skew[channel.source]) * frame_s * len(dealing) / dealing.count(channel.copy)
+            for channel in channels
+            if channel.target_device == HOST
+        ),
+        default=frame_s,
+    )
 
 
-def wire_bytes(channels: Iterable[PlannedChannel]) -> int:
-    """Bytes per frame that leave a device or the launcher for another."""
-    return sum(channel.tensor.bytes for channel in channels if not channel.is_local)
+def wire_bytes(channels: Iterable[PlannedChannel], dealing: Sequence[int] = (0,)) -> int:
+    """Bytes per frame that leave a device or the launcher for another, rounded down."""
+    in_a_cycle = sum(
+        channel.tensor.bytes * dealing.count(channel.copy)
+        for channel in channels
+        if not channel.is_local
+    )
+    return in_a_cycle // len(dealing)

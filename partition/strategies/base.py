@@ -141,14 +141,13 @@ class Solution:
     """A device for every layer, and a sentence for people on how it was chosen.
 
     `network` is what `rewrites` make of the problem's network, None if there are none; the
-    assignment is of its layers. `dealing`, `optimal` and `gap`: see `partition.plan.Plan`.
+    assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`.
     """
 
     assignment: Mapping[str, str]
     explanation: str
     rewrites: tuple[Rewrite, ...] = ()
     network: Network | None = None
-    dealing: tuple[int, ...] = (0,)
     optimal: bool | None = None
     gap: float | None = None
 

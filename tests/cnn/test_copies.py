@@ -37,7 +37,7 @@ def test_each_copy_computes_from_its_own_inputs_what_the_network_computes(
 ) -> None:
     model = cnn.read(save_drawn(proto, tmp_path))
     sliced = model.rewritten(data.draw(slicings(model, most=3)))
-    copied = sliced.rewritten([Copies(count)])
+    copied = sliced.rewritten([Copies((1,) * count)])
     # Copies may be sliced in turn, each in its own way.
     rewritten = copied.rewritten(data.draw(slicings(copied, most=3)))
     frame = random_frame(rewritten.network, seed)
@@ -64,7 +64,7 @@ def model(tmp_path: Path) -> cnn.Model:
 
 
 def test_names_tell_the_copies_apart(model: cnn.Model) -> None:
-    network = model.rewritten([Copies(2)]).network
+    network = model.rewritten([Copies((1, 1))]).network
     assert list(network.layer) == ["c@1", "r@1", "c@2", "r@2"]
     assert network.inputs == ("x@1", "x@2")
     assert network.outputs == ("z@1", "z@2")
@@ -72,9 +72,9 @@ def test_names_tell_the_copies_apart(model: cnn.Model) -> None:
 
 
 def test_weights_are_the_same_file_for_every_copy(model: cnn.Model, tmp_path: Path) -> None:
-    copied = model.rewritten([Copies(2)])
+    copied = model.rewritten([Copies((1, 1))])
     assert copied.network.weights == model.network.weights
-    large = cnn.read("onnx-wheel:squeezenet").rewritten([Copies(2)])
+    large = cnn.read("onnx-wheel:squeezenet").rewritten([Copies((1, 1))])
     network = large.network
     half = len(network.layers) // 2
     cuts = [
@@ -91,9 +91,9 @@ def test_weights_are_the_same_file_for_every_copy(model: cnn.Model, tmp_path: Pa
 
 
 def test_one_copy_is_the_network_itself(model: cnn.Model) -> None:
-    assert model.rewritten([Copies(1)]).network == model.network
+    assert model.rewritten([Copies((1,))]).network == model.network
 
 
 def test_a_copy_can_be_sliced_alone(model: cnn.Model) -> None:
-    network = model.rewritten([Copies(2), Slices("c@2", (1, 3))]).network
+    network = model.rewritten([Copies((1, 1)), Slices("c@2", (1, 3))]).network
     assert list(network.layer) == ["c@1", "r@1", "c@2[1/2]", "c@2[2/2]", "r@2"]

@@ -7,7 +7,7 @@ import pytest
 from cnn.errors import ModelError
 from cnn.rewrites import Bands, Copies, Rewrite, Slices, from_data, to_data
 
-EXAMPLES: list[Rewrite] = [Slices("conv", (3, 2)), Bands(("a", "b"), (5, 5, 4)), Copies(3)]
+EXAMPLES: list[Rewrite] = [Slices("conv", (3, 2)), Bands(("a", "b"), (5, 5, 4)), Copies((3, 1))]
 
 
 @pytest.mark.parametrize("rewrite", EXAMPLES)
@@ -26,8 +26,9 @@ def test_json_and_back(rewrite: Rewrite) -> None:
         {"slices": 3, "channels": [1]},
         {"bands": [], "rows": [1]},
         {"bands": [1], "rows": [1]},
-        {"copies": 1.5},
-        {"copies": 2, "more": 1},
+        {"copies": 2},
+        {"copies": [1.5]},
+        {"copies": [2], "more": 1},
     ],
 )
 def test_what_is_no_rewrite_is_refused(data: dict[str, object]) -> None:

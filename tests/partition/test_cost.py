@@ -16,7 +16,7 @@ from partition.energy import energy_j
 from partition.plan import Plan
 from partition.planner import make_plan
 from partition.strategies.base import Problem
-from partition.timing import latency_periods, loads
+from partition.timing import latency_s, loads
 from tests.partition.networks import chain, partitioned, residual
 
 Partitioned = tuple[Network, tuple[Device, ...], Mapping[str, str]]
@@ -67,7 +67,7 @@ def test_no_plan_has_a_frame_in_fewer_periods_than_estimated(case: Partitioned) 
     network = replace(network, outputs=(*network.outputs, *set(loose) - set(network.outputs)))
     plan, costs = priced(network, devices, assignment)
     periods = round(costs.latency_s[0] / costs.period_s[0])
-    assert latency_periods(plan.phases, plan.channels) >= periods
+    assert latency_s(plan.phases, plan.channels, 1.0) >= periods
 
 
 def test_a_contiguous_plan_takes_exactly_the_periods_estimated() -> None:
