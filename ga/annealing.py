@@ -1,7 +1,7 @@
 """Local search: many chains of simulated annealing side by side, each a row of one array.
 
-In every step each chain moves a run of genes over a boundary (`ga.operators.move_run`) and keeps
-the move if its score falls, or, at temperature T, with probability exp(−rise / T). Scores are
+In every step each chain makes a random move (such as `ga.operators.move_run`) and keeps it if its
+score falls, or, at temperature T, with probability exp(−rise / T). Scores are
 logarithms of costs, so T is a relative worsening: it falls from `start` (a few per cent) to
 nothing. Now and then the worst quarter of the chains restarts from the best quarter.
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ga import operators
 from ga.operators import Population
 
 Score = Callable[[Population], NDArray[np.float64]]
+Move = Callable[[np.random.Generator, Population], Population]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,21 @@ class Schedule:
 def anneal(
     rng: np.random.Generator,
     population: Population,
-    pinned: NDArray[np.integer],
-    devices: int,
+    move: Move,
     score: Score,
     schedule: Schedule,
     on_step: Callable[[int], None],
 ) -> Population:
-    """The best state that each chain has seen, [chains, genes]; `on_step` gets the steps done.
+    """The best state that each chain has seen, [chains, …]; `on_step` gets the steps done.
 
-    `population` holds the chains' first states; `score` prices states row by row, in one way for
+    `population` holds the chains' first states; `move` makes a new state of each; `score` prices states row by row, in one way for
     all chains, and smaller is better.
     """
     current, value = population.copy(), score(population)
     best, best_value = current.copy(), value.copy()
     for step in range(schedule.steps):
         temperature = schedule.start * (1 - step / schedule.steps) ** 2 + 1e-9
-        moved = operators.move_run(rng, current, pinned, devices)
+        moved = move(rng, current)
         moved_value = score(moved)
         rise = np.maximum(moved_value - value, 0.0)
         kept = rng.random(len(rise)) < np.exp(-rise / temperature)

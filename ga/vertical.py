@@ -15,6 +15,7 @@ determines the result on any machine.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from ga import annealing, nsga, seeding
 from ga.genes import Genes, genes
 from ga.objectives import Objectives, Preference
-from ga.operators import Population
+from ga.operators import Population, move_run
 from partition.cost import Costs
 from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution
@@ -115,7 +116,8 @@ class Vertical:
         ranked = population[np.argsort(score(population), kind="stable")]
         starts = ranked[np.arange(effort.chains) % max(1, effort.chains // 4) % len(ranked)]
         schedule = annealing.Schedule(steps)
-        refined = annealing.anneal(rng, starts, grouped.pinned, devices, score, schedule, on_step)
+        move = partial(move_run, pinned=grouped.pinned, devices=devices)
+        refined = annealing.anneal(rng, starts, move, score, schedule, on_step)
         return np.concatenate([seeds, population, refined])
 
     def _explanation(

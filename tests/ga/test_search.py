@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from ga import annealing, nsga
 from ga.objectives import OVER_LIMIT, Objectives, Preference
+from ga.operators import move_run
 from partition.devices import Device
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, residual
@@ -58,8 +61,9 @@ def mismatches(population: np.ndarray) -> np.ndarray:
 def test_annealing_finds_a_boundary() -> None:
     start = np.zeros((8, 20), dtype=np.int16)
     steps = annealing.Schedule(300, start=0.5)
+    move = partial(move_run, pinned=FREE, devices=2)
     found = annealing.anneal(
-        np.random.default_rng(0), start, FREE, 2, mismatches, steps, lambda _: None
+        np.random.default_rng(0), start, move, mismatches, steps, lambda _: None
     )
     assert mismatches(found).min() == 0
 
@@ -69,7 +73,8 @@ def test_annealing_never_returns_worse_than_it_was_given_and_moves_no_pin() -> N
     pinned = np.where(np.arange(20) % 3 == 0, 0, -1)
     start = np.where(pinned >= 0, 0, rng.integers(0, 2, (8, 20))).astype(np.int16)
     hot = annealing.Schedule(30, start=100.0)
-    found = annealing.anneal(rng, start, pinned, 2, mismatches, hot, lambda _: None)
+    move = partial(move_run, pinned=pinned, devices=2)
+    found = annealing.anneal(rng, start, move, mismatches, hot, lambda _: None)
     assert (mismatches(found) <= mismatches(start)).all()
     assert (found[:, pinned >= 0] == 0).all()
 
