@@ -23,7 +23,7 @@ from cnn.band_rows import Band, BandSet, band_set
 from cnn.draft import Draft, DraftLayer
 from cnn.prepared import closure, part, shape_of
 from cnn.receptive_field import Rows, bands_of
-from cnn.rewrites import Bands
+from cnn.rewrites import Bands, part_name
 from cnn.row_taking import ROWS_AXIS, Taken
 from cnn.views import Join, Region, constant_node, slice_nodes
 
@@ -36,7 +36,7 @@ def carry_out_bands(draft: Draft, rewrite: Bands) -> None:
         return
     cuts: dict[str, list[DraftLayer]] = {}
     writers = [
-        _BandWriter(draft, wanted, band, f"[{number}/{count}]", cuts)
+        _BandWriter(draft, wanted, band, part_name("", number, count), cuts)
         for number, band in enumerate(wanted.bands, start=1)
     ]
     written = [layer for writer in writers for layer in writer.layers()]

@@ -76,10 +76,11 @@ class Channels:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """Connected layers computed together in bands of rows, with the halo each band needs.
+    """Connected layers, or a single one, computed in bands of rows, with the halo each band needs.
 
-    `layers` have one input tensor and one output tensor between them and the rest of the network;
-    `rows` has the number of rows of that output tensor in each band, from top to bottom.
+    Of all that `layers` make, others need only one tensor; `rows` has the number of rows of that
+    tensor in each band, from top to bottom. See `cnn.bands`; `cnn.model.Model.band_set` tells what
+    the halo costs.
     """
 
     layers: tuple[str, ...]
@@ -99,6 +100,16 @@ class Copies:
     def count(self) -> int:
         """How many copies there are."""
         return len(self.frames)
+
+
+def copy_name(name: str, number: int) -> str:
+    """What copy `number`, counted from 1, of a layer or an activation is called."""
+    return f"{name}@{number}"
+
+
+def original_name(name: str) -> str:
+    """The reverse of `copy_name`: what a copied layer or activation was called before."""
+    return name.rpartition("@")[0]
 
 
 Rewrite: TypeAlias = Slices | Bands | Copies

@@ -31,6 +31,18 @@ def test_a_view_takes_no_time() -> None:
     assert layer_seconds(view, [DEVICE])[0, 0] == 0
 
 
+def test_cutting_a_region_out_touches_that_region_only() -> None:
+    network = chain(0, elements=1000)
+    small = replace(network.tensors["t1"], shape=(10,))
+    cut = replace(
+        network,
+        layers=(Layer("l0", "Slice", ("t0",), ("t1",)),),
+        tensors={**network.tensors, "t1": small},
+        weights={},
+    )
+    assert layer_seconds(cut, [DEVICE])[0, 0] == pytest.approx(2 * 4 * 10 / 1e6)
+
+
 def test_each_device_has_its_own_column() -> None:
     fast = replace(DEVICE, name="fast", macs_per_s=4e9)
     seconds = layer_seconds(chain(10**9), [DEVICE, fast])
