@@ -42,8 +42,8 @@ def anneal(
 ) -> Population:
     """The best state that each chain has seen, [chains, …]; `on_step` gets the steps done.
 
-    `population` holds the chains' first states; `move` makes a new state of each; `score` prices states row by row, in one way for
-    all chains, and smaller is better.
+    `population` holds the chains' first states; `move` makes a new state of each; `score` prices
+    states row by row, in one way for all chains, and smaller is better.
     """
     current, value = population.copy(), score(population)
     best, best_value = current.copy(), value.copy()
