@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from csdf.event_graph import SAFE, Integers
+from csdf.whole_numbers import SAFE, Integers
 
 Indices = npt.NDArray[np.int64]
 

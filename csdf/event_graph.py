@@ -23,24 +23,18 @@ of CSDF", DAC 2016, for K between 1 and q; Bilsen et al., 1996, for K = q.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
+from csdf.event_pairs import PairsOfAll
 from csdf.lowered import Arc, Lowered
-
-Integers = npt.NDArray[Any]
-"""Whole numbers: int64 where they fit, else Python's own (dtype object)."""
-
-SAFE = 2**62
-"""What int64 can hold with room for one addition."""
-
-MATRIX = 4_000_000
-"""Candidate pairs of firings of one channel that are looked at together."""
+from csdf.whole_numbers import Integers, integers, joined, products
 
 
 @dataclass(frozen=True)
@@ -66,44 +60,86 @@ def build(graph: Lowered, repetitions: Sequence[int], cycles: Sequence[int]) -> 
     """The event graph for `cycles[a]` cycles of actor a's phases, which must divide its repetitions
     (`repetitions[a]`, in cycles of phases).
     """
-    per_iteration = [q // k for q, k in zip(repetitions, cycles, strict=True)]
-    delay_unit = math.lcm(*per_iteration)
-    time_unit = math.lcm(*(time.denominator for times in graph.times for time in times))
-    counts = [len(times) * k for times, k in zip(graph.times, cycles, strict=True)]
-    first = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
-    durations = [
-        np.tile(integers(int(time * time_unit) for time in times), k)
-        for times, k in zip(graph.times, cycles, strict=True)
-    ]
-    sources, targets, times_, delays, arcs = [], [], [], [], []
-    for number, arc in enumerate(graph.arcs):
-        grain = math.lcm(per_iteration[arc.source], per_iteration[arc.target])
-        i, j, grains = _pairs(arc, cycles[arc.source], cycles[arc.target])
-        sources.append(i + first[arc.source])
-        targets.append(j + first[arc.target])
-        times_.append(durations[arc.source][i])
-        delays.append(_times(grains, -(delay_unit // grain)))
-        arcs.append(np.full(len(i), number))
-    sequential = {arc.source for arc in graph.arcs if is_sequential(arc)}
-    for actor, count in enumerate(counts):
-        if actor not in sequential and count > 1:
-            order = np.arange(count)
-            sources.append(order + first[actor])
-            targets.append((order + 1) % count + first[actor])
-            times_.append(np.zeros(count, np.int64))
-            delays.append(integers([0] * (count - 1) + [delay_unit // per_iteration[actor]]))
-            arcs.append(np.full(count, -1))
-    return EventGraph(
-        first[-1],
-        first[:-1],
-        _joined(sources).astype(np.int64),
-        _joined(targets).astype(np.int64),
-        _joined(times_),
-        _joined(delays),
-        _joined(arcs).astype(np.int64),
-        time_unit,
-        delay_unit,
-    )
+    return Builder(graph, repetitions).build(cycles)
+
+
+class Builder:
+    """Event graphs of one graph for one choice of cycles after another.
+
+    The constraints of a channel are worked out anew only where the cycles of its ends changed.
+    """
+
+    def __init__(self, graph: Lowered, repetitions: Sequence[int]) -> None:
+        self._graph, self._repetitions = graph, repetitions
+        self._time_unit = time_unit(graph)
+        self._times = [integers(scaled(times, self._time_unit)) for times in graph.times]
+        sequential = {arc.source for arc in graph.arcs if is_sequential(arc)}
+        self._unordered = [a for a in range(len(graph.names)) if a not in sequential]
+        self._pairs = PairsOfAll(graph.arcs)
+
+    def build(self, cycles: Sequence[int]) -> EventGraph:
+        """As the function `build`."""
+        per_iteration = [q // k for q, k in zip(self._repetitions, cycles, strict=True)]
+        delay_unit = math.lcm(*per_iteration)
+        counts = [len(times) * k for times, k in zip(self._times, cycles, strict=True)]
+        first = [0, *itertools.accumulate(counts)]
+        durations = joined(
+            [
+                np.tile(times, k) if k > 1 else times
+                for times, k in zip(self._times, cycles, strict=True)
+            ]
+        )
+        pairs = self._pairs.at(cycles)
+        steps = [
+            -(delay_unit // math.lcm(per_iteration[arc.source], per_iteration[arc.target]))
+            for arc in self._graph.arcs
+        ]
+        sizes = [len(each.leads) for each in pairs]
+        ends = (arc.source for arc in self._graph.arcs), (arc.target for arc in self._graph.arcs)
+        low = [np.repeat([first[actor] for actor in actors], sizes) for actors in ends]
+        source = low[0] + joined([each.producing for each in pairs])
+        target = low[1] + joined([each.consuming for each in pairs])
+        ordered = self._order(counts, first)
+        turns = [delay_unit // per_iteration[actor] for actor, _, _ in ordered]
+        return EventGraph(
+            first[-1],
+            first[:-1],
+            np.concatenate([source, *(source for _, source, _ in ordered)]).astype(np.int64),
+            np.concatenate([target, *(target for _, _, target in ordered)]).astype(np.int64),
+            joined(
+                [durations[source.astype(np.int64)]]
+                + [np.zeros(len(source), np.int64) for _, source, _ in ordered]
+            ),
+            joined(
+                [products([each.leads for each in pairs], steps)]
+                + [
+                    integers([0] * (len(source) - 1) + [turn])
+                    for (_, source, _), turn in zip(ordered, turns, strict=True)
+                ]
+            ),
+            np.concatenate(
+                [np.repeat(np.arange(len(pairs)), sizes)]
+                + [np.full(len(source), -1) for _, source, _ in ordered]
+            ).astype(np.int64),
+            self._time_unit,
+            delay_unit,
+        )
+
+    def work(self, cycles: Sequence[int]) -> int:
+        """About how many firings and pairs of firings `build` would look at."""
+        firings = sum(len(times) * k for times, k in zip(self._times, cycles, strict=True))
+        return firings + self._pairs.work(cycles)
+
+    def _order(
+        self, counts: Sequence[int], first: Sequence[int]
+    ) -> list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """(actor, sources, targets): its firings start one after the other."""
+        found = []
+        for actor in self._unordered:
+            if counts[actor] > 1:
+                order = np.arange(first[actor], first[actor] + counts[actor])
+                found.append((actor, order, np.roll(order, -1)))
+        return found
 
 
 def is_sequential(arc: Arc) -> bool:
@@ -120,83 +156,16 @@ def is_sequential(arc: Arc) -> bool:
     return True
 
 
-def integers(values: Iterable[int]) -> Integers:
-    """An array of whole numbers of any size."""
-    listed = list(values)
-    small = all(-SAFE < value < SAFE for value in listed)
-    return np.array(listed, dtype=np.int64 if small else object)
+def time_unit(graph: Lowered) -> int:
+    """What makes all times whole numbers when they are multiplied by it."""
+    denominators: set[int] = set()
+    for times in graph.times:
+        # Long lists are mostly repetitions of one object; what it says is looked up once.
+        denominators.update(time.denominator for time in {id(t): t for t in times}.values())
+    return math.lcm(*denominators)
 
 
-def _pairs(
-    arc: Arc, source_cycles: int, target_cycles: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Integers]:
-    """Producing firings, consuming firings, and α, in multiples of the grain, of one channel.
-
-    The grain is the greatest common divisor of what both ends move in one repetition: any multiple
-    of it is the lead of some repetition of the one over some repetition of the other.
-    """
-    put, taken = source_cycles * sum(arc.production), target_cycles * sum(arc.consumption)
-    grain = math.gcd(put, taken)
-    small = 4 * max(put + taken, arc.tokens) < SAFE
-    dtype = np.int64 if small else object
-    production = np.tile(np.array(arc.production, dtype=dtype), source_cycles)
-    consumption = np.tile(np.array(arc.consumption, dtype=dtype), target_cycles)
-    producing, consuming = np.flatnonzero(production), np.flatnonzero(consumption)
-    after = np.cumsum(production, dtype=dtype)[producing]
-    needed = np.cumsum(consumption, dtype=dtype)[consuming] - arc.tokens
-    leads = put // grain
-    if leads <= max(1, len(producing) // 8):
-        found = [_at_lead(after, needed, lead, put, grain) for lead in range(leads)]
-    else:
-        rows = max(1, MATRIX // len(producing))
-        before = after - production[producing]
-        found = [
-            _all_leads(before, after, needed, low, min(low + rows, len(needed)), grain)
-            for low in range(0, len(needed), rows)
-        ]
-    return (
-        producing[_joined([i for i, _, _ in found]).astype(np.int64)],
-        consuming[_joined([j for _, j, _ in found]).astype(np.int64)],
-        _joined([alpha for _, _, alpha in found]),
-    )
-
-
-def _at_lead(
-    after: Integers, needed: Integers, lead: int, put: int, grain: int
-) -> tuple[Integers, Integers, Integers]:
-    """For each consumer the one producer it waits for when `lead` grains ahead, modulo `put`."""
-    token = needed + lead * grain
-    ahead = (token - 1) // put
-    i = np.searchsorted(after, token - ahead * put, side="left")
-    changes = np.ones(len(needed), dtype=bool)
-    changes[1:] = (i[1:] != i[:-1]) | (ahead[1:] != ahead[:-1])
-    j = np.flatnonzero(changes)
-    return i[j], j, ahead[j] * (put // grain) - lead
-
-
-def _all_leads(
-    before: Integers, after: Integers, needed: Integers, low: int, high: int, grain: int
-) -> tuple[Integers, Integers, Integers]:
-    """For consumers `low` ≤ j < `high` every producer they can wait for, at the largest lead."""
-    previous = max(low - 1, 0)
-    rows = needed[previous:high, None]
-    largest = (rows - before[None, :] - 1) // grain
-    smallest = -((after[None, :] - rows) // grain)
-    valid = largest >= smallest
-    new = valid.copy()
-    new[1:] &= ~(valid[:-1] & (largest[1:] == largest[:-1]))
-    if previous < low:
-        new[0] = False
-    j, i = np.nonzero(new)
-    return i, j + previous, largest[j, i]
-
-
-def _times(values: Integers, factor: int) -> Integers:
-    largest = max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
-    if largest * abs(factor) >= SAFE:
-        values = values.astype(object)
-    return values * factor
-
-
-def _joined(parts: Sequence[Integers]) -> Integers:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+def scaled(times: Sequence[Fraction], unit: int) -> list[int]:
+    """`times` × `unit`, which are whole numbers."""
+    known = {id(time): int(time * unit) for time in {id(t): t for t in times}.values()}
+    return [known[id(time)] for time in times]
