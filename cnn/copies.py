@@ -9,18 +9,8 @@ from __future__ import annotations
 import onnx
 
 from cnn.draft import Draft, DraftLayer
-from cnn.rewrites import Copies
+from cnn.rewrites import Copies, copy_name
 from cnn.views import Join, Region, region_name
-
-
-def copy_name(name: str, number: int) -> str:
-    """What copy `number`, counted from 1, of a layer or an activation is called."""
-    return f"{name}@{number}"
-
-
-def original_name(name: str) -> str:
-    """The reverse of `copy_name`: what a copied layer or activation was called before."""
-    return name.rpartition("@")[0]
 
 
 def carry_out_copies(draft: Draft, rewrite: Copies) -> None:

@@ -64,13 +64,13 @@ class Channels:
         """
         groups = self.count // self.group
         if len(shares) <= groups:
-            return tuple(self.group * part for part in _apportion(groups, shares))
-        dealt = _apportion(len(shares), [1.0] * groups)
+            return tuple(self.group * part for part in apportion(groups, shares))
+        dealt = apportion(len(shares), [1.0] * groups)
         edges = accumulate(dealt, initial=0)
         return tuple(
             part
             for start, stop in pairwise(edges)
-            for part in _apportion(self.group, shares[start:stop])
+            for part in apportion(self.group, shares[start:stop])
         )
 
 
@@ -146,7 +146,7 @@ def _all_text(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, str) for value in values)
 
 
-def _apportion(total: int, shares: Sequence[float]) -> list[int]:
+def apportion(total: int, shares: Sequence[float]) -> list[int]:
     """Whole numbers in proportion to `shares` with the sum `total`, by largest remainders."""
     ideal = [total * share / sum(shares) for share in shares]
     parts = [int(part) for part in ideal]

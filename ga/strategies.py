@@ -9,11 +9,19 @@ from ga.vertical import Vertical
 from ga.vertical_paper import VerticalPaper
 from partition.errors import PartitionError
 from partition.strategies.base import Strategy
+from partition.strategies.batch_split import BatchSplit
 from partition.strategies.horizontal import Horizontal
 from partition.strategies.manual import Manual
 from partition.strategies.sequential import Sequential
 
-_ALL: tuple[Strategy, ...] = (Vertical(), VerticalPaper(), Sequential(), Horizontal(), Manual())
+_ALL: tuple[Strategy, ...] = (
+    Vertical(),
+    VerticalPaper(),
+    Sequential(),
+    Horizontal(),
+    BatchSplit(),
+    Manual(),
+)
 
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({each.name: each for each in _ALL})
 """Name → strategy; the first is the default."""

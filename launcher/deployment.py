@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cnn.copies import original_name
+from cnn.rewrites import original_name
 from launcher.core.blueprint import Blueprint
 from launcher.core.dealing import Dealing
 from launcher.errors import BadInputError

@@ -1,0 +1,198 @@
+"""Whole copies of the network on several devices, and frames dealt out to them.
+
+Each device gets frames in proportion to its speed, in a cycle of at most `LONGEST_CYCLE` frames:
+the shortest cycle whose period is within `TOLERANCE` of the best. Left out are devices whose memory
+does not hold the network, those too slow to earn one frame of a cycle, and those without which the
+period is no longer (of several devices that share a machine's cores, say).
+
+Frames come out in order, so a fast copy's results wait for a slow one's: the places for them are
+memory too, and where that is short, a device gets fewer frames and the others more.
+
+Source: Vanishree et al., "CoIn: Accelerated CNN Co-Inference through data partitioning on
+heterogeneous devices", ICACCS 2020; in CSDF the deal is a cyclic production pattern
+(`csdf.dealing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cnn.rewrites import Copies, copy_name
+from partition.errors import PartitionError
+from partition.linear_time import LinearTime, deal
+from partition.rewriting import after, model_of
+from partition.strategies.base import Problem, SearchProgress, Solution
+
+LONGEST_CYCLE = 32
+"""Frames of the longest cycle that is tried."""
+
+TOLERANCE = 0.01
+"""How much longer than the shortest a period may be for the sake of a shorter cycle."""
+
+
+class BatchSplit:
+    """See the module's docstring."""
+
+    name = "batch-split"
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`.
+
+        Pins to one device let it do everything; raises `PartitionError` for pins to several,
+        because every copy is whole.
+        """
+        pinned = set(problem.pins.values())
+        if len(pinned) > 1:
+            raise PartitionError(
+                f"strategy {self.name!r} gives each device a whole copy of the network, so layers "
+                f"cannot be pinned to {len(pinned)} devices; remove the pins, or choose another "
+                "strategy"
+            )
+        copies = _Copies(problem)
+        usable = [i for i, device in enumerate(problem.devices) if device.name in pinned]
+        frames = copies.deal(usable or copies.usable())
+        problem.on_progress(SearchProgress(1, 1, _ratio(frames)))
+        used = [number for number, count in enumerate(frames) if count]
+        explanation = _explanation(problem, frames, copies)
+        if len(used) == 1:
+            device = problem.devices[used[0]].name
+            assignment = {layer.name: device for layer in problem.network.layers}
+            return Solution(assignment, explanation)
+        rewrites = (Copies(tuple(frames[number] for number in used)),)
+        copied = after(problem, model_of(problem, self.name), rewrites)
+        device_of = {
+            copy_name(layer.name, copy): problem.devices[number].name
+            for copy, number in enumerate(used, start=1)
+            for layer in problem.network.layers
+        }
+        assignment = {layer.name: device_of[layer.name] for layer in copied.network.layers}
+        return Solution(assignment, explanation, rewrites=rewrites, network=copied.network)
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """What a frame costs a device that computes all of it, and how many more it could hold."""
+
+    frame_s: float
+    busy_s: float
+    link_s: float
+    energy_j: float
+    latency_s: float
+    more_frames: int | None
+    fits: bool
+
+
+class _Copies:
+    """Every device of a problem with a copy of its own."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        count, layers = len(problem.devices), len(problem.network.layers)
+        costs = problem.costs.evaluate(np.arange(count)[:, None].repeat(layers, axis=1))
+        ends = {*problem.network.inputs, *problem.network.outputs}
+        frame_bytes = sum(problem.network.tensors[name].bytes for name in ends)
+        self.alone = []
+        for number, device in enumerate(problem.devices):
+            busy = float(costs.busy_s[number, number])
+            link = max(costs.sent_bytes[number, number], costs.received_bytes[number, number])
+            link_s = float(link) / device.link_bytes_per_s
+            limit, held = device.memory_bytes, int(costs.memory_bytes[number, number])
+            self.alone.append(
+                _Alone(
+                    max(busy, link_s),
+                    busy,
+                    link_s,
+                    float(costs.energy_j[number]),
+                    float(costs.latency_s[number]),
+                    None if limit is None else max(0, limit - held) // max(1, frame_bytes),
+                    limit is None or held <= limit,
+                )
+            )
+
+    def usable(self) -> list[int]:
+        """The devices that hold the network; all of them if none does (`make_plan` will refuse).
+
+        For objectives that dealing out cannot serve, the one device that serves them best.
+        """
+        fitting = [number for number, alone in enumerate(self.alone) if alone.fits]
+        fitting = fitting or list(range(len(self.alone)))
+        match self._problem.objective:
+            case "latency":
+                return [min(fitting, key=lambda number: self.alone[number].latency_s)]
+            case "energy":
+                return [min(fitting, key=lambda number: self.alone[number].energy_j)]
+        return fitting
+
+    def deal(self, usable: Sequence[int]) -> tuple[int, ...]:
+        """How many frames of a cycle each device gets, 0 if it is left out."""
+        frames = self._best_cycle(usable)
+        for number in sorted(usable, key=lambda number: -self.alone[number].frame_s):
+            fewer = [other for other in usable if frames[other] and other != number]
+            if frames[number] and fewer:
+                without = self._best_cycle(fewer)
+                if self.period_s(without) <= self.period_s(frames) * (1 + 1e-9):
+                    frames = without
+        return frames
+
+    def _best_cycle(self, usable: Sequence[int]) -> tuple[int, ...]:
+        cycles = []
+        for length in range(1, LONGEST_CYCLE + 1):
+            speeds = [LinearTime(0.0, self.alone[number].frame_s) for number in usable]
+            dealt = deal(speeds, length, self._most(usable))
+            frames = [0] * len(self.alone)
+            for number, count in zip(usable, dealt, strict=True):
+                frames[number] = count
+            cycles.append(tuple(frames))
+        best = min(map(self.period_s, cycles))
+        return next(c for c in cycles if self.period_s(c) <= best * (1 + TOLERANCE))
+
+    def _most(self, usable: Sequence[int]) -> list[int | None]:
+        """A device may get as many frames of a cycle as there is room for their results.
+
+        The slowest always has turns between which all others wait, so it is not bounded: its own
+        results never wait for their turn by more than the frame under way.
+        """
+        slowest = max(usable, key=lambda number: self.alone[number].frame_s)
+        bounds: list[int | None] = []
+        for number in usable:
+            more = self.alone[number].more_frames
+            bounds.append(None if number == slowest or more is None else more + 1)
+        return bounds
+
+    def period_s(self, frames: Sequence[int]) -> float:
+        """Seconds per frame if `frames` of a cycle go to each device."""
+        problem, cycle = self._problem, sum(frames)
+        bounds = [
+            count * alone.frame_s / cycle for count, alone in zip(frames, self.alone, strict=True)
+        ]
+        machines: dict[str, list[int]] = {}
+        for number, device in enumerate(problem.devices):
+            if device.host is not None:
+                machines.setdefault(device.host, []).append(number)
+        for members in machines.values():
+            cores = max(problem.devices[number].host_cores for number in members)
+            work = sum(frames[number] * self.alone[number].busy_s for number in members)
+            bounds.append(work / cores / cycle)
+        return max(bounds)
+
+
+def _ratio(frames: Sequence[int]) -> str:
+    return " : ".join(map(str, frames))
+
+
+def _explanation(problem: Problem, frames: Sequence[int], copies: _Copies) -> str:
+    used = [number for number, count in enumerate(frames) if count]
+    names = [problem.devices[number].name for number in used]
+    left_out: dict[str, list[str]] = {}
+    for number, device in enumerate(problem.devices):
+        if not frames[number]:
+            reason = "not worth a copy" if copies.alone[number].fits else "too small"
+            left_out.setdefault(reason, []).append(device.name)
+    why = "".join(f"; {reason}: {', '.join(who)}" for reason, who in left_out.items() if who)
+    if len(used) == 1:
+        return f"the whole network on {names[0]}{why}"
+    dealt = ", ".join(f"{frames[number]} to {problem.devices[number].name}" for number in used)
+    return f"whole copies; of {sum(frames)} frames {dealt}{why}"

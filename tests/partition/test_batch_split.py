@@ -1,0 +1,144 @@
+"""Whole copies, frames dealt out: as many as a device is fast, none to those that are no use."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cnn.rewrites import Copies, original_name
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.linear_time import LinearTime, deal, fit
+from partition.planner import plan_solution
+from partition.strategies.base import Objective, Problem
+from partition.strategies.batch_split import LONGEST_CYCLE, BatchSplit
+from tests.partition.networks import chain
+from tests.partition.rewriting_contract import RewritingContract
+from tests.partition.strategy_contract import MB, equal
+
+
+def fast(name: str, times: float, **more: object) -> Device:
+    """A device that is `times` as fast as others; its wire costs it nothing."""
+    return Device(
+        name,
+        macs_per_s=times * 1e9,
+        memory_bytes_per_s=times * 1e9,
+        firing_s=0.0,
+        wire_is_free=True,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+class TestBatchSplit(RewritingContract):
+    strategy = BatchSplit()
+
+    def test_devices_compute_what_the_network_computes(self, tmp_path: Path) -> None:
+        """Every device has all layers (that copies compute the same is a test of theirs)."""
+        network = self.residual(2)
+        solution = self.solve(network, equal(3))
+        for device in ("d0", "d1", "d2"):
+            own = [name for name, where in solution.assignment.items() if where == device]
+            assert {original_name(name) for name in own} == set(network.layer)
+
+    def test_pins_are_respected(self) -> None:
+        solution = self.solve(self.residual(2), equal(3), {"l0": "d2"})
+        assert set(solution.assignment.values()) == {"d2"}
+
+    def test_pins_to_several_devices_are_refused(self) -> None:
+        with pytest.raises(PartitionError, match="remove the pins"):
+            self.solve(self.residual(2), equal(3), {"l0": "d2", "l3": "d1"})
+
+    def test_equal_devices_take_turns(self) -> None:
+        solution = self.solve(self.residual(2), equal(3))
+        assert solution.rewrites == (Copies((1, 1, 1)),)
+
+    def test_a_device_gets_frames_as_it_is_fast(self) -> None:
+        devices = (fast("slow", 1), fast("fast", 3))
+        solution = self.solve(self.residual(3), devices)
+        assert solution.rewrites == (Copies((1, 3)),)
+        assert set(solution.assignment.values()) == {"slow", "fast"}
+
+    def test_the_plans_period_is_that_of_all_speeds_together(self) -> None:
+        devices = (fast("slow", 1), fast("fast", 3))
+        problem = self.problem(self.residual(3), devices)
+        both = plan_solution(
+            problem, self.strategy.solve(problem), model_digest="", strategy="batch-split"
+        )
+        alone = self.problem(self.residual(3), devices[1:])
+        one = plan_solution(
+            alone, self.strategy.solve(alone), model_digest="", strategy="batch-split"
+        )
+        assert both.period_s == pytest.approx(one.period_s * 3 / 4, rel=1e-3)
+
+    def test_a_device_that_is_too_slow_for_a_frame_of_a_cycle_is_left_out(self) -> None:
+        devices = (fast("snail", 1 / (2 * LONGEST_CYCLE)), fast("a", 1), fast("b", 1))
+        solution = self.solve(self.residual(2), devices)
+        assert set(solution.assignment.values()) == {"a", "b"}
+        assert "not worth a copy: snail" in solution.explanation
+
+    def test_devices_that_share_a_core_are_no_faster_together(self) -> None:
+        devices = tuple(fast(name, 1, host="pc", host_cores=1) for name in "ab")
+        assert len(set(self.solve(self.residual(2), devices).assignment.values())) == 1
+
+    def test_a_device_without_room_for_the_network_is_left_out(self) -> None:
+        network = chain(*[10**6] * 8, weights=[5 * MB] * 8)
+        devices = (fast("tiny", 1, memory_bytes=80 * MB), fast("a", 1))
+        solution = BatchSplit().solve(Problem(network, devices))
+        assert set(solution.assignment.values()) == {"a"}
+        assert "too small: tiny" in solution.explanation
+
+    @pytest.mark.parametrize("objective", ["latency", "energy"])
+    def test_what_copies_cannot_better_is_left_to_one_device(self, objective: Objective) -> None:
+        devices = (fast("slow", 1), fast("fast", 3))
+        network = self.residual(2)
+        problem = Problem(
+            network, devices, objective=objective, model=self.problem(network, devices).model
+        )
+        assert set(BatchSplit().solve(problem).assignment.values()) == {"fast"}
+
+
+def test_the_published_rebalancing_of_a_batch() -> None:
+    """Vanishree et al. (ICACCS 2020): 36:27:37 of 100 images, of which the second takes only 6."""
+    speeds = [LinearTime(0.0, 1 / share) for share in (36, 27, 37)]
+    assert deal(speeds, 100) == (36, 27, 37)
+    assert deal(speeds, 100, [None, 6, None]) == (46, 6, 48)
+
+
+times = st.builds(LinearTime, st.floats(0, 5), st.floats(0.1, 5))
+
+
+@given(st.lists(times, min_size=1, max_size=3), st.integers(0, 6))
+def test_no_other_deal_is_done_sooner(devices: list[LinearTime], frames: int) -> None:
+    def done(dealt: tuple[int, ...]) -> float:
+        return max(d.seconds(count) for d, count in zip(devices, dealt, strict=True))
+
+    dealt = deal(devices, frames)
+    assert sum(dealt) == frames
+    every = itertools.product(range(frames + 1), repeat=len(devices))
+    assert done(dealt) == min(done(other) for other in every if sum(other) == frames)
+
+
+@given(times)
+def test_two_batches_determine_the_line(device: LinearTime) -> None:
+    found = fit((8, device.seconds(8)), (2, device.seconds(2)))
+    assert found.fixed_s == pytest.approx(device.fixed_s, abs=1e-9)
+    assert found.frame_s == pytest.approx(device.frame_s)
+
+
+@pytest.mark.parametrize(
+    ("few", "many"), [((2, 1.0), (2, 2.0)), ((2, 1.0), (4, 1.0)), ((0, 0.0), (1, 1.0))]
+)
+def test_measurements_without_a_slope_are_refused(
+    few: tuple[int, float], many: tuple[int, float]
+) -> None:
+    with pytest.raises(PartitionError, match="measure"):
+        fit(few, many)
+
+
+def test_a_batch_beyond_all_memory_is_refused() -> None:
+    with pytest.raises(PartitionError, match="does not hold"):
+        deal([LinearTime(0, 1)], 3, [2])
