@@ -96,6 +96,12 @@ def analyze(graph: Graph, slack_work: int = SLACK_WORK) -> Analysis:
     )
 
 
+def stuck(graph: Graph, sentence: str) -> Analysis:
+    """Of a consistent graph that does not get under way, for the reason that `sentence` tells."""
+    repetitions = repetition_vector(graph)
+    return Analysis(None, repetitions, firings(graph, repetitions), sentence, None, ())
+
+
 def _slack(graph: Graph, work: int, period: Fraction) -> Mapping[str, Fraction | None] | None:
     try:
         return slack(graph, work, period)

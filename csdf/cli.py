@@ -10,18 +10,20 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from csdf import drawing, files, front_report, gantt
-from csdf.analysis import Analysis, analyze
+from csdf import drawing, files, front_report, gantt, schedule_report
+from csdf.analysis import analyze, stuck
 from csdf.capacities import EFFORT, Search, Unit
 from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
 from csdf.latency import latency
-from csdf.orders import ordered
+from csdf.order_search import EFFORT as ORDER_EFFORT
+from csdf.order_search import Found, find_orders
+from csdf.orders import Entry, Ordered, ordered
 from csdf.report import as_text
 from csdf.reverse_channels import folded
 from csdf.schedule import periodic_schedule
@@ -53,11 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     if (options.source is None) != (options.sink is None):
         raise CsdfError("--source and --sink are given together, or neither")
-    placed = ordered(graph, _orders(options.order)) if options.order else None
-    graph = graph if placed is None else placed.graph
-    result: Analysis = analyze(graph)
+    placed: Graph | Ordered = graph
+    try:
+        placed = ordered(graph, _orders(options.order)) if options.order else graph
+    except DeadlockError as error:  # before the orders are under way
+        result = stuck(graph, str(error))
+    else:
+        graph = placed.graph if isinstance(placed, Ordered) else placed
+        result = analyze(graph)
     if options.source is not None and result.live:
-        found = latency(placed or graph, options.source, options.sink)
+        found = latency(placed, options.source, options.sink)
         result = replace(result, latency=found)
     _print(_json(result.as_json()) if options.json else as_text(graph, result))
     return EXIT_FINE if result.live else EXIT_NOT_LIVE
@@ -86,13 +93,18 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _schedule(options: argparse.Namespace, graph: Graph) -> int:
-    found = periodic_schedule(graph, options.period)
-    starts = {name: [str(start) for start in own] for name, own in found.starts.items()}
+    orders: Mapping[str, Sequence[str | Entry]] = _orders(options.order)
+    found: Found | None = None
+    if options.on:
+        if orders or options.period is not None:
+            raise CsdfError("--on looks for orders, so it goes with neither --order nor --period")
+        found = find_orders(graph, _processors(options.on), options.effort)
+        orders = found.orders
+    schedule = periodic_schedule(ordered(graph, orders), options.period)
     if options.json:
-        _print(_json({"period": str(found.period), "starts": starts}))
+        _print(_json(schedule_report.as_json(schedule, orders, found)))
     else:
-        lines = [f"{name}: {' '.join(own)}" for name, own in starts.items()]
-        _print("\n".join([f"every firing again after {found.period}; it starts at", *lines]))
+        _print(schedule_report.as_text(schedule, orders, found))
     return EXIT_FINE
 
 
@@ -151,15 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_common(command, _analyze)
     command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
     command.add_argument("--sink", metavar="ACTOR", help="… to this one")
-    command.add_argument(
-        "--order",
-        type=_list,
-        action="append",
-        default=[],
-        metavar="P=A,B@1,A",
-        help="A and B share processor P, one firing at a time, in this order; B for the iteration "
-        "before (A[0]: just this phase of A)",
-    )
+    _add_order(command)
     command = commands.add_parser(
         "capacities",
         help="the smallest channel capacities, and what more room buys",
@@ -179,10 +183,23 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "schedule",
         help="a start time for every firing of an iteration",
-        description="Prints the earliest schedule that repeats itself after the shortest period.",
+        description="Prints the earliest schedule that repeats itself after the shortest period; "
+        "on processors, in given orders or in the best that are found.",
     )
     _add_common(command, _schedule)
     command.add_argument("--period", type=_period, metavar="P", help="repeat after this instead")
+    command.add_argument(
+        "--on",
+        type=_list,
+        action="append",
+        default=[],
+        metavar="P=A,B",
+        help="A and B share processor P; look for orders with a short period",
+    )
+    _add_order(command)
+    command.add_argument(
+        "--effort", type=int, default=ORDER_EFFORT, metavar="N", help="how long (%(default)s)"
+    )
     command = commands.add_parser(
         "simulate",
         help="self-timed execution, on processors if wanted",
@@ -237,6 +254,18 @@ def _add_common(command: argparse.ArgumentParser, run: object, *, speaks_json: b
     )
 
 
+def _add_order(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--order",
+        type=_list,
+        action="append",
+        default=[],
+        metavar="P=A,B@1,A",
+        help="A and B share processor P, one firing at a time, in this order; B for the iteration "
+        "before (A[0]: just this phase of A)",
+    )
+
+
 def _period(text: str) -> Fraction:
     if not re.fullmatch(r"\d{1,30}(\.\d{1,30}|/0*[1-9]\d{0,29})?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no period; give a number like 23, 6.5, 13/2")
@@ -257,6 +286,15 @@ def _orders(given: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
             raise CsdfError(f"processor {processor!r} has two orders; give one for all its firings")
         orders[processor] = order
     return orders
+
+
+def _processors(given: Sequence[tuple[str, list[str]]]) -> dict[str, str]:
+    on: dict[str, str] = {}
+    for processor, names in given:
+        for name in names:
+            if on.setdefault(name, processor) != processor:
+                raise CsdfError(f"{name!r} is to run on both {on[name]!r} and {processor!r}")
+    return on
 
 
 def _positive(text: str) -> int:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+import numpy as np
+
 from csdf import event_graph
 from csdf.consistency import firings, repetition_vector
 from csdf.cycle_ratio import maximum_cycle_ratio
@@ -51,6 +53,24 @@ class Expansion:
     def start(self, firing: int) -> Fraction:
         """When `firing` of iteration 0 starts."""
         return Fraction(self.starts[firing], self.unit)
+
+    def earliest(self, iterations: Sequence[int]) -> list[Fraction]:
+        """The earliest starts if firing v of this iteration 0 counts as one of `iterations[v]`.
+
+        Of each firing the start in iteration 0 of that count.
+        """
+        if not any(iterations):
+            return [self.start(firing) for firing in range(self.events.nodes)]
+        events, shift = self.events, np.array(iterations, np.int64)
+        result = maximum_cycle_ratio(
+            events.nodes,
+            events.target,
+            events.source,
+            events.time,
+            events.delay + shift[events.target] - shift[events.source],
+            at_least=self.period * events.time_unit,
+        )
+        return [Fraction(int(value), self.unit) for value in result.potentials]
 
     @cached_property
     def leaving(self) -> list[list[tuple[int, int]]]:

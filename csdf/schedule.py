@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from csdf.expansion import expand
 from csdf.graph import Graph
+from csdf.orders import Ordered, ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,21 @@ class Schedule:
     starts: Mapping[str, tuple[Fraction, ...]]
 
 
-def periodic_schedule(graph: Graph, period: Fraction | None = None) -> Schedule:
+def periodic_schedule(graph: Graph | Ordered, period: Fraction | None = None) -> Schedule:
     """The earliest schedule with `period` (None: the shortest that the graph can keep).
+
+    On processors, it keeps to their orders; firings are in the order of their iteration.
 
     Raises as `csdf.expansion.expand` does.
     """
-    found = expand(graph, period)
-    starts = {name: tuple(map(found.start, found.firings(name))) for name in found.actors}
-    return Schedule(found.period, starts)
+    placed = graph if isinstance(graph, Ordered) else ordered(graph, {})
+    found = expand(placed.graph, period)
+    lengths = {name: len(found.firings(name)) for name in found.actors}
+    # Firing i of the expansion, which comes after the prologue, is number i + fired of all.
+    numbers = [divmod(i + placed.fired[a], n) for a, n in lengths.items() for i in range(n)]
+    starts: dict[str, list[Fraction]] = {name: [Fraction(0)] * n for name, n in lengths.items()}
+    earliest = iter(found.earliest([iteration for iteration, _ in numbers]))
+    for name in found.actors:
+        for firing in found.firings(name):
+            starts[name][numbers[firing][1]] = next(earliest)
+    return Schedule(found.period, {name: tuple(own) for name, own in starts.items()})

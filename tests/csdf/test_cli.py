@@ -277,3 +277,64 @@ def test_actors_that_share_a_processor(capsys: pytest.CaptureFixture[str]) -> No
     assert json.loads(capsys.readouterr().out)["period"] == "35"
     assert main(["analyze", file, "--order", "P=d0"]) == 2
     assert "has 1 firings of 'd0'; an iteration has 3" in capsys.readouterr().err
+
+
+def test_a_pipelined_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "chain.json"
+    channels = [("A", "B", (1,), (1,), 0, 2), ("B", "C", (1,), (1,), 0, 2)]
+    file.write_text(json_format.write(graph({"A": (2,), "B": (4,), "C": (3,)}, *channels)))
+    wanted = ["analyze", str(file), "--source", "A", "--sink", "C", "--order"]
+    assert main([*wanted, "P=A,C@1"]) == 0
+    out = capsys.readouterr().out
+    assert "period      5 per iteration" in out
+    assert "latency     9 for the first iteration from A to C" in out
+    assert main([*wanted, "P=A@1,C", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["live"], found["latency"]) == (False, None)
+    assert found["deadlock"]["diagnosis"].startswith("the orders deadlock: 'C' waits for tokens")
+    assert main([*wanted, "P=A", "--order", "P=C"]) == 2
+    assert "processor 'P' has two orders" in capsys.readouterr().err
+
+
+def test_orders_are_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "chain.json"
+    channels = [("A", "B", (1,), (1,), 0, 2), ("B", "C", (1,), (1,), 0, 2)]
+    file.write_text(json_format.write(graph({"A": (2,), "B": (4,), "C": (3,)}, *channels)))
+    assert main(["schedule", str(file), "--on", "P=A,C"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "P=A,C@1",
+        "no order has a shorter period than 5",
+        "every firing again after 5; it starts at",
+        "A: 0",
+        "B: 2",
+        "C: 7",
+    ]
+    assert main(["schedule", str(file), "--json", "--order", "P=A,C@1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "period": "5",
+        "orders": {"P": ["A", "C@1"]},
+        "at_least": None,
+        "best": None,
+        "starts": {"A": ["0"], "B": ["2"], "C": ["7"]},
+    }
+    file.write_text(json_format.write(graph({"A": (2,), "B": (4,)}, ("A", "B", (1,), (1,), 0, 1))))
+    assert main(["schedule", str(file), "--on", "P=A,B", "--period", "8"]) == 2
+    assert "--on looks for orders" in capsys.readouterr().err
+    assert main(["schedule", str(file), "--on", "P=A", "--on", "Q=A"]) == 2
+    assert "'A' is to run on both 'P' and 'Q'" in capsys.readouterr().err
+
+
+def test_orders_that_are_not_proved_to_be_the_best(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "chain.json"
+    channels = [("A", "B", (1,), (1,), 0, 1), ("B", "C", (1,), (1,), 0, 1)]
+    file.write_text(json_format.write(graph({"A": (2,), "B": (4,), "C": (3,)}, *channels)))
+    assert main(["schedule", str(file), "--on", "P=A,C"]) == 0
+    assert "no order with one iteration per period has a shorter one than 9; others need 7 at " in (
+        capsys.readouterr().out
+    )
+    assert main(["schedule", str(file), "--on", "P=A,C", "--effort", "0"]) == 0
+    assert "9 is the best found, not proved to be the best: 7 are needed at least" in (
+        capsys.readouterr().out
+    )

@@ -19,14 +19,14 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
-def test_the_command_prints_what_is_shown(
+def test_the_commands_print_what_is_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    (shown,) = blocks("console")
-    command, _, expected = shown.partition("\n")
-    assert main(command.removeprefix("$ csdf ").split()) == 0
-    assert capsys.readouterr().out == expected
+    for shown in blocks("console"):
+        command, _, expected = shown.partition("\n")
+        assert main(command.removeprefix("$ csdf ").split()) == 0
+        assert capsys.readouterr().out == expected
 
 
 def test_the_library_does_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

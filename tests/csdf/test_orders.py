@@ -19,9 +19,8 @@ from csdf.throughput import throughput
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 from tests.csdf.oracle import Untimed
+from tests.csdf.order_examples import Orders, pipelined
 from tests.csdf.ordered_execution import Execution, execute
-
-Orders = dict[str, list[Entry]]
 
 
 def in_order(found: Graph) -> Graph:
@@ -33,53 +32,7 @@ def plain(found: Graph, orders: Orders) -> Execution | None:
     return execute(found, repetition_vector(found), shown)
 
 
-@st.composite
-def pipelined(draw: st.DrawFn, found: Graph) -> Orders:
-    """One period's firings of any execution that got under way somehow: always live.
-
-    Or, with offsets drawn at random, perhaps not.
-    """
-    repetitions = repetition_vector(found)
-    count = {a.name: repetitions[a.name] * a.phases for a in found.actors}
-    places = st.sampled_from(("P", "P", "Q", "R", None))
-    by_phase = {a.name: draw(st.booleans()) and a.phases > 1 for a in found.actors}
-    on = {
-        (a.name, phase): draw(places)
-        for a in found.actors
-        for phase in (range(a.phases) if by_phase[a.name] else [None])
-    }
-    state = Untimed(found)
-    ahead = draw(st.integers(0, 2 * sum(count.values())))
-    most = {name: draw(st.integers(1, 3)) * n for name, n in count.items()}
-    for _ in range(ahead):
-        able = [a for a in count if not state.lacking(a) and state.fired[a] < most[a]]
-        if not able:
-            break
-        state.fire(draw(st.sampled_from(able)))
-    before = dict(state.fired)
-    late = max(fired // count[name] for name, fired in before.items()) + 1
-    orders: Orders = {}
-    while True:
-        able = [a for a in count if not state.lacking(a) and state.fired[a] < before[a] + count[a]]
-        if not able:
-            break
-        actor = draw(st.sampled_from(able))
-        phase = state.phase(actor) if by_phase[actor] else None
-        processor = on[actor, phase]
-        if processor is not None:
-            offset = late - state.fired[actor] // count[actor]
-            orders.setdefault(processor, []).append(Entry(actor, offset, phase))
-        state.fire(actor)
-    if draw(st.sampled_from((False, False, True))):
-        shift = {name: draw(st.integers(0, 2)) for name in count}
-        orders = {
-            p: [Entry(e.actor, e.offset + shift[e.actor], e.phase) for e in order]
-            for p, order in orders.items()
-        }
-    return orders
-
-
-@examples(60, 3000)
+@examples(25, 3000)
 def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int) -> None:
     """The same period, or a deadlock in both; and the latency of every iteration, the first too."""
 
@@ -109,7 +62,8 @@ def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int)
             assert max(latencies) == result.worst
             (a, b), (c, d) = expected.visits[source], expected.visits[sink]
             assert max(latencies[max(a, c) : max(a, c) + max(b - a, d - c) + 1]) == result.steady
-            assert result.periodic <= result.steady
+            if len({to - from_ for from_, to in expected.visits.values()}) == 1:
+                assert result.periodic <= result.steady  # all keep the pace of the graph
 
     holds(tries, check)
 

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from csdf.errors import CsdfError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
+from csdf.orders import Entry, ordered
 from csdf.schedule import Schedule, periodic_schedule
 from csdf.throughput import throughput
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
+from tests.csdf.order_examples import pipelined
 
 
 def in_order(found: Graph) -> Graph:
@@ -74,6 +76,49 @@ def test_the_earliest_schedule_reaches_the_period_and_keeps_the_rules(tries: int
         assert keeps_the_rules(found, periodic_schedule(found, period + more), 4)
 
     holds(tries, check)
+
+
+@examples(8, 400)
+def test_on_processors_it_keeps_to_their_orders(tries: int) -> None:
+    """One firing at a time, in the order of the list, each for its own iteration."""
+
+    @given(consistent_graphs(), st.data())
+    def check(some: Graph, data: st.DataObject) -> None:
+        found = in_order(some)
+        assume(check_liveness(found) is None)
+        orders = data.draw(pipelined(found))
+        try:
+            placed = ordered(found, orders)
+            schedule = periodic_schedule(placed)
+        except CsdfError:  # a deadlock, or phases in different orders may overtake each other
+            assume(False)
+        assert min((min(own) for own in schedule.starts.values()), default=0) == 0
+        assert keeps_the_rules(found, schedule, 4)
+        for order in orders.values():
+            check_order(found, schedule, order)
+
+    holds(tries, check)
+
+
+def check_order(found: Graph, schedule: Schedule, order: list[Entry]) -> None:
+    """Plays a processor's list: no entry starts before the one before it has ended."""
+    least = min(one.offset for one in order)
+    done = dict[tuple[str, int | None], int]()
+    free = Fraction(-(10**9))
+    for period in range(10):
+        for one in order:
+            if period < one.offset - least:
+                continue
+            actor, key = found.actor[one.actor], (one.actor, one.phase)
+            number = done.get(key, 0)
+            done[key] = number + 1
+            if one.phase is not None:
+                number = number * actor.phases + one.phase
+            own = schedule.starts[one.actor]
+            iteration, place = divmod(number, len(own))
+            start = own[place] + iteration * schedule.period
+            assert start >= free
+            free = start + actor.execution_times[number % actor.phases]
 
 
 def test_a_schedule_one_could_write_by_hand() -> None:
