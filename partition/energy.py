@@ -14,7 +14,7 @@ from partition.timing import loads
 
 def energy_j(plan: Plan) -> float:
     """Joules that all devices of `plan` together take per frame in the steady state."""
-    load = loads(plan.devices, plan.phases, plan.channels)
+    load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
     working = {phase.device for phase in plan.phases}
     return sum(
         device_energy_j(

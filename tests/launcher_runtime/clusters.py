@@ -21,6 +21,7 @@ import zmq
 from onnx import helper, numpy_helper
 
 from cnn import read
+from cnn.rewrites import Copies, Rewrite, copy_name
 from launcher.processes import LocalAgents
 from launcher.run import run
 from launcher.runtime import (
@@ -162,6 +163,29 @@ def make_cluster(directory: Path, nodes: int, layers: int = 8, channels: int = 8
     assignment = {
         layer.name: names[(i // 2) % nodes] for i, layer in enumerate(model.network.layers)
     }
+    return _cluster(directory, path, names, assignment)
+
+
+def make_dealt_cluster(directory: Path, frames: tuple[int, ...]) -> Cluster:
+    """A whole copy on each node, which gets its part of a cycle of frames."""
+    path = write_network(directory / "small.onnx")
+    names = [f"n{i}" for i in range(len(frames))]
+    assignment = {
+        copy_name(layer.name, copy): name
+        for layer in read(path).network.layers
+        for copy, name in enumerate(names, start=1)
+    }
+    return _cluster(directory, path, names, assignment, (Copies(frames),))
+
+
+def _cluster(
+    directory: Path,
+    path: Path,
+    names: list[str],
+    assignment: Mapping[str, str],
+    rewrites: tuple[Rewrite, ...] = (),
+) -> Cluster:
+    model = read(path).rewritten(rewrites)
     plan = make_plan(
         model.network,
         model.digest,
@@ -169,6 +193,7 @@ def make_cluster(directory: Path, nodes: int, layers: int = 8, channels: int = 8
         assignment,
         strategy="test",
         explanation="dealt out in turn",
+        rewrites=rewrites,
     )
     subnets = {}
     for phase in plan.phases:

@@ -23,6 +23,7 @@ from tests.launcher_runtime.clusters import (
     foreign_agent,
     free_port,
     is_running,
+    make_dealt_cluster,
     results,
 )
 
@@ -47,6 +48,19 @@ def test_two_started_agents_compute_what_the_whole_network_computes(
     assert list(outcome.received_s) == sorted(outcome.received_s)
     assert all(s < r for s, r in zip(outcome.sent_s, outcome.received_s, strict=True))
     assert outcome.received_s[0] <= outcome.first_result_s
+
+
+@pytest.mark.slow
+def test_frames_dealt_out_to_copies_come_back_in_order(tmp_path: Path, cache: Path) -> None:
+    dealt, taken = make_dealt_cluster(tmp_path, (2, 1)), results()
+    outcome = dealt.run(RandomFrames(13), taken, RunOptions(cache=cache))
+    dealt.check(taken.outputs, 13)
+    assert {name: stats.firings for name, stats in outcome.stats.items()} == {
+        "n0": (9,),
+        "n1": (4,),
+    }
+    weights = {subnet.weights for subnet in dealt.subnets.values()}
+    assert len(weights) == 1, "copies share their weights' blob"
 
 
 @pytest.mark.slow
