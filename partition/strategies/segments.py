@@ -1,20 +1,17 @@
-"""Contiguous cuts of the topological order: what every segment costs, and the best cuts by dynamic
-programming.
+"""Contiguous runs of layers in topological order: what every one of them costs on every device.
 
 A segment is the half-open range [a, b) of layer positions. Its costs on a device follow from a and
 b alone if a tensor is counted once as sent (a tensor that several later segments read is sent more
-often; `CostModel` prices the finished assignment exactly).
-
-Devices that are alike are interchangeable, so the dynamic program runs over how many of each kind
-are used: for n equal devices that is n + 1 states, for n different ones 2^n, which covers every
-order of the devices.
+often; `CostModel` prices the finished assignment exactly), and if devices do not share cores.
+Tables are float64 [layers + 1, layers + 1], with one per kind of device where it matters.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,143 +19,157 @@ from numpy.typing import NDArray
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.strategies.base import Problem
-from partition.traffic import SLACK_FRAMES, Floats
-
-MAX_WORK = 3e8
-"""Transitions × segments beyond which the devices are used in the user's order only (about 1 s)."""
+from partition.traffic import Floats
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Costs of every segment [a, b) for each kind of device: float64 [kinds, layers+1, layers+1].
+    """Costs of every segment [a, b), for each kind of device; empty segments cost nothing.
 
-    Where a segment is impossible (b < a, or it holds a layer pinned to another device) `allowed`
-    is False. Empty segments cost nothing. `kinds` lists the device numbers of each kind.
+    `kinds` lists the device numbers of each kind and `devices` has one device of each. Where a
+    segment is impossible (b < a, or it holds a layer pinned to another device) `allowed` [kinds,
+    layers + 1, layers + 1] is False. `layer_s` [kinds] sums the layers' seconds; `held_bytes` is
+    what a device holds: weights, largest activation, channels, engine.
     """
 
     kinds: tuple[tuple[int, ...], ...]
+    devices: tuple[Device, ...]
     allowed: NDArray[np.bool_]
-    seconds: Floats
-    memory_share: Floats
+    layer_s: Floats
+    weight_bytes: Floats
+    held_bytes: Floats
     received_bytes: Floats
+    received_tensors: Floats
+    sent_bytes: Floats
+    sent_tensors: Floats
 
     def fitting(self) -> NDArray[np.bool_]:
         """The allowed segments that the memory of their kind of device holds."""
-        return np.asarray(self.allowed & (self.memory_share <= 1.0))
+        limits = [np.inf if d.memory_bytes is None else d.memory_bytes for d in self.devices]
+        room = np.array(limits)[:, None, None]
+        return np.asarray(self.allowed & (np.maximum(self.held_bytes, self._start_up) <= room))
+
+    @cached_property
+    def busy_s(self) -> Floats:
+        """What a segment keeps the processor busy: the `t` of Velasco-Montero et al. (2023)."""
+        return np.stack([self._busy(kind) for kind in range(len(self.kinds))])
+
+    @cached_property
+    def link_s(self) -> Floats:
+        """What it keeps the network interface busy, in the direction with more to do."""
+        most = np.maximum(self.received_bytes, self.sent_bytes)
+        return np.stack([most / device.link_bytes_per_s for device in self.devices])
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """The period that a segment alone makes necessary."""
+        return np.maximum(self.busy_s, self.link_s)
+
+    @cached_property
+    def response_s(self) -> Floats:
+        """From the departure of a segment's inputs to its end, if nothing else is under way: the
+        term of their Eq. 5, transfer included."""
+        rates = np.array([device.link_bytes_per_s for device in self.devices])[:, None, None]
+        return np.asarray(self.busy_s + self.received_bytes / rates)
+
+    @cached_property
+    def joules(self) -> Floats:
+        """The term of their Eq. 4, sending included."""
+        power = np.array([device.busy_w for device in self.devices])[:, None, None]
+        sending = np.array([device.sent_j_per_byte for device in self.devices])[:, None, None]
+        return np.asarray(self.busy_s * power + self.sent_bytes * sending)
+
+    @cached_property
+    def memory_share(self) -> Floats:
+        """What is held, relative to the room for it; a device without a limit has as much room as
+        the largest limit, and where there is no limit at all this is in bytes."""
+        limits = [device.memory_bytes for device in self.devices]
+        usual = max((limit for limit in limits if limit is not None), default=1)
+        return np.stack([self.held_bytes / (limit or usual) for limit in limits])
+
+    @property
+    def _start_up(self) -> Floats:
+        return np.where(self.held_bytes > 0, float(START_UP_BYTES), 0.0)
+
+    def _busy(self, kind: int) -> Floats:
+        device = self.devices[kind]
+        moved = self.received_bytes + self.sent_bytes
+        busy = self.layer_s[kind] + device.firing_s + moved / device.memory_bytes_per_s
+        if not device.wire_is_free:
+            busy += moved * device.wire_s_per_byte
+            busy += (self.received_tensors + self.sent_tensors) * device.wire_s_per_message
+        if device.cache_bytes is not None:
+            uncached = np.maximum(self.weight_bytes - device.cache_bytes, 0.0)
+            busy += uncached * device.cache_s_per_byte
+        return np.where(self.held_bytes > 0, busy, 0.0)
+
+    def energy_j(self, numbers: NDArray[np.intp]) -> float:
+        """Joules per frame of a contiguous assignment, waiting included."""
+        kind_of = {n: kind for kind, members in enumerate(self.kinds) for n in members}
+        ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        stages = [(kind_of[int(numbers[a])], a, b) for a, b in pairwise(ends)]
+        period_s = max(self.seconds[stage] for stage in stages)
+        return float(
+            sum(
+                self.joules[stage] + self.devices[stage[0]].idle_w * (period_s - self.busy_s[stage])
+                for stage in stages
+            )
+        )
+
+    def at(self, positions: Sequence[int]) -> Segments:
+        """The segments that begin and end at `positions` (ascending, with 0 and the end)."""
+        grid = np.ix_(positions, positions)
+        each = np.ix_(range(len(self.kinds)), positions, positions)
+        return replace(
+            self,
+            allowed=self.allowed[each],
+            layer_s=self.layer_s[each],
+            weight_bytes=self.weight_bytes[grid],
+            held_bytes=self.held_bytes[grid],
+            received_bytes=self.received_bytes[grid],
+            received_tensors=self.received_tensors[grid],
+            sent_bytes=self.sent_bytes[grid],
+            sent_tensors=self.sent_tensors[grid],
+        )
 
 
 def segments(problem: Problem) -> Segments:
     """Price every segment of the problem's network on every kind of device."""
-    count = len(problem.network.layers)
     received, received_tensors, sent, sent_tensors = _crossing(problem)
-    held = _range_sum(_weights(problem)) + _range_max(_activations(problem))
-    held += (received + sent) * (2 + SLACK_FRAMES) + engine_bytes(1)
-    held = np.maximum(held, START_UP_BYTES)
-    starts = np.arange(count + 1)
+    weights = range_sum(_weights(problem))
+    held = weights + _range_max(_activations(problem))
+    held += (received + sent) * (2 + problem.slack_frames) + engine_bytes(1)
+    starts = np.arange(len(problem.network.layers) + 1)
     forward = starts[:, None] <= starts
-    empty = starts[:, None] == starts
-    kinds = _kinds(problem)
-    shape = (len(kinds), count + 1, count + 1)
-    allowed = np.empty(shape, dtype=bool)
-    seconds, share = np.empty(shape), np.empty(shape)
-    pinned = problem.pinned
+    kinds = kinds_of(problem)
+    allowed = np.empty((len(kinds), *forward.shape), dtype=bool)
     for index, members in enumerate(kinds):
-        device = problem.devices[members[0]]
-        foreign = (pinned >= 0) & (pinned != members[0])
-        allowed[index] = forward & (_range_sum(foreign.astype(np.float64)) == 0)
-        busy = _range_sum(problem.costs.layer_s[:, members[0]]) + device.firing_s
-        if not device.wire_is_free:
-            busy += (received + sent) * device.wire_s_per_byte
-            busy += (received_tensors + sent_tensors) * device.wire_s_per_message
-        link = np.maximum(received, sent) / device.link_bytes_per_s
-        seconds[index] = np.where(empty, 0.0, np.maximum(busy, link))
-        limit = device.memory_bytes
-        share[index] = 0.0 if limit is None else np.where(empty, 0.0, held / limit)
-    return Segments(kinds, allowed, seconds, share, np.where(empty, 0.0, received))
+        foreign = (problem.pinned >= 0) & (problem.pinned != members[0])
+        allowed[index] = forward & (range_sum(foreign.astype(np.float64)) == 0)
+    return Segments(
+        kinds,
+        tuple(problem.devices[members[0]] for members in kinds),
+        allowed,
+        np.stack([range_sum(problem.costs.layer_s[:, members[0]]) for members in kinds]),
+        weights,
+        np.where(starts[:, None] < starts, held, 0.0),
+        received,
+        received_tensors,
+        sent,
+        sent_tensors,
+    )
 
 
-def best_cuts(
-    kinds: Sequence[Sequence[int]], values: Floats, *, total: bool
-) -> tuple[float, NDArray[np.intp]] | None:
-    """The cuts that minimise the largest value of any segment, or with `total` the sum of values.
-
-    `values` is [kinds, layers+1, layers+1], infinite where a segment must not be. Returns the
-    minimum and a device number per layer, or None if no cuts are possible. Segments may be empty.
-    """
-    count = values.shape[1] - 1
-    states, steps = _states([len(members) for members in kinds], count)
-    best: dict[tuple[int, ...], Floats] = {states[0]: np.full(count + 1, np.inf)}
-    best[states[0]][0] = 0.0
-    choice: dict[tuple[int, ...], tuple[NDArray[np.intp], list[int]]] = {}
-    for state in states[1:]:
-        options, cuts, used = [], [], []
-        for kind in steps[state]:
-            before = best[_without(state, kind)][:, None]
-            through = before + values[kind] if total else np.maximum(before, values[kind])
-            at = through.argmin(axis=0)
-            options.append(through[at, np.arange(count + 1)])
-            cuts.append(at)
-            used.append(kind)
-        pick = np.argmin(options, axis=0)
-        columns = np.arange(count + 1)
-        best[state] = np.asarray(options)[pick, columns]
-        choice[state] = (np.asarray(cuts)[pick, columns], [used[number] for number in pick])
-    final = states[-1]
-    if not np.isfinite(best[final][count]):
-        return None
-    return float(best[final][count]), _trace(kinds, choice, final, count)
-
-
-def _trace(
-    kinds: Sequence[Sequence[int]],
-    choice: dict[tuple[int, ...], tuple[NDArray[np.intp], list[int]]],
-    state: tuple[int, ...],
-    end: int,
-) -> NDArray[np.intp]:
-    pieces: list[tuple[int, int, int]] = []
-    position = end
-    while any(state):
-        starts, used = choice[state]
-        kind, start = used[position], int(starts[position])
-        pieces.append((kind, start, position))
-        state, position = _without(state, kind), start
-    left = [list(members) for members in kinds]
-    numbers = np.empty(end, dtype=np.intp)
-    for kind, start, stop in reversed(pieces):
-        numbers[start:stop] = left[kind].pop(0)
-    return numbers
-
-
-def _states(
-    counts: Sequence[int], layers: int
-) -> tuple[list[tuple[int, ...]], dict[tuple[int, ...], list[int]]]:
-    """How many of each kind are used, in ascending order, and the kinds that may come last."""
-    work = float(np.prod([count + 1.0 for count in counts])) * len(counts) * layers**2
-    if work <= MAX_WORK:
-        states = sorted(itertools.product(*(range(count + 1) for count in counts)), key=sum)
-        return states, {
-            state: [kind for kind, used in enumerate(state) if used] for state in states
-        }
-    states = [tuple(0 for _ in counts)]
-    steps: dict[tuple[int, ...], list[int]] = {}
-    for kind, count in enumerate(counts):
-        for used in range(1, count + 1):
-            states.append((*counts[:kind], used, *(0 for _ in counts[kind + 1 :])))
-            steps[states[-1]] = [kind]
-    return states, steps
-
-
-def _without(state: tuple[int, ...], kind: int) -> tuple[int, ...]:
-    return (*state[:kind], state[kind] - 1, *state[kind + 1 :])
-
-
-def _kinds(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """Device numbers by likeness; a device with pinned layers is like no other."""
-    kinds: dict[tuple[Device, int], list[int]] = {}
+def kinds_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
+    """Device numbers by likeness; a device with pinned layers is like no other, and so are devices
+    whose measured seconds differ."""
+    kinds: dict[tuple[Device, int, bytes], list[int]] = {}
     pinned = set(problem.pinned.tolist())
     for number, device in enumerate(problem.devices):
         own = number if number in pinned else -1
-        kinds.setdefault((replace(device, name="", host=None), own), []).append(number)
+        seconds = b"" if problem.layer_s is None else problem.layer_s[:, number].tobytes()
+        alike = (replace(device, name="", host=None), own, seconds)
+        kinds.setdefault(alike, []).append(number)
     return tuple(tuple(members) for members in kinds.values())
 
 
@@ -172,7 +183,7 @@ def _activations(problem: Problem) -> Floats:
     return np.array([network.activation_bytes(layer.name) for layer in network.layers], dtype=float)
 
 
-def _range_sum(values: Floats) -> Floats:
+def range_sum(values: Floats) -> Floats:
     """[a, b] → sum of values[a:b]."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(sums[None, :] - sums[:, None])

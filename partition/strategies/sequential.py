@@ -1,8 +1,18 @@
-"""Contiguous segments in topological order: the shortest period that cuts alone can give.
+"""Contiguous segments in topological order: the best that cuts alone can give.
 
-Two dynamic programs over the segments (`partition.strategies.segments`): the first finds the
-shortest possible period, the second, among all cuts that come within `TOLERANCE` of it, those that
-move the fewest bytes. The order of unlike devices is chosen as well. A device may stay empty.
+Dynamic programs over the segments (`partition.strategies.segments`), which also choose the order of
+unlike devices; a device may stay empty. This is the exact optimum of what `sequential-count`,
+`sequential-profiled` and `sequential-balanced` approach, and of what `k-stage` does if no device
+gets two stages. By objective:
+
+- **period**: the shortest period; then, among all cuts that come within `TOLERANCE` of it, those
+  that move the fewest bytes.
+- **memory**: the least share of its room that the fullest device holds; then, within `TOLERANCE`
+  of it, the shortest period.
+- **latency**: the least sum of the stages' times and transfers (Velasco-Montero et al. 2023,
+  Eq. 5), which is the latency of a frame that finds the pipeline empty.
+- **energy**: the fewest joules per frame. Waiting costs power for as long as a period lasts, so one
+  dynamic program is solved for each of several bounds on the period and the best result is taken.
 """
 
 from __future__ import annotations
@@ -12,10 +22,23 @@ from numpy.typing import NDArray
 
 from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution
-from partition.strategies.segments import Segments, best_cuts, segments
+from partition.strategies.best_cuts import best_cuts
+from partition.strategies.segments import Segments, segments
+from partition.traffic import Floats
 
 TOLERANCE = 0.01
-"""How much longer than the shortest a period may be for the sake of fewer bytes."""
+"""By how much the first objective may be missed for the sake of the second."""
+
+PERIODS_TRIED = (1.0, 1.05, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0, 5.0, 10.0)
+"""Bounds on the period, as multiples of the shortest, under which energy is minimised."""
+
+WAYS = {
+    "period": "shortest period by dynamic programming, then fewest bytes within {:.0%} of it",
+    "memory": "least share of memory on the fullest device by dynamic programming, then shortest "
+    "period within {:.0%} of it",
+    "latency": "least time of a frame that finds the pipeline empty, by dynamic programming",
+    "energy": "least energy per frame by dynamic programs under several bounds on the period",
+}
 
 
 class Sequential:
@@ -28,39 +51,104 @@ class Sequential:
 
         Where no cut fits the devices' memory, the one whose fullest device is least over its limit.
         """
-        numbers, fits = contiguous_cut(problem)
+        numbers, fits = best_contiguous(problem, segments(problem))
         used = len(set(numbers.tolist()))
         problem.on_progress(SearchProgress(1, 1, f"{used} segments"))
         fit = "" if fits else "; no contiguous cut was found to fit every device's memory"
+        way = WAYS[problem.objective].format(TOLERANCE)
         return Solution(
-            problem.assignment(numbers),
-            f"contiguous cuts into {used} segments, shortest period by dynamic programming, "
-            f"then fewest bytes within {TOLERANCE:.0%} of it{fit}",
+            problem.assignment(numbers), f"contiguous cuts into {used} segments, {way}{fit}"
         )
 
 
 def contiguous_cut(problem: Problem, tolerance: float = TOLERANCE) -> tuple[NDArray[np.intp], bool]:
+    """The cut of the shortest period, whatever the problem's objective; see `best_contiguous`."""
+    priced = segments(problem)
+    found = _quickest(priced, priced.fitting(), tolerance)
+    return (least_overfull(problem, priced), False) if found is None else (found, True)
+
+
+def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp], bool]:
     """A device number per layer, and whether every device's memory is expected to suffice.
 
-    Raises `PartitionError` for pins that no contiguous cut respects.
+    The layers are those between the positions of `priced`. Raises `PartitionError` for pins that no
+    contiguous cut respects.
     """
-    priced = segments(problem)
     fitting = priced.fitting()
-    fastest = best_cuts(priced.kinds, np.where(fitting, priced.seconds, np.inf), total=False)
-    if fastest is None:
-        return _least_overfull(problem, priced), False
-    quick = fitting & (priced.seconds <= fastest[0] * (1 + tolerance))
-    leanest = best_cuts(priced.kinds, np.where(quick, priced.received_bytes, np.inf), total=True)
-    return (fastest if leanest is None else leanest)[1], True
+    match problem.objective:
+        case "period":
+            found = _quickest(priced, fitting, TOLERANCE)
+        case "memory":
+            found = _lean(priced, fitting)
+        case "latency":
+            found = _least(priced, fitting, priced.response_s)
+        case "energy":
+            found = _frugal(priced, fitting)
+    return (least_overfull(problem, priced), False) if found is None else (found, True)
 
 
-def _least_overfull(problem: Problem, priced: Segments) -> NDArray[np.intp]:
+def least_overfull(problem: Problem, priced: Segments) -> NDArray[np.intp]:
+    """The cut whose fullest device is least over its limit; see `best_contiguous`."""
     values = np.where(priced.allowed, priced.memory_share, np.inf)
     found = best_cuts(priced.kinds, values, total=False)
     if found is None:
-        pinned = ", ".join(f"{layer!r} to {device!r}" for layer, device in problem.pins.items())
-        raise PartitionError(
-            f"no contiguous cut respects these pins: {pinned}; pin each device's layers to one "
-            "run of the topological order, or choose strategy 'vertical'"
-        )
+        raise no_cut_respects(problem)
     return found[1]
+
+
+def no_cut_respects(problem: Problem) -> PartitionError:
+    """The sentence about pins that interleave."""
+    pinned = ", ".join(f"{layer!r} to {device!r}" for layer, device in problem.pins.items())
+    return PartitionError(
+        f"no contiguous cut respects these pins: {pinned}; pin each device's layers to one "
+        "run of the topological order, or choose strategy 'vertical'"
+    )
+
+
+def _quickest(
+    priced: Segments, fitting: NDArray[np.bool_], tolerance: float
+) -> NDArray[np.intp] | None:
+    return _then(priced, fitting, priced.seconds, priced.received_bytes, tolerance, total=True)
+
+
+def _lean(priced: Segments, fitting: NDArray[np.bool_]) -> NDArray[np.intp] | None:
+    return _then(priced, fitting, priced.memory_share, priced.seconds, TOLERANCE, total=False)
+
+
+def _then(
+    priced: Segments,
+    fitting: NDArray[np.bool_],
+    first: Floats,
+    second: Floats,
+    tolerance: float,
+    *,
+    total: bool,
+) -> NDArray[np.intp] | None:
+    """The least largest `first`, then (within `tolerance` of it) the least `second`."""
+    best = best_cuts(priced.kinds, np.where(fitting, first, np.inf), total=False)
+    if best is None:
+        return None
+    close = fitting & (first <= best[0] * (1 + tolerance))
+    better = best_cuts(priced.kinds, np.where(close, second, np.inf), total=total)
+    return (best if better is None else better)[1]
+
+
+def _least(priced: Segments, fitting: NDArray[np.bool_], values: Floats) -> NDArray[np.intp] | None:
+    best = best_cuts(priced.kinds, np.where(fitting, values, np.inf), total=True)
+    return None if best is None else best[1]
+
+
+def _frugal(priced: Segments, fitting: NDArray[np.bool_]) -> NDArray[np.intp] | None:
+    quickest = best_cuts(priced.kinds, np.where(fitting, priced.seconds, np.inf), total=False)
+    if quickest is None:
+        return None
+    idle_w = np.array([device.idle_w for device in priced.devices])[:, None, None]
+    used = priced.held_bytes > 0
+    tried = [quickest[1]]
+    for factor in PERIODS_TRIED:
+        period_s = factor * quickest[0] * (1 + 1e-12)
+        waiting = idle_w * (period_s - priced.busy_s) * used
+        found = _least(priced, fitting & (priced.seconds <= period_s), priced.joules + waiting)
+        if found is not None:
+            tried.append(found)
+    return min(tried, key=priced.energy_j)

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from cnn.network import Network
 from partition.devices import Device
+from partition.strategies import best_cuts as dynamic_program
 from partition.strategies import segments
 from partition.strategies.base import Problem
-from partition.strategies.segments import best_cuts
+from partition.strategies.best_cuts import best_cuts
 from partition.strategies.sequential import contiguous_cut
 from tests.partition.networks import chain, device_sets, networks
 
@@ -75,7 +76,7 @@ def test_the_fast_device_gets_the_heavy_end_wherever_it_is_listed() -> None:
 def test_too_many_different_devices_are_used_in_the_users_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "MAX_WORK", 0.0)
+    monkeypatch.setattr(dynamic_program, "MAX_WORK", 0.0)
     devices = tuple(Device(f"d{i}", macs_per_s=1e9 * (i + 1)) for i in range(4))
     numbers, _ = contiguous_cut(Problem(chain(*[10**9] * 10), devices))
     assert numbers.tolist() == sorted(numbers.tolist())

@@ -1,0 +1,51 @@
+"""Which of several assignments is best by the problem's objective, priced exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.cost import Costs
+from partition.strategies.base import Problem
+from partition.traffic import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A device number per layer, its objective's value, and whether it fits devices' memory."""
+
+    numbers: NDArray[np.intp]
+    value: float
+    fits: bool
+
+
+def choose(problem: Problem, population: NDArray[np.intp]) -> Chosen:
+    """The best row of `population` [individuals ≥ 1, layers]: what fits devices' memory before
+    what does not, then by the objective, then what moves the fewest bytes."""
+    costs = problem.costs.evaluate(population)
+    value = objective_value(problem, costs)
+    row = int(np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))[0])
+    return Chosen(population[row], float(value[row]), bool(costs.overrun_bytes[row] <= 0))
+
+
+def objective_value(problem: Problem, costs: Costs) -> Floats:
+    """What the problem's objective makes of `costs`: [individuals], in seconds, joules, or as the
+    largest share of any device's memory (in bytes if no device has a limit).
+
+    The latency is that of a frame that finds the pipeline empty, of stages one after the other:
+    what all devices do for it, and the transfers (Velasco-Montero et al. 2023, Eq. 5).
+    """
+    devices = problem.devices
+    match problem.objective:
+        case "period":
+            return costs.period_s
+        case "energy":
+            return costs.energy_j
+        case "latency":
+            rates = np.array([device.link_bytes_per_s for device in devices])
+            return np.asarray((costs.busy_s + costs.received_bytes / rates).sum(axis=1))
+    usual = max((device.memory_bytes or 1 for device in devices), default=1)
+    room = np.array([device.memory_bytes or usual for device in devices])
+    return np.asarray((costs.memory_bytes * (costs.phases > 0) / room).max(axis=1))

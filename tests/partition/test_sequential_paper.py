@@ -1,0 +1,190 @@
+"""Equal counts, exhaustive cuts and balanced cuts: the strategies of Villarrubia et al. (2025)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from cnn.network import Network
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.planner import plan_solution
+from partition.strategies.balanced_split import balanced_split
+from partition.strategies.base import Problem, Solution
+from partition.strategies.chosen import objective_value
+from partition.strategies.depth import by_depth
+from partition.strategies.segments import segments
+from partition.strategies.sequential_balanced import SequentialBalanced, level_sizes
+from partition.strategies.sequential_count import SequentialCount, equal_counts
+from partition.strategies.sequential_profiled import SequentialProfiled
+from tests.partition.networks import chain, networks, residual
+from tests.partition.strategy_contract import MB, StrategyContract, equal
+
+INTERLEAVED = {"l0": "d0", "l1": "d1", "l2": "d0"}
+
+
+def counts(solution: Solution, devices: tuple[Device, ...]) -> list[int]:
+    given = list(solution.assignment.values())
+    return [given.count(device.name) for device in devices]
+
+
+class TestSequentialCount(StrategyContract):
+    strategy = SequentialCount()
+
+    def test_five_layers_in_four_segments_are_one_one_one_two(self) -> None:
+        solution = self.strategy.solve(Problem(chain(1, 1, 1, 1, 1), equal(4)))
+        assert counts(solution, equal(4)) == [1, 1, 1, 2]
+        assert solution.explanation.endswith("1-1-1-2")
+
+    @pytest.mark.parametrize("devices", range(1, 8))
+    def test_numbers_differ_by_one_at_most(self, devices: int) -> None:
+        found = equal_counts(23, devices)
+        assert sum(found) == 23
+        assert found == sorted(found)
+        assert found[-1] - found[0] <= 1
+
+    def test_pins_are_met_with_counts_as_equal_as_can_be(self) -> None:
+        network = chain(*[1] * 6)
+        solution = self.strategy.solve(Problem(network, equal(2), {"l4": "d0", "l5": "d1"}))
+        assert counts(solution, equal(2)) == [5, 1]
+        assert "as nearly as pins" in solution.explanation
+
+    def test_pins_that_interleave_are_refused(self) -> None:
+        with pytest.raises(PartitionError, match="no contiguous cut respects these pins"):
+            self.strategy.solve(Problem(chain(1, 1, 1), equal(2), INTERLEAVED))
+
+    def test_an_overfull_cut_is_admitted(self) -> None:
+        network = chain(1, 1, weights=[10**8, 10**8])
+        solution = self.strategy.solve(Problem(network, equal(2, 100 * MB)))
+        assert "no contiguous cut was found to fit" in solution.explanation
+
+
+class TestSequentialProfiled(StrategyContract):
+    strategy = SequentialProfiled()
+
+    def test_it_finds_what_trying_everything_by_hand_finds(self) -> None:
+        network = chain(*[n << 24 for n in (9, 1, 1, 8, 2, 7)], weights=[1 << 10] * 6)
+        devices = (Device("a"), Device("b", macs_per_s=1e10), Device("c", macs_per_s=3e10))
+        for objective in ("period", "memory", "latency", "energy"):
+            problem = Problem(network, devices, objective=objective)  # type: ignore[arg-type]
+            every = [
+                np.repeat(order, np.diff([0, *cuts, 6]))
+                for order in itertools.permutations(range(3))
+                for cuts in itertools.combinations_with_replacement(range(7), 2)
+            ]
+            least = objective_value(problem, problem.costs.evaluate(np.array(every))).min()
+            found = problem.numbers(self.strategy.solve(problem).assignment)
+            assert objective_value(problem, problem.costs.evaluate(found[None])) == (
+                pytest.approx(least)
+            )
+
+    def test_it_says_how_many_it_tried_and_from_what(self) -> None:
+        network = chain(1, 1, 1, 1, 1)
+        explanation = self.strategy.solve(Problem(network, equal(3))).explanation
+        assert "all 11 cuts by depth" in explanation  # 1 + 4 + 6
+        assert "estimated seconds" in explanation
+        measured = Problem(network, equal(3), layer_s=np.full((5, 3), 0.1))
+        assert "measured seconds" in self.strategy.solve(measured).explanation
+
+    def test_measured_seconds_decide(self) -> None:
+        seconds = np.array([[1.0], [1.0], [1.0], [9.0]]).repeat(2, axis=1)
+        solution = self.strategy.solve(Problem(chain(9, 9, 9, 1), equal(2), layer_s=seconds))
+        assert counts(solution, equal(2)) == [3, 1]
+
+    def test_too_many_to_try_end_in_a_dynamic_program_that_says_so(self) -> None:
+        problem = Problem(residual(8), equal(4))
+        hurried = SequentialProfiled(affordable=100).solve(problem)
+        assert "dynamic programming" in hurried.explanation
+        best = problem.costs.evaluate(
+            np.array([problem.numbers(each.assignment) for each in (
+                hurried, self.strategy.solve(problem))])
+        ).period_s  # fmt: skip
+        assert best[0] <= best[1] * 1.01 + 1e-12
+
+    def test_pins_that_interleave_are_refused(self) -> None:
+        for strategy in (self.strategy, SequentialProfiled(affordable=0)):
+            with pytest.raises(PartitionError, match="no contiguous cut respects these pins"):
+                strategy.solve(Problem(chain(1, 1, 1), equal(2), INTERLEAVED))
+
+
+class TestSequentialBalanced(StrategyContract):
+    strategy = SequentialBalanced()
+
+    def test_the_small_first_layer_joins_the_second(self) -> None:
+        network = chain(1, 1, 1, 1, 1, weights=[10, 1000, 1000, 1000, 1000])
+        solution = self.strategy.solve(Problem(network, equal(4)))
+        assert counts(solution, equal(4)) == [2, 1, 1, 1]
+        assert "by Algorithm 1" in solution.explanation
+
+    @given(networks())
+    @settings(deadline=None, max_examples=30)
+    def test_no_cut_by_depth_has_a_lighter_heaviest_segment(self, network: Network) -> None:
+        shared = {w for layer in network.layers for w in layer.weights}
+        layers = [replace(layer, weights=(f"own {layer.name}",)) for layer in network.layers]
+        own = {
+            layer.name: max((network.weights[w].elements for w in layer.weights), default=1)
+            for layer in network.layers
+        }
+        some = network.weights[next(iter(shared))] if shared else network.tensors["x0"]
+        network = replace(
+            network,
+            layers=tuple(layers),
+            weights={
+                f"own {name}": replace(some, name=f"own {name}", shape=(n,))
+                for name, n in own.items()
+            },
+        )
+        problem = Problem(network, equal(3))
+        deep = by_depth(problem)
+        every = [
+            deep.numbers(np.repeat(np.arange(3), np.diff([0, *cuts, deep.levels])))
+            for cuts in itertools.combinations_with_replacement(range(deep.levels + 1), 2)
+        ]
+        found = problem.numbers(self.strategy.solve(problem).assignment)
+        heaviest = problem.costs.evaluate(np.array([found, *every])).weight_bytes.max(axis=1)
+        assert heaviest[0] == heaviest[1:].min()
+
+    def test_a_segment_and_its_inputs_stay_in_the_cache_if_cuts_can_move_for_it(self) -> None:
+        # Equal weights 3-3; but the second segment's inputs do not fit beside its weights.
+        network = chain(*[1] * 6, elements=200, weights=[1000] * 6)
+        room = tuple(Device(f"d{i}", cache_bytes=size) for i, size in enumerate((20000, 20000)))
+        assert counts(self.strategy.solve(Problem(network, room)), room) == [3, 3]
+        tight = tuple(replace(device, cache_bytes=12700) for device in room)
+        solution = self.strategy.solve(Problem(network, tight))
+        assert "moves of cuts" in solution.explanation
+
+    def test_a_reported_need_moves_the_cut(self) -> None:
+        network = chain(*[1] * 6, weights=[1000] * 6)
+
+        def report(device: Device, layers: tuple[str, ...]) -> int:
+            return max(len(layers) - 2, 0) if device.name == "d0" else 0
+
+        solution = SequentialBalanced(report).solve(Problem(network, equal(2)))
+        assert counts(solution, equal(2)) == [2, 4]
+        assert "1 moves of cuts" in solution.explanation
+
+    def test_unequal_room_is_filled_in_proportion(self) -> None:
+        network = chain(*[1] * 8, weights=[1000] * 8)
+        devices = (Device("a", cache_bytes=3000), Device("b", cache_bytes=1000))
+        assert counts(self.strategy.solve(Problem(network, devices)), devices) == [6, 2]
+
+    def test_pins_that_interleave_are_refused(self) -> None:
+        with pytest.raises(PartitionError, match="no contiguous cut respects these pins"):
+            self.strategy.solve(Problem(chain(1, 1, 1), equal(2), INTERLEAVED))
+
+    def test_an_overfull_cut_is_admitted(self) -> None:
+        network = chain(1, 1, weights=[10**8, 10**8])
+        solution = self.strategy.solve(Problem(network, equal(2, 100 * MB)))
+        assert "no cut by depth was found to fit" in solution.explanation
+
+    def test_its_plan_holds_what_the_binary_search_promised(self) -> None:
+        problem = Problem(residual(8), equal(4))
+        solution = self.strategy.solve(problem)
+        plan = plan_solution(problem, solution, model_digest="", strategy=self.strategy.name)
+        deep = by_depth(problem)
+        promised, _ = balanced_split(level_sizes(segments(deep.problem).at(deep.positions)), 4)
+        assert max(part.weights_bytes for part in plan.memory.values()) == promised
