@@ -29,6 +29,8 @@ class _Processor:
     wake: int
     machine: int | None
     busy: bool = False
+    worked: int = 0
+    """Ticks of work that it was given, at speed 1."""
     next: int = 0
     ended: int = -1
     """When its last firing ended."""
@@ -117,6 +119,10 @@ class Run:
             if started < self._wanted[actor]:
                 raise DeadlockError(self._story())
 
+    def worked(self) -> dict[str, int]:
+        """Processor → ticks of work that it was given, waking up included."""
+        return {processor.name: processor.worked for processor in self._processors}
+
     def _instant(self) -> None:
         ends, now = self._ends, self._now
         while True:
@@ -189,6 +195,7 @@ class Run:
             if processor.wake and processor.ended != self._now:
                 work += processor.wake
                 self.ended[-1] += processor.wake
+            processor.worked += work
             if processor.machine is not None:
                 sharing = self._sharings[processor.machine]
                 sharing.start(self._now, processor.name, firing, work)

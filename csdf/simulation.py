@@ -72,6 +72,12 @@ class Timeline:
             found[row] = found.get(row, 0) + end - start
         return {row: Fraction(ticks, self._unit) for row, ticks in found.items()}
 
+    def worked(self) -> dict[str, Fraction]:
+        """Processor → the execution times of its firings and its wake-ups, however long they took
+        on a machine that it shares."""
+        worked = self._run.worked()
+        return {name: Fraction(ticks, self._unit) for name, ticks in worked.items()}
+
     @cached_property
     def _by_actor(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}

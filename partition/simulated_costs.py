@@ -1,0 +1,123 @@
+"""What a run costs besides its layers: processor time of threads, messages and bytes.
+
+`ThreadCosts` are those of one device or of the host, `Site` is a machine with the devices on it.
+The defaults were measured on an x86-64 core (`python -m benchmarks.prediction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from csdf.from_network import HOST
+from partition.devices import Device
+from partition.plan import PlannedChannel
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCosts:
+    """Processor seconds on one device or on the host.
+
+    `wake_s`: a thread begins to work after having waited. `executor_s`: a firing costs the
+    executor besides its subnet. `ended_s`: a firing costs the I/O thread. `message_s`: a message
+    sent or received. `*_byte_s`: a byte of a tensor. `source_s` and `sink_s`: a frame costs the
+    host besides messages and bytes. With `wire_is_free` the executor does not share its CPU.
+    """
+
+    wake_s: float = 35e-6
+    executor_s: float = 20e-6
+    ended_s: float = 20e-6
+    message_s: float = 10e-6
+    sent_byte_s: float = 3e-10
+    received_byte_s: float = 2e-10
+    source_s: float = 20e-6
+    sink_s: float = 20e-6
+    wire_is_free: bool = False
+
+    def sending_s(self, channels: Iterable[PlannedChannel]) -> float:
+        """Sending a tensor of each of these channels."""
+        return sum(self.message_s + c.tensor.bytes * self.sent_byte_s for c in channels)
+
+    def receiving_s(self, channels: Iterable[PlannedChannel]) -> float:
+        """Taking in a tensor of each of these channels."""
+        return sum(self.message_s + c.tensor.bytes * self.received_byte_s for c in channels)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A machine: its CPUs, which of them each device (or the host) uses, and their speeds when
+    1, 2, … of them are busy (see `csdf.simulated_machine.Machine`)."""
+
+    cpus: tuple[str, ...]
+    devices: Mapping[str, tuple[str, ...]]
+    speeds: tuple[Fraction, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunCosts:
+    """The costs of every device and of the host, the machines and the links."""
+
+    sites: tuple[Site, ...]
+    threads: Mapping[str, ThreadCosts] = field(default_factory=dict)
+    link_bytes_per_s: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, device: str) -> ThreadCosts:
+        """The costs of a device, or of the host."""
+        return self.threads.get(device, _USUAL)
+
+    def together(self, one: str, other: str) -> bool:
+        """Whether two devices are on one machine, so that no link is between them."""
+        return any(one in site.devices and other in site.devices for site in self.sites)
+
+    def link_s(self, device: str, size: int) -> float:
+        """How long so many bytes occupy the device's network interface."""
+        rate = self.link_bytes_per_s.get(device)
+        return 0.0 if rate is None else size / rate
+
+    @classmethod
+    def assumed(
+        cls,
+        devices: Sequence[Device],
+        *,
+        host: str | None = None,
+        cpus: Mapping[str, Sequence[int]] | None = None,
+        threads: Mapping[str, ThreadCosts] | None = None,
+    ) -> RunCosts:
+        """What follows from the devices alone.
+
+        `host` names the machine that the launcher runs on, `cpus` the CPUs that a device is bound
+        to; the others use all of their machine's. A device without a `host` has a machine, and one
+        CPU, of its own.
+        """
+        bound = {name: tuple(map(str, own)) for name, own in (cpus or {}).items() if own}
+        machines: dict[str | None, list[Device]] = {host: []}
+        alone = []
+        for device in devices:
+            if device.host is None:
+                alone.append(Site(("cpu",), {device.name: ("cpu",)}))
+            else:
+                machines.setdefault(device.host, []).append(device)
+        sites = [_site(own, bound, with_host=name == host) for name, own in machines.items()]
+        own_costs = {d.name: ThreadCosts(wire_is_free=d.wire_is_free) for d in devices}
+        return cls(
+            (*sites, *alone),
+            own_costs | dict(threads or {}),
+            {device.name: device.link_bytes_per_s for device in devices},
+        )
+
+
+_USUAL = ThreadCosts()
+
+
+def _site(
+    devices: Sequence[Device], bound: Mapping[str, tuple[str, ...]], *, with_host: bool
+) -> Site:
+    cores = max((device.host_cores for device in devices), default=1)
+    named = dict.fromkeys(cpu for device in devices for cpu in bound.get(device.name, ()))
+    free = [f"any {number}" for number in range(max(0, cores - len(named)))]
+    cpus = (*named, *free)
+    allowed = {device.name: bound.get(device.name, cpus) for device in devices}
+    if with_host:
+        allowed[HOST] = cpus
+    return Site(cpus, allowed)
