@@ -13,11 +13,20 @@ from partition.strategies.batch_split import BatchSplit
 from partition.strategies.horizontal import Horizontal
 from partition.strategies.manual import Manual
 from partition.strategies.sequential import Sequential
+from partition.strategies.sequential_balanced import SequentialBalanced
+from partition.strategies.sequential_count import SequentialCount
+from partition.strategies.sequential_profiled import SequentialProfiled
+from partition.strategies.stages import KStage, TwoStage
 
 _ALL: tuple[Strategy, ...] = (
     Vertical(),
     VerticalPaper(),
     Sequential(),
+    SequentialCount(),
+    SequentialProfiled(),
+    SequentialBalanced(),
+    TwoStage(),
+    KStage(),
     Horizontal(),
     BatchSplit(),
     Manual(),
