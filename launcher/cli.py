@@ -1,24 +1,20 @@
 """The console command `launch`.
 
-Standard output holds the result: tables for people, or with `--json` exactly one JSON object.
-Progress and error sentences go to standard error. Exit codes: see `launcher.errors`; 130 after
-Ctrl-C. What is slow to import is imported only when there is something to launch.
+See `launcher.console` for what it prints where. What is slow to import is imported only when there
+is something to launch.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
 from enum import Enum
-from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_FINE, LauncherError
+from launcher.console import print_error, print_json, print_version, run_command
+from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.request import TOLERANCE, Request
 
 if TYPE_CHECKING:
@@ -26,26 +22,12 @@ if TYPE_CHECKING:
 
 _STARTED_S = time.monotonic()
 
-SIGNALLED = 128
-"""Exit codes above are this plus a signal's number."""
-
-EXIT_INTERRUPTED = 130
-
-_USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
-"""UsageError, which Typer took from Click and does not export."""
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class _Order(str, Enum):
     pipelined = "pipelined"
     strict = "strict"
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"csdf-edge {installed_version('csdf-edge')}")
-        raise typer.Exit
 
 
 @app.command()
@@ -93,12 +75,12 @@ def launch(
     top: Annotated[
         int, typer.Option(min=1, help="Classes per frame in classes.csv, for a classifier")
     ] = 5,
-    as_json: Annotated[  # noqa: ARG001 - `main` looks for it, errors of use need it too
+    as_json: Annotated[  # noqa: ARG001 - `run_command` looks for it, errors of use need it too
         bool, typer.Option("--json", help="Print one JSON object and nothing else")
     ] = False,
     version: Annotated[  # noqa: ARG001 - its callback does it
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version"),
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version"),
     ] = False,
 ) -> Request:
     """Run one ONNX network over the nodes of a cluster.
@@ -128,35 +110,8 @@ def launch(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `launch`; never returns."""
-    given = sys.argv[1:] if arguments is None else arguments
-    try:
-        code = _run(given, "--json" in given)
-    except BrokenPipeError:  # whoever read our output has gone; nothing is left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
-        code = EXIT_FAILED
-    sys.exit(code)
-
-
-def _run(arguments: list[str], as_json: bool) -> int:
-    try:
-        # Typer only parses: it would take Ctrl-C for itself.
-        command = typer.main.get_command(app)
-        parsed = command.main(arguments, prog_name="launch", standalone_mode=False)
-        return parsed if isinstance(parsed, int) else _launch(parsed, as_json)
-    except _USAGE_ERROR as error:
-        sentence = f"{error.format_message()} (launch --help tells more)"
-        return _fail(sentence, EXIT_BAD_INPUT, as_json)
-    except LauncherError as error:
-        return _fail(str(error), error.exit_code, as_json)
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; all that was started is stopped", EXIT_INTERRUPTED, as_json)
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else EXIT_FAILED
-        if code <= SIGNALLED:
-            raise
-        # SIGTERM and SIGHUP, see `launcher.processes.start_agents`
-        return _fail("told to stop; all that was started is stopped", code, as_json)
+    stopped = "interrupted; all that was started is stopped"
+    run_command(app, "launch", _launch, arguments, stopped)
 
 
 def _launch(request: Request, as_json: bool) -> int:
@@ -184,30 +139,14 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
         data = plan_as_json(outcome.plan) if report is None else report.as_json()
         if problem is not None:
             data |= {"error": problem, "exit_code": code}
-        _print_json(data)
+        print_json(data)
     elif report is None:
         report_text.open_console().print(report_text.plan_text(outcome.plan))
     else:
         report_text.print_report(report, report_text.open_console())
     if problem is not None:
-        _print_error(problem)
+        print_error("launch", problem)
     return code
-
-
-def _fail(sentence: str, code: int, as_json: bool) -> int:
-    if as_json:
-        _print_json({"error": sentence, "exit_code": code})
-    _print_error(sentence)
-    return code
-
-
-def _print_json(data: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n")
-    sys.stdout.flush()
-
-
-def _print_error(sentence: str) -> None:
-    sys.stderr.write(f"launch: {sentence}\n")
 
 
 if __name__ == "__main__":
