@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from cnn.rewrites import Channels, Rewrite
+from cnn.rewrites import Bands, Channels, Rewrite
 from partition.cost import CostModel
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.traffic import SLACK_FRAMES
+
+if TYPE_CHECKING:
+    from cnn.band_rows import BandSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,10 @@ class Rewritable(Protocol):
 
     def band_layers(self) -> tuple[str, ...]:
         """The layers that can be computed in `Bands` of rows, in topological order."""
+        ...
+
+    def band_set(self, rewrite: Bands) -> BandSet:
+        """What each band would take, halo included; cheap, as nothing is rewritten."""
         ...
 
 
