@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from partition.traffic import Floats
 
-MAX_WORK = 3e8
+MAX_WORK = 5e8
 """Transitions × segments beyond which the devices are used in the user's order only (about 1 s)."""
 
 
@@ -55,6 +55,12 @@ def best_cuts(
     return float(best[final][count]), _trace(kinds, choice, final, count)
 
 
+def is_affordable(counts: Sequence[int], units: int) -> bool:
+    """Whether every order of so many devices of each kind can be looked at."""
+    work = float(np.prod([count + 1.0 for count in counts])) * len(counts) * units**2
+    return work <= MAX_WORK
+
+
 def _trace(
     kinds: Sequence[Sequence[int]],
     choice: dict[tuple[int, ...], tuple[NDArray[np.intp], list[int]]],
@@ -79,8 +85,7 @@ def _states(
     counts: Sequence[int], layers: int
 ) -> tuple[list[tuple[int, ...]], dict[tuple[int, ...], list[int]]]:
     """How many of each kind are used, in ascending order, and the kinds that may come last."""
-    work = float(np.prod([count + 1.0 for count in counts])) * len(counts) * layers**2
-    if work <= MAX_WORK:
+    if is_affordable(counts, layers):
         states = sorted(itertools.product(*(range(count + 1) for count in counts)), key=sum)
         return states, {
             state: [kind for kind, used in enumerate(state) if used] for state in states
