@@ -68,7 +68,8 @@ def _run(
         parsed = command.main(arguments, prog_name=name, standalone_mode=False)
         return parsed if isinstance(parsed, int) else perform(parsed, as_json)
     except _USAGE_ERROR as error:
-        return fail(f"{error.format_message()} ({name} --help tells more)", EXIT_BAD_INPUT)
+        what = error.format_message() or "say what to do"
+        return fail(f"{what} ({name} --help tells more)", EXIT_BAD_INPUT)
     except LauncherError as error:
         return fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

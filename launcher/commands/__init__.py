@@ -1,0 +1,1 @@
+"""The console commands `partition` and `ga`, which read models and cluster.yaml."""

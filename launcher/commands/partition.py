@@ -1,0 +1,138 @@
+"""The console command `partition`: divide a network and look at the result, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from launcher.console import print_json, print_version, run_command
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+
+class Job(Protocol):
+    """What a subcommand was asked to do, to be done after parsing."""
+
+    def perform(self) -> Outcome:
+        """Do it; raises `LauncherError`."""
+        ...
+
+
+class Outcome(Protocol):
+    """What came out."""
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON-like data."""
+        ...
+
+    def print(self) -> None:
+        """Print it for people, on standard output."""
+        ...
+
+
+class _Objective(str, Enum):
+    period = "period"
+    memory = "memory"
+    latency = "latency"
+    energy = "energy"
+
+
+ModelPath = Annotated[
+    str, typer.Argument(metavar="MODEL", help="ONNX file, onnx-wheel:NAME or builtin:NAME")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
+
+
+@dataclass(frozen=True)
+class SolveJob:
+    """`partition solve`: see its options."""
+
+    model: str
+    devices: int | None
+    cluster: Path | None
+    strategy: str
+    objective: str
+    seed: int
+    memory: str | None
+    link: str | None
+    cache: str | None
+    save: Path | None
+
+    def perform(self) -> Outcome:
+        """See `Job`."""
+        from launcher.commands import solve_command  # noqa: PLC0415 - slow to import
+
+        return solve_command.perform(self)
+
+
+@app.callback()
+def partition(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version"),
+    ] = False,
+) -> None:
+    """Divide a network over devices, compare strategies, and look at plans."""
+
+
+@app.command()
+def solve(
+    model: ModelPath,
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="This many equal devices, each on its own machine")
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="cluster.yaml with the devices and the pins")
+    ] = None,
+    strategy: Annotated[str, typer.Option(help="How layers are spread over devices")] = "vertical",
+    objective: Annotated[
+        _Objective, typer.Option(help="What to make small first")
+    ] = _Objective.period,
+    seed: Annotated[int, typer.Option(min=0, help="Of the search")] = 0,
+    memory: Annotated[
+        str | None, typer.Option(help="What each of --devices may hold, such as 2GB")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(help="The link of each of --devices, such as 100Mbit/s")
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(help="Room for weights in each of --devices' cache, such as 8MiB")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Save the plan in this folder; launch runs it")
+    ] = None,
+    as_json: AsJson = False,  # noqa: ARG001 - `run_command` looks for it
+) -> SolveJob:
+    """Find a plan: who computes what, how fast that is, and what it holds.
+
+    Exit code 0: a plan was found. 2: something given cannot be used, or no plan fits.
+    """
+    return SolveJob(
+        model, devices, cluster, strategy, objective.value, seed, memory, link, cache, save
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script `partition`; never returns."""
+    run_command(app, "partition", _perform, arguments)
+
+
+def _perform(job: Job, as_json: bool) -> int:
+    outcome = job.perform()
+    if as_json:
+        print_json(outcome.as_json())
+    else:
+        outcome.print()
+    return 0
+
+
+if __name__ == "__main__":
+    main()

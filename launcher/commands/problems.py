@@ -1,0 +1,104 @@
+"""From what a command line says to a problem: the model, the devices, the pins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from cnn.errors import CnnError
+from cnn.model import Model, read
+from launcher.config_load import Cluster, load_cluster
+from launcher.config_units import parse_bytes, parse_link
+from launcher.errors import BadInputError
+from launcher.planning import devices_of, pinned_layers, read_model
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.strategies.base import Objective, Problem
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """Options of the command line that describe equal devices; None: the usual."""
+
+    memory: str | None = None
+    link: str | None = None
+    cache: str | None = None
+
+    def devices(self, count: int) -> tuple[Device, ...]:
+        """`count` devices alike, each on a machine of its own; raises `BadInputError`."""
+        usual = Device("usual")
+        link = _parsed("--link", parse_link, self.link)
+        return tuple(
+            Device(
+                f"device{number}",
+                memory_bytes=_parsed("--memory", parse_bytes, self.memory),
+                cache_bytes=_parsed("--cache", parse_bytes, self.cache),
+                link_bytes_per_s=usual.link_bytes_per_s if link is None else link,
+            )
+            for number in range(1, count + 1)
+        )
+
+    @property
+    def are_given(self) -> bool:
+        """Whether any was given."""
+        return any(value is not None for value in (self.memory, self.link, self.cache))
+
+
+def load_cluster_for(model: str | None, path: Path) -> Cluster:
+    """The cluster of a file, with another model if one is given (relative to where we are)."""
+    cluster = load_cluster(path)
+    if model is None:
+        return cluster
+    given = str(Path(model).absolute()) if Path(model).exists() else model
+    return cluster.changed(model=cluster.config.model.model_copy(update={"path": given}))
+
+
+def cluster_problem(cluster: Cluster, objective: Objective, seed: int) -> tuple[Model, Problem]:
+    """The problem that a `cluster.yaml` poses; raises `BadInputError`."""
+    model = read_model(cluster)
+    pins = pinned_layers(cluster, model.network)
+    try:
+        return model, Problem(
+            model.network,
+            devices_of(cluster),
+            pins,
+            seed,
+            slack_frames=cluster.config.slack_frames,
+            objective=objective,
+            model=model,
+        )
+    except PartitionError as error:
+        raise BadInputError(f"{cluster.source.name}: {error}") from error
+
+
+def read_network(model: str) -> Model:
+    """The model of a path or name; raises `BadInputError`."""
+    try:
+        return read(model)
+    except CnnError as error:
+        raise BadInputError(str(error)) from error
+
+
+def equal_problem(
+    model: Model, count: int, options: DeviceOptions, objective: Objective, seed: int
+) -> Problem:
+    """`count` equal devices for a model; raises `BadInputError`."""
+    try:
+        return Problem(
+            model.network, options.devices(count), {}, seed, objective=objective, model=model
+        )
+    except PartitionError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _parsed(option: str, parse: Callable[[object], Value], text: str | None) -> Value | None:
+    if text is None:
+        return None
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadInputError(f"{option} {error}") from None

@@ -1,0 +1,116 @@
+"""What `partition solve` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from launcher.commands.problems import (
+    DeviceOptions,
+    cluster_problem,
+    equal_problem,
+    load_cluster_for,
+    read_network,
+)
+from launcher.commands.solve import Solved, solve
+from launcher.errors import BadInputError
+from launcher.plan_files import SUBNETS
+from launcher.plan_saving import check_save_folder, save_plan
+from launcher.progress import open_progress
+from launcher.report_text import megabytes, open_console
+from launcher.subnet_files import cut_subnets
+from partition.strategies.base import Objective
+
+if TYPE_CHECKING:
+    from launcher.commands.partition import SolveJob
+
+
+@dataclass(frozen=True)
+class SolveOutcome:
+    """A solved problem, to be told."""
+
+    solved: Solved
+
+    def as_json(self) -> dict[str, Any]:
+        """See `Solved.as_json`."""
+        return self.solved.as_json()
+
+    def print(self) -> None:
+        """A table of devices and what follows for the whole."""
+        open_console().print(Group(_table(self.solved), *map(Text, _lines(self.solved))))
+
+
+def perform(job: SolveJob) -> SolveOutcome:
+    """Search; raises `BadInputError` for options that contradict each other, too."""
+    options = DeviceOptions(job.memory, job.link, job.cache)
+    if (job.devices is None) == (job.cluster is None):
+        raise BadInputError("give either --devices N, for equal devices, or --cluster FILE")
+    if job.cluster is not None and options.are_given:
+        raise BadInputError(
+            "--memory, --link and --cache describe --devices; a cluster has its own"
+        )
+    if job.save is not None:
+        if job.cluster is None:
+            raise BadInputError("--save needs --cluster, whose nodes the plan is for")
+        check_save_folder(job.save)
+    objective = cast(Objective, job.objective)
+    with open_progress() as progress:
+        progress.say(f"reading {job.model}")
+        if job.cluster is None:
+            model = read_network(job.model)
+            problem = equal_problem(model, job.devices or 1, options, objective, job.seed)
+            return SolveOutcome(solve(problem, model, job.strategy, progress))
+        cluster = load_cluster_for(job.model, job.cluster)
+        model, problem = cluster_problem(cluster, objective, job.seed)
+        solved = solve(problem, model, job.strategy, progress)
+        if job.save is not None:
+            save_plan(job.save, solved.plan, cluster)
+            cut_subnets(
+                model,
+                solved.plan,
+                job.save / SUBNETS,
+                lambda done, total: progress.update("cutting subnets", done, total),
+            )
+            progress.say(f"saved in {job.save}; launch {job.save} runs it")
+    return SolveOutcome(solved)
+
+
+def _table(solved: Solved) -> Table:
+    table = Table()
+    table.add_column("device")
+    for column in ("layers", "weights", "memory", "by Eq. 2", "compute/frame"):
+        table.add_column(column, justify="right")
+    for share in solved.devices:
+        table.add_row(
+            share.name,
+            str(share.layers),
+            megabytes(share.weight_bytes),
+            megabytes(share.memory_bytes),
+            megabytes(share.memory_eq2_bytes),
+            f"{share.compute_s * 1e3:.2f} ms",
+        )
+    return table
+
+
+def _lines(solved: Solved) -> list[str]:
+    plan = solved.plan
+    lines = [
+        f"period {plan.period_s * 1e3:.2f} ms, latency {plan.latency_s * 1e3:.1f} ms, "
+        f"{megabytes(plan.bytes_per_frame)} per frame between devices, {len(plan.phases)} phases; "
+        f"times are {plan.times}",
+        f"at most {solved.speedup_bound:.2f} times as fast as the fastest device alone "
+        f"({len(plan.devices)} devices); the fullest device holds "
+        f"{solved.memory_saving_percent:.1f} % less than one alone, "
+        f"{solved.memory_eq2_saving_percent:.1f} % by Eq. 2",
+        f"proof: {plan.proof}",
+        f"strategy: {plan.strategy}: {plan.explanation}",
+    ]
+    if plan.optimal:
+        lines.append("proved optimal")
+    elif plan.gap is not None:
+        lines.append(f"not proved optimal: at most {plan.gap:.1%} from it")
+    return [*lines, f"found in {solved.seconds:.1f} s"]

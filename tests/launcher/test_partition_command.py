@@ -1,0 +1,118 @@
+"""`partition` as users call it: a plan's figures, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cli import main as launch
+from launcher.commands.partition import main
+from tests.launcher.models import write_branches
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    write_branches(tmp_path / "branches.onnx")
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\npins: {stem: a, head: b}\n"
+    )
+    return "branches.onnx"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+def solved(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, err = run(capsys, "solve", *arguments, "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    assert isinstance(data, dict)
+    return data
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "vertical", "horizontal", "batch-split"])
+def test_equal_devices(model: str, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
+    data = solved(capsys, model, "--devices", "2", "--strategy", strategy)
+    assert data["strategy"] == strategy
+    assert data["objective"] == "period"
+    assert [device["name"] for device in data["devices"]] == ["device1", "device2"]
+    busiest = max(device["compute_s"] for device in data["devices"])
+    assert 0 < busiest <= data["period_s"] <= data["latency_s"]
+    assert 1 <= data["speedup_bound"] <= 2 + 1e-9
+    assert data["bytes_per_frame"] > 0
+    assert data["seconds"] >= 0
+    assert {"optimal", "gap", "memory_saving_percent"} <= data.keys()
+
+
+def test_one_device_saves_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = solved(capsys, model, "--devices", "1")
+    assert data["speedup_bound"] == pytest.approx(1)
+    assert data["memory_saving_percent"] == data["memory_eq2_saving_percent"] == 0
+
+
+def test_a_clusters_devices_and_pins(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = solved(capsys, model, "--cluster", "cluster.yaml", "--strategy", "sequential")
+    assert [device["name"] for device in data["devices"]] == ["a", "b"]
+    assert all(device["layers"] for device in data["devices"])
+
+
+def test_a_saved_plan_is_what_launch_takes(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = solved(capsys, model, "--cluster", "cluster.yaml", "--save", "plan")
+    with pytest.raises(SystemExit) as ended:
+        launch(["plan", "--plan-only", "--json"])
+    assert ended.value.code == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [n["layers"] for n in again["nodes"]] == [d["layers"] for d in data["devices"]]
+    assert again["period_planned_s"] == pytest.approx(data["period_s"])
+
+
+def test_people_get_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "solve", model, "--devices", "3")
+    assert code == 0
+    assert "device3" in out
+    assert "times as fast" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--json",), "--devices N"),
+        (("--devices", "2", "--cluster", "cluster.yaml"), "either --devices"),
+        (("--devices", "2", "--strategy", "best"), "there is no strategy 'best'"),
+        (("--devices", "2", "--memory", "much"), "--memory must be a size"),
+        (("--devices", "2", "--memory", "60MB"), "may hold 60.0 MB"),
+        (("--devices", "2", "--link", "fast"), "--link must be a rate"),
+        (("--cluster", "cluster.yaml", "--link", "1Gbit/s"), "a cluster has its own"),
+        (("--cluster", "none.yaml"), "none.yaml"),
+        (("--devices", "2", "--save", "plan"), "--save needs --cluster"),
+        (("--devices", "0"), "--devices"),
+        (("--devices", "2", "--objective", "beauty"), "beauty"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(
+    model: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, _, err = run(capsys, "solve", model, *arguments)
+    assert code == 2
+    assert sentence in err.splitlines()[-1]
+
+
+def test_a_model_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "solve", "none.onnx", "--devices", "2", "--json")
+    assert code == 2
+    assert "none.onnx" in json.loads(out)["error"]
+
+
+def test_without_a_subcommand_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys)
+    assert code == 2
+    assert "solve" in out + err
