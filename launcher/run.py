@@ -83,6 +83,8 @@ def run(
         idle_rss_bytes={s.node: s.welcome.rss_bytes for s in sessions if s.welcome is not None},
         warmup_s={s.node: s.deployed.phase_s for s in sessions if s.deployed is not None},
         first_result_s=host.first_result_s,
+        message_s={s.node: s.deployed.message_s for s in sessions if s.deployed is not None},
+        byte_s={s.node: s.deployed.byte_s for s in sessions if s.deployed is not None},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -90,6 +90,9 @@ class RunResult:
     warmup_s: Mapping[str, tuple[float, ...]]
     first_result_s: float
     """From the call of `run` to the first result."""
+    message_s: Mapping[str, float] = field(default_factory=dict)
+    byte_s: Mapping[str, float] = field(default_factory=dict)
+    """What messages and bytes cost each node, see `nodes.core.messages.Deployed`."""
 
 
 OnResult = Callable[[int, Mapping[str, Array]], None]

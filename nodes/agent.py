@@ -23,6 +23,7 @@ from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
 from nodes.executors.base import Executor
+from nodes.loopback import loopback_address
 from nodes.sockets import AddressError
 from nodes.usage import usage
 from nodes.wire import Readable, Wire
@@ -78,7 +79,7 @@ class Shell:
         self._pending: deque[ev.Event] = deque()
         self._reported: deque[ev.Event] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._worker = Worker(executor, self._report)
+        self._worker = Worker(executor, self._report, loopback_address(identity.data_address))
         wire.watch(self._wake)
         if parent is not None:
             wire.watch(parent)

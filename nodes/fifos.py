@@ -19,8 +19,8 @@ from nodes.core import events as ev
 from nodes.core.errors import NodeError, RemoteProtocolError
 from nodes.core.fifo import Inlet, Outlet
 from nodes.core.messages import Attach, Credit, TensorHeader
+from nodes.payload import as_array
 from nodes.wire import Wire
-from nodes.worker import as_array
 
 Array = npt.NDArray[Any]
 

@@ -7,9 +7,9 @@ until the last phase that reads them has run.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,10 +26,10 @@ from nodes.core.errors import NodeError
 from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
 from nodes.executors.base import Executor, LoadOptions, Subnet
 from nodes.executors.heap import give_back_free_memory
-from nodes.usage import usage, waited_s
-
-WARM_UP_RUNS = 3
-"""Runs of each phase before it is called ready; the last one is timed."""
+from nodes.loopback import Loopback
+from nodes.payload import as_array
+from nodes.rehearsal import Rehearsal, Remote, WireCosts
+from nodes.usage import usage
 
 THREAD_NAME = "executor"
 """How tools such as `top -H` call the thread that computes."""
@@ -52,7 +52,7 @@ class _LoadedPhase:
     """A subnet and where its tensors come from and go to."""
 
     def __init__(self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: Subnet) -> None:
-        node = deployment.node
+        node = self.node = deployment.node
         self.spec = spec
         self.subnet = subnet
         self.inputs: dict[str, ChannelSpec] = {
@@ -98,32 +98,32 @@ class _LoadedPhase:
                 f"know: {', '.join(missing)}; make the plan anew"
             )
 
-    def warm_up(self) -> float:
-        """Run on made-up inputs; returns the seconds of the last run, waits for a CPU left out.
-
-        All agents of a machine warm up at once. How its cores are then shared is for the plan's
-        prediction to say: a run that had to wait for another agent's would count that twice.
-        """
+    def warm_up(self, rehearsal: Rehearsal) -> float:
+        """Run on made-up inputs; returns the seconds of a run."""
         random = np.random.default_rng(0)
         inputs = {
             tensor: _made_up(channel.dtype, channel.shape, random)
             for tensor, channel in self.inputs.items()
         }
-        seconds = 0.0
-        for _ in range(WARM_UP_RUNS):
-            waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
-            self.subnet.run(inputs)
-            computed_s = time.thread_time() - cpu
-            seconds = time.perf_counter() - began - (waited_s() - waited)
-            seconds = max(seconds, computed_s)  # the two clocks are not read at one instant
-        return seconds
+        node = self.node
+        came = tuple(name for name, spec in self.inputs.items() if spec.source_node != node)
+        return rehearsal.rehearse(self.subnet, inputs, Remote(came, tuple(self.sent)))
 
 
 class Worker:
-    """The thread and its queue; `report` is called from it with every event it has for the core."""
+    """The thread and its queue; `report` is called from it with every event it has for the core.
 
-    def __init__(self, executor: Executor, report: Callable[[ev.Event], None]) -> None:
+    With a `loopback` address, it measures what messages cost while it warms up.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        report: Callable[[ev.Event], None],
+        loopback: str | None = None,
+    ) -> None:
         self._executor = executor
+        self._loopback = loopback
         self._report = report
         self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
         self._dropped: set[int] = set()
@@ -174,16 +174,20 @@ class Worker:
     def _load(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
         epoch = self._epoch = deployment.epoch
         try:
-            seconds = self._load_phases(deployment, graphs)
+            seconds, costs = self._load_phases(deployment, graphs)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
         give_back_free_memory()
         forget_code_pages()  # what loading needed, firing does not
         if epoch not in self._dropped:
-            self._report(ev.Loaded(epoch, tuple(seconds), usage().rss_bytes))
+            rss_bytes = usage().rss_bytes
+            loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
+            self._report(loaded)
 
-    def _load_phases(self, deployment: Deployment, graphs: tuple[Path, ...]) -> list[float]:
+    def _load_phases(
+        self, deployment: Deployment, graphs: tuple[Path, ...]
+    ) -> tuple[tuple[float, ...], WireCosts]:
         epoch, total = deployment.epoch, len(deployment.phases)
         options = LoadOptions(threads=deployment.threads)
         prepared = 0
@@ -196,19 +200,29 @@ class Worker:
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
         self._executor.prepare(graphs, options, tell)
         seconds: list[float] = []
-        for index, (spec, graph) in enumerate(zip(deployment.phases, graphs, strict=True)):
-            if epoch in self._dropped:
-                break
-            subnet = self._executor.load(graph, options)
-            try:
-                phase = _LoadedPhase(spec, index, deployment, subnet)
-                seconds.append(phase.warm_up())
-            except BaseException:
-                subnet.close()
-                raise
-            self._phases.append(phase)
-            self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
-        return seconds
+        with self._opened_loopback() as loopback:
+            rehearsal = Rehearsal(loopback)
+            for index, (spec, graph) in enumerate(zip(deployment.phases, graphs, strict=True)):
+                if epoch in self._dropped:
+                    break
+                subnet = self._executor.load(graph, options)
+                try:
+                    phase = _LoadedPhase(spec, index, deployment, subnet)
+                    seconds.append(phase.warm_up(rehearsal))
+                except BaseException:
+                    subnet.close()
+                    raise
+                self._phases.append(phase)
+                self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
+            return tuple(seconds), rehearsal.costs()
+
+    @contextlib.contextmanager
+    def _opened_loopback(self) -> Iterator[Loopback | None]:
+        if self._loopback is None:
+            yield None
+            return
+        with Loopback(self._loopback) as loopback:
+            yield loopback
 
     def _fire(self, firing: Fire) -> None:
         phase = self._phases[firing.phase]
@@ -266,14 +280,6 @@ def _made_up(dtype: str, shape: tuple[int, ...], random: np.random.Generator) ->
     if np.dtype(dtype).kind == "f":
         return random.random(shape, np.float32).astype(dtype, copy=False)
     return np.zeros(shape, dtype)
-
-
-def as_array(payload: object, dtype: str, shape: tuple[int, ...]) -> Array:
-    """A received payload as a read-only array, without a copy."""
-    if math.prod(shape) == 0:
-        return np.empty(shape, dtype)
-    buffer: Any = payload
-    return np.frombuffer(buffer, dtype).reshape(shape)
 
 
 def _sentence(error: Exception) -> str:

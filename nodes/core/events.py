@@ -120,11 +120,14 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All phases are loaded and warm: seconds per phase of a warm run, memory then."""
+    """All phases are loaded and warm: seconds per phase of a warm run, memory then, and what
+    messages cost (see `messages.Deployed`)."""
 
     epoch: int
     phase_s: tuple[float, ...]
     rss_bytes: int
+    message_s: float = 0.0
+    byte_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

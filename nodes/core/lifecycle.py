@@ -218,7 +218,10 @@ class Lifecycle:
             return []
         self.stage = Stage.READY
         ready = Log("info", f"epoch {event.epoch} is loaded: {len(event.phase_s)} phases")
-        return [ready, *self._tell(Deployed(event.epoch, event.phase_s, event.rss_bytes))]
+        deployed = Deployed(
+            event.epoch, event.phase_s, event.rss_bytes, event.message_s, event.byte_s
+        )
+        return [ready, *self._tell(deployed)]
 
     def load_failed(self, event: ev.LoadFailed) -> list[Action]:
         """One could not be."""

@@ -236,14 +236,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """Loaded and tried: seconds that each phase took in its last warm-up run, in phase order.
+    """Loaded and tried: seconds that each phase took in a warm-up run (the median of several), in
+    phase order. Waits for a CPU are left out.
 
-    Waits for a CPU are left out.
+    `message_s` and `byte_s` are the processor seconds that a small tensor, and each byte of a large
+    one, cost sender and receiver together; 0 where that was not measured.
     """
 
     epoch: int
     phase_s: tuple[float, ...]
     rss_bytes: int
+    message_s: float = 0.0
+    byte_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

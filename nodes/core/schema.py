@@ -122,7 +122,16 @@ WORDS = (
     Record(words.Missing, {"digests": several(digest)}),
     Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
     Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
-    Record(words.Deployed, {"epoch": _count, "phase_s": several(_seconds), "rss_bytes": _count}),
+    Record(
+        words.Deployed,
+        {
+            "epoch": _count,
+            "phase_s": several(_seconds),
+            "rss_bytes": _count,
+            "message_s": _seconds,
+            "byte_s": _seconds,
+        },
+    ),
     Record(words.Failed, {"epoch": _count, "reason": _text}),
     Record(words.Stopped, {"epoch": _count, "stats": nested(_STATS)}),
     _STATS,
