@@ -9,14 +9,13 @@ the wire; each further layer adds the halo of those behind it to its work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cnn.draft import Draft, DraftLayer
 from cnn.errors import ModelError
 from cnn.prepared import is_divisible, shape_of
 from cnn.receptive_field import Rows, bands_of
-from cnn.rewrites import Bands
 from cnn.row_rules import row_rule
 from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
 from cnn.supported import describe
@@ -58,29 +57,90 @@ class BandSet:
         """
         return self.macs - sum(layer.macs for layer in self.layers)
 
+    @property
+    def halo_share(self) -> float:
+        """The same relative to what the whole layers take; 0 if these have no arithmetic."""
+        return self.halo_macs / max(1, self.macs - self.halo_macs)
+
 
 def bandable(draft: Draft) -> tuple[str, ...]:
     """The layers that can be computed in bands of rows, in topological order."""
     return tuple(name for name, layer in draft.layers.items() if _has_bands(draft, layer))
 
 
-def band_set(draft: Draft, rewrite: Bands) -> BandSet:
-    """What each band of `rewrite` takes; raises `ModelError` if the layers have no such bands."""
-    wanted = dict.fromkeys(draft.layer(name).name for name in rewrite.layers)
-    if len(wanted) < len(rewrite.layers) or not wanted:
-        raise ModelError("bands need layers, and each layer once")
-    layers = tuple(layer for name, layer in draft.layers.items() if name in wanted)
-    rules = {layer.name: _rule(draft, layer) for layer in layers}
-    output = _output(draft, layers)
-    height = draft.tensors[output].shape[ROWS_AXIS]
-    if sum(rewrite.rows) != height or min(rewrite.rows) < 1:
-        raise ModelError(
-            f"tensor {output!r} has {height} rows, and its bands have "
-            f"{' + '.join(map(str, rewrite.rows))} = {sum(rewrite.rows)}; each needs at least one, "
-            "and all together as many as the tensor"
-        )
-    bands = (_band(draft, layers, rules, output, rows) for rows in bands_of(rewrite.rows))
-    return BandSet(layers, output, tuple(bands))
+class FusedLayers:
+    """Layers that can be computed together in any bands of rows of the tensor `output`.
+
+    Raises `ModelError` if they cannot. Bands cost little to ask for and are remembered.
+    """
+
+    def __init__(self, draft: Draft, names: Sequence[str]) -> None:
+        wanted = dict.fromkeys(draft.layer(name).name for name in names)
+        if len(wanted) < len(names) or not wanted:
+            raise ModelError("bands need layers, and each layer once")
+        self.layers = tuple(layer for name, layer in draft.layers.items() if name in wanted)
+        self._draft = draft
+        self._steps = tuple(_Step(draft, layer) for layer in reversed(self.layers))
+        self._made = frozenset(name for layer in self.layers for name in layer.outputs)
+        self.output = _output(draft, self.layers)
+        self._found: dict[Rows, Band] = {}
+
+    @property
+    def height(self) -> int:
+        """How many rows the output has."""
+        return self._draft.tensors[self.output].shape[ROWS_AXIS]
+
+    def bands(self, counts: Sequence[int]) -> BandSet:
+        """Bands of so many rows each, from top to bottom.
+
+        Raises `ModelError` if there are not as many rows as the output has, or a band has none.
+        """
+        if sum(counts) != self.height or min(counts) < 1:
+            raise ModelError(
+                f"tensor {self.output!r} has {self.height} rows, and its bands have "
+                f"{' + '.join(map(str, counts))} = {sum(counts)}; each needs at least one, and all "
+                "together as many as the tensor"
+            )
+        return BandSet(self.layers, self.output, tuple(map(self.band, bands_of(counts))))
+
+    def band(self, rows: Rows) -> Band:
+        """The band that makes `rows` of the output."""
+        if rows not in self._found:
+            self._found[rows] = self._band(rows)
+        return self._found[rows]
+
+    def _band(self, rows: Rows) -> Band:
+        needed: dict[str, Rows] = {self.output: rows}
+        taken: dict[str, Taken] = {}
+        macs: dict[str, int] = {}
+        for step in self._steps:
+            asked: Rows | None = None
+            for name in step.outputs:
+                if name in needed:
+                    asked = needed[name].hull(asked)
+            if asked is None:
+                continue
+            takes = taken[step.layer.name] = step.rule(asked)
+            macs[step.layer.name] = int(step.layer.macs and step.layer.macs * takes.work)
+            for index, source in step.sources:
+                for name, part in parts(self._draft, source, takes.inputs[index]):
+                    needed[name] = part.hull(needed.get(name))
+        received = {name: part for name, part in needed.items() if name not in self._made}
+        return Band(rows, taken, received, macs)
+
+
+class _Step:
+    """One layer on the way from the output to the inputs: its rule and the activations it reads.
+
+    `sources` are (index, name) of those inputs.
+    """
+
+    def __init__(self, draft: Draft, layer: DraftLayer) -> None:
+        self.layer = layer
+        self.outputs = layer.outputs
+        self.rule = _rule(draft, layer)
+        activations = draft.reads(layer)
+        self.sources = [(i, name) for i, name in enumerate(layer.node.input) if name in activations]
 
 
 def parts(draft: Draft, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
@@ -99,38 +159,6 @@ def parts(draft: Draft, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
             common = rows.common(whole)
             if common:
                 yield from parts(draft, part, common.moved(-whole.start))
-
-
-def _band(
-    draft: Draft,
-    layers: tuple[DraftLayer, ...],
-    rules: Mapping[str, RowRule],
-    output: str,
-    rows: Rows,
-) -> Band:
-    needed: dict[str, Rows] = {output: rows}
-    taken: dict[str, Taken] = {}
-    for layer in reversed(layers):
-        asked: Rows | None = None
-        for name in layer.outputs:
-            if name in needed:
-                asked = needed[name].hull(asked)
-        if asked is None:
-            continue
-        takes = taken[layer.name] = rules[layer.name](asked)
-        activations = draft.reads(layer)
-        for index, seen in takes.inputs.items():
-            if layer.node.input[index] in activations:
-                for name, part in parts(draft, layer.node.input[index], seen):
-                    needed[name] = part.hull(needed.get(name))
-    made = {name for layer in layers for name in layer.outputs}
-    received = {name: part for name, part in needed.items() if name not in made}
-    macs = {
-        layer.name: int(layer.macs * taken[layer.name].work)
-        for layer in layers
-        if layer.name in taken
-    }
-    return Band(rows, taken, received, macs)
 
 
 def _output(draft: Draft, layers: tuple[DraftLayer, ...]) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import helper
 
-from cnn.band_rows import Band, BandSet, band_set
+from cnn.band_rows import Band, BandSet, FusedLayers
 from cnn.draft import Draft, DraftLayer
 from cnn.prepared import closure, part, shape_of
 from cnn.receptive_field import Rows, bands_of
@@ -30,7 +30,7 @@ from cnn.views import Join, Region, constant_node, slice_nodes
 
 def carry_out_bands(draft: Draft, rewrite: Bands) -> None:
     """Compute layers of `draft` in bands; raises `ModelError` if that cannot be done."""
-    wanted = band_set(draft, rewrite)
+    wanted = FusedLayers(draft, rewrite.layers).bands(rewrite.rows)
     count = len(wanted.bands)
     if count == 1:
         return

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, inliner
 
-from cnn.band_rows import BandSet, band_set, bandable
+from cnn.band_rows import FusedLayers, bandable
 from cnn.bands import carry_out_bands
 from cnn.copies import carry_out_copies
 from cnn.draft import Draft
@@ -121,13 +121,13 @@ class Model:
         """The layers that can be computed in `Bands` of rows, in topological order."""
         return bandable(Draft(self.network, self._operators, self._weights))
 
-    def band_set(self, rewrite: Bands) -> BandSet:
-        """What each band of `rewrite` takes: the rows that each layer makes, those that come from
-        outside, multiply-accumulates, halo included. Nothing is rewritten, so it is cheap to ask.
+    def fused(self, layers: Sequence[str]) -> FusedLayers:
+        """What bands of these layers would take: the rows that each layer makes, those that come
+        from outside, multiply-accumulates, halo included. Nothing is rewritten.
 
-        Raises `ModelError` if the layers cannot be computed in these bands.
+        Raises `ModelError` if the layers cannot be computed in bands.
         """
-        return band_set(Draft(self.network, self._operators, self._weights), rewrite)
+        return FusedLayers(Draft(self.network, self._operators, self._weights), layers)
 
     def write_original(self, directory: Path) -> Path:
         """Write the model as it was before simplification, for an independent reference run.

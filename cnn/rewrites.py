@@ -79,8 +79,8 @@ class Bands:
     """Connected layers, or a single one, computed in bands of rows, with the halo each band needs.
 
     Of all that `layers` make, others need only one tensor; `rows` has the number of rows of that
-    tensor in each band, from top to bottom. See `cnn.bands`; `cnn.model.Model.band_set` tells what
-    the halo costs.
+    tensor in each band, from top to bottom. See `cnn.bands`; `cnn.model.Model.fused` tells what the
+    halo costs.
     """
 
     layers: tuple[str, ...]

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from cnn.rewrites import Bands, Channels, Rewrite
+from cnn.rewrites import Channels, Rewrite
 from partition.cost import CostModel
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.traffic import SLACK_FRAMES
 
 if TYPE_CHECKING:
-    from cnn.band_rows import BandSet
+    from cnn.band_rows import FusedLayers
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,9 @@ class Rewritable(Protocol):
         """The layers that can be computed in `Bands` of rows, in topological order."""
         ...
 
-    def band_set(self, rewrite: Bands) -> BandSet:
-        """What each band would take, halo included; cheap, as nothing is rewritten."""
+    def fused(self, layers: Sequence[str]) -> FusedLayers:
+        """What bands of these layers would take, halo included; raises `ModelError` if there can
+        be none. Nothing is rewritten, so that many bands can be asked for."""
         ...
 
 
