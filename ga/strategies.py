@@ -17,6 +17,7 @@ from partition.strategies.sequential_balanced import SequentialBalanced
 from partition.strategies.sequential_count import SequentialCount
 from partition.strategies.sequential_profiled import SequentialProfiled
 from partition.strategies.stages import KStage, TwoStage
+from partition.strategies.tiles import Tiles
 
 _ALL: tuple[Strategy, ...] = (
     Vertical(),
@@ -28,6 +29,7 @@ _ALL: tuple[Strategy, ...] = (
     TwoStage(),
     KStage(),
     Horizontal(),
+    Tiles(),
     BatchSplit(),
     Manual(),
 )
