@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from csdf.consistency import firings, repetition_vector
-from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
+from csdf.errors import (
+    CsdfError,
+    DeadlockError,
+    InconsistentGraphError,
+    PeriodBoundsError,
+    TooLargeError,
+)
 from csdf.graph import Graph
 from csdf.latency import Latency
 from csdf.liveness import Deadlock, check_liveness
 from csdf.slack import slack
-from csdf.throughput import Step, throughput
+from csdf.throughput import EFFORT, Step, throughput
 
 SLACK_WORK = 300_000
 """Work up to which slack is computed without being asked for (see `csdf.slack`)."""
@@ -24,8 +30,10 @@ class Analysis:
 
     An inconsistent graph has an `inconsistency` and no `repetitions`; one that deadlocks has a
     `deadlock` and no `period`. Where the diagnosis would take too many steps, `deadlock` is just
-    the sentence that there is one. `slack` is that of `csdf.slack`, None where it was not computed;
-    `latency` is there if it was asked for.
+    the sentence that there is one. Where the period would take too many, `unknown` says so, and
+    `bounds` are what it is proved to be at least and (None: not known) at most; without `bounds`
+    not even liveness could be told. `slack` is that of `csdf.slack`, None where it was not
+    computed; `latency` is there if it was asked for.
     """
 
     inconsistency: str | None
@@ -36,11 +44,15 @@ class Analysis:
     critical: tuple[Step, ...]
     slack: Mapping[str, Fraction | None] | None = None
     latency: Latency | None = None
+    unknown: str | None = None
+    bounds: tuple[Fraction, Fraction | None] | None = None
 
     @property
-    def live(self) -> bool:
-        """Whether it can be executed for ever."""
-        return self.period is not None
+    def live(self) -> bool | None:
+        """Whether it can be executed for ever; None if that could not be told."""
+        if self.unknown is not None and self.bounds is None:
+            return None
+        return self.period is not None or self.bounds is not None
 
     def as_json(self) -> dict[str, object]:
         """For `json.dumps`; the keys are part of the command's interface."""
@@ -51,6 +63,7 @@ class Analysis:
             "phase_firings": self.phase_firings,
             "live": self.live,
             "period": None if self.period is None else str(self.period),
+            "period_bounds": self._bounds_as_json(),
             "critical_cycle": [
                 {
                     "actor": step.actor,
@@ -65,16 +78,24 @@ class Analysis:
             "deadlock": _deadlock_as_json(self.deadlock),
         }
 
+    def _bounds_as_json(self) -> dict[str, str | None] | None:
+        if self.bounds is None:
+            return None
+        least, most = self.bounds
+        return {"at_least": str(least), "at_most": None if most is None else str(most)}
+
     def _slack_as_json(self) -> dict[str, str | None] | None:
         if self.slack is None:
             return None
         return {name: None if one is None else str(one) for name, one in self.slack.items()}
 
 
-def analyze(graph: Graph, slack_work: int = SLACK_WORK) -> Analysis:
+def analyze(graph: Graph, slack_work: int = SLACK_WORK, effort: int = EFFORT) -> Analysis:
     """Consistency, liveness, throughput and, within `slack_work` steps, slack of `graph`.
 
-    Raises `TooLargeError`.
+    `effort` is as in `csdf.throughput`.
+
+    Raises `TooLargeError` if the repetition vector has numbers that nothing could be done with.
     """
     try:
         repetitions = repetition_vector(graph)
@@ -82,9 +103,12 @@ def analyze(graph: Graph, slack_work: int = SLACK_WORK) -> Analysis:
         return Analysis(str(error), None, None, None, None, ())
     count = firings(graph, repetitions)
     try:
-        found = throughput(graph)
+        found = throughput(graph, effort=effort)
     except DeadlockError as error:
         return Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
+    except TooLargeError as error:
+        bounds = (error.at_least, error.at_most) if isinstance(error, PeriodBoundsError) else None
+        return Analysis(None, repetitions, count, None, None, (), unknown=str(error), bounds=bounds)
     return Analysis(
         None,
         repetitions,

@@ -29,6 +29,7 @@ from csdf.reverse_channels import folded
 from csdf.schedule import periodic_schedule
 from csdf.simulation import simulate
 from csdf.storage import unbounded
+from csdf.throughput import EFFORT as THROUGHPUT_EFFORT
 from csdf.throughput import throughput
 
 EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
@@ -62,11 +63,13 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
         result = stuck(graph, str(error))
     else:
         graph = placed.graph if isinstance(placed, Ordered) else placed
-        result = analyze(graph)
-    if options.source is not None and result.live:
+        result = analyze(graph, effort=options.effort)
+    if options.source is not None and result.period is not None:
         found = latency(placed, options.source, options.sink)
         result = replace(result, latency=found)
     _print(_json(result.as_json()) if options.json else as_text(graph, result))
+    if result.unknown is not None:
+        return _fail(f"{options.file}: {result.unknown}", EXIT_TOO_LARGE)
     return EXIT_FINE if result.live else EXIT_NOT_LIVE
 
 
@@ -164,6 +167,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
     command.add_argument("--sink", metavar="ACTOR", help="… to this one")
     _add_order(command)
+    command.add_argument(
+        "--effort",
+        type=_positive,
+        default=THROUGHPUT_EFFORT,
+        metavar="N",
+        help="constraints between firings to look at, at most (%(default)s)",
+    )
     command = commands.add_parser(
         "capacities",
         help="the smallest channel capacities, and what more room buys",

@@ -1,5 +1,9 @@
 """The errors of `csdf`; all derive from one."""
 
+from __future__ import annotations
+
+from fractions import Fraction
+
 
 class CsdfError(Exception):
     """Anything that goes wrong in `csdf`; the message says what, where and what to do."""
@@ -34,3 +38,14 @@ class NotProvedError(CsdfError):
 
 class TooLargeError(CsdfError):
     """An exact answer would take more steps than allowed; the message says how many."""
+
+
+class PeriodBoundsError(TooLargeError):
+    """The exact period would take more steps than allowed.
+
+    It is proved to be `at_least`, and `at_most` (None: not known) that long.
+    """
+
+    def __init__(self, message: str, at_least: Fraction, at_most: Fraction | None) -> None:
+        super().__init__(message)
+        self.at_least, self.at_most = at_least, at_most

@@ -36,6 +36,9 @@ from csdf.event_pairs import PairsOfAll
 from csdf.lowered import Arc, Lowered
 from csdf.whole_numbers import Integers, integers, joined, products
 
+Indices = npt.NDArray[np.int64]
+"""Numbers of nodes, edges or actors."""
+
 
 @dataclass(frozen=True)
 class EventGraph:
@@ -47,13 +50,17 @@ class EventGraph:
 
     nodes: int
     first: Sequence[int]
-    source: npt.NDArray[np.int64]
-    target: npt.NDArray[np.int64]
+    source: Indices
+    target: Indices
     time: Integers
     delay: Integers
-    arc: npt.NDArray[np.int64]
+    arc: Indices
     time_unit: int
     delay_unit: int
+
+    def actors(self, nodes: Indices) -> Indices:
+        """The actors of which `nodes` are firings."""
+        return np.searchsorted(np.array(self.first), nodes, side="right") - 1
 
 
 def build(graph: Lowered, repetitions: Sequence[int], cycles: Sequence[int]) -> EventGraph:
@@ -132,7 +139,7 @@ class Builder:
 
     def _order(
         self, counts: Sequence[int], first: Sequence[int]
-    ) -> list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    ) -> list[tuple[int, Indices, Indices]]:
         """(actor, sources, targets): its firings start one after the other."""
         found = []
         for actor in self._unordered:

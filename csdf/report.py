@@ -29,12 +29,8 @@ def as_text(graph: Graph, result: Analysis) -> str:
     lines.append(f"repetitions {_cut(listed, ', ')}")
     if result.deadlock is not None:
         return "\n".join([*lines, f"live        no. {result.deadlock}"])
-    lines.append("live        yes")
-    if result.period == 0:
-        lines.append("period      0: nothing bounds the throughput")
-    else:
-        assert result.period is not None  # noqa: S101 (or it would not be live)
-        lines.append(f"period      {_exact(result.period)} per iteration")
+    lines += ["live        not known" if result.live is None else "live        yes"]
+    lines += _period(result)
     if result.critical:
         lines.append(f"held by     {_cut(_steps(result.critical), ' → ')}")
     if result.slack is not None:
@@ -42,6 +38,18 @@ def as_text(graph: Graph, result: Analysis) -> str:
     if result.latency is not None:
         lines += _latency(result.latency)
     return "\n".join(lines)
+
+
+def _period(result: Analysis) -> list[str]:
+    if result.period == 0:
+        return ["period      0: nothing bounds the throughput"]
+    if result.period is not None:
+        return [f"period      {_exact(result.period)} per iteration"]
+    if result.bounds is None:
+        return []
+    least, most = result.bounds
+    above = "" if most is None else f" and at most {_exact(most)}"
+    return [f"period      at least {_exact(least)}{above} per iteration"]
 
 
 def _latency(found: Latency) -> list[str]:

@@ -54,11 +54,12 @@ def consistent_graphs(
 
     `bounded` forces every channel to have a capacity (or none to).
     """
-    some_time = times or st.sampled_from([Fraction(n, d) for n in range(5) for d in (1, 1, 2, 3)])
+    if times is None:
+        times = st.sampled_from([Fraction(n, d) for n in range(5) for d in (1, 1, 2, 3)])
     actors = [
         Actor(
             f"a{i}",
-            tuple(draw(st.lists(some_time, min_size=1, max_size=3))),
+            tuple(draw(st.lists(times, min_size=1, max_size=3))),
             draw(st.sampled_from((1, 1, 2, None))),
         )
         for i in range(draw(st.integers(1, max_actors)))

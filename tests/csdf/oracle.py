@@ -7,7 +7,7 @@ reads), and stops a timed execution when a whole state has come back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from csdf.graph import Channel, Graph
@@ -192,3 +192,79 @@ def timed(
             return found
         if not started or any(r[0] == now for r in running):
             now = min(running)[0]
+
+
+def ratio_of_cycle(
+    graph: Graph,
+    repetitions: Mapping[str, int],
+    around: Sequence[tuple[str, int, str | None, bool]],
+) -> Fraction:
+    """The most time per iteration that a firing can spend waiting for itself, along this cycle.
+
+    `around` has (actor, phase, channel, for space): a firing of that phase, and the channel through
+    which the next one waits for it; None where that is the actor's own. A firing waits for the one
+    that put in the last token it takes. One turn need not come back to a firing of the same place
+    in its iteration, so there may be several. Looked at are iterations long after the start.
+    """
+    first, phase = around[0][:2]
+    per_iteration = repetitions[first] * graph.actor[first].phases
+    begin = 30 * per_iteration
+    found = Fraction(0)
+    for firing in range(begin, begin + per_iteration):
+        if firing % graph.actor[first].phases != phase:
+            continue
+        reached = {firing: Fraction(0)}
+        for _ in range(repetitions[first]):
+            reached = _one_turn(graph, around, reached)
+            for number, time in reached.items():
+                iterations, rest = divmod(number - firing, per_iteration)
+                if rest == 0 and iterations > 0:
+                    found = max(found, time / iterations)
+    return found
+
+
+def _one_turn(
+    graph: Graph,
+    around: Sequence[tuple[str, int, str | None, bool]],
+    reached: dict[int, Fraction],
+) -> dict[int, Fraction]:
+    """Firings of the first actor → the longest time until they may start, from some of those."""
+    for step, after in zip(around, [*around[1:], around[0]], strict=True):
+        further: dict[int, Fraction] = {}
+        for number, time in reached.items():
+            for waiting, spent in _waiting(graph, step, number):
+                if waiting % graph.actor[after[0]].phases == after[1]:
+                    further[waiting] = max(further.get(waiting, time), time + spent)
+        reached = further
+    return reached
+
+
+def _waiting(
+    graph: Graph, step: tuple[str, int, str | None, bool], number: int
+) -> list[tuple[int, Fraction]]:
+    """Firings of the next actor that wait for this one, and how long after its start they may."""
+    name, phase, through, for_space = step
+    actor = graph.actor[name]
+    time = actor.execution_times[phase]
+    if through is None:
+        ends = [(number + actor.concurrency, time)] if actor.concurrency is not None else []
+        return [*ends, (number + 1, Fraction(0))]
+    channel = graph.channel[through]
+    given, taken, there = channel.production, channel.consumption, channel.initial_tokens
+    if for_space:
+        assert channel.capacity is not None
+        given, taken, there = taken, given, channel.capacity - there
+    before = there + _moved(given, number)
+    after = there + _moved(given, number + 1)
+    found = []
+    waiting = max(0, before // sum(taken) - 1) * len(taken)
+    while _moved(taken, waiting) < after:
+        if before < _moved(taken, waiting + 1):
+            found.append((waiting, time))
+        waiting += 1
+    return found
+
+
+def _moved(rates: Sequence[int], firings: int) -> int:
+    cycles, phases = divmod(firings, len(rates))
+    return cycles * sum(rates) + sum(rates[:phases])

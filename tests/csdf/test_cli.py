@@ -78,6 +78,7 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
         "phase_firings": 8,
         "live": True,
         "period": "18",
+        "period_bounds": None,
         "critical_cycle": [
             {"actor": "d0", "phase": 0, "channel": "self_d0", "for_space": False},
             {"actor": "d0", "phase": 1, "channel": "self_d0", "for_space": False},
@@ -88,6 +89,20 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
         "latency": None,
         "deadlock": None,
     }
+
+
+def test_what_would_take_too_long_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    """All that is known is told all the same."""
+    file = str(REFERENCE / "sample_b_8_9_5.xml")
+    assert main(["analyze", "--effort", "10", file]) == 3
+    told = capsys.readouterr()
+    assert "live        yes\nperiod      at least 20 per iteration\n" in told.out
+    assert told.err.count("\n") == 1
+    assert "at most 10 are looked at (--effort)" in told.err
+    assert main(["analyze", "--effort", "40", "--json", file]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["live"], found["period"]) == (True, None)
+    assert found["period_bounds"] == {"at_least": "20", "at_most": "36"}
 
 
 def test_json_of_what_is_not_live(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 
 from csdf.consistency import repetition_vector
-from csdf.errors import DeadlockError, TooLargeError
+from csdf.errors import DeadlockError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
 from csdf.throughput import Throughput, throughput
@@ -175,13 +175,6 @@ def test_a_deadlock_among_billions_of_firings_is_found() -> None:
     )
     with pytest.raises(DeadlockError):
         throughput(found)
-
-
-def test_what_would_take_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("csdf.throughput.NODE_LIMIT", 100)
-    coprime = graph({"A": (1,), "B": (1,)}, ("A", "B", (101,), (103,), 0, 205))
-    with pytest.raises(TooLargeError, match="204 firings"):
-        throughput(coprime, "expansion")
 
 
 def test_numbers_beyond_64_bits() -> None:

@@ -1,0 +1,92 @@
+"""The cycle that holds the period: it is a real one, and what is known without finding it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from csdf.consistency import repetition_vector
+from csdf.errors import DeadlockError, PeriodBoundsError
+from csdf.graph import Graph
+from csdf.liveness import check_liveness
+from csdf.throughput import Method, throughput
+from tests.csdf import oracle
+from tests.csdf.effort import examples, holds
+from tests.csdf.graphs import consistent_graphs, graph
+
+
+def may_overtake(found: Graph) -> bool:
+    return any(len(set(a.execution_times)) > 1 and a.concurrency != 1 for a in found.actors)
+
+
+def bounds(found: Graph, effort: int) -> tuple[Fraction, Fraction | None]:
+    try:
+        return (throughput(found, effort=effort).period,) * 2
+    except PeriodBoundsError as error:
+        return error.at_least, error.at_most
+
+
+METHODS: list[Method] = ["auto", "cycle ratio", "expansion"]
+
+
+@examples(30, 1000)
+def test_firing_by_firing_it_takes_as_long_as_the_period(tries: int) -> None:
+    """Some firing waits, along these channels, for one of itself, iterations ago."""
+
+    @given(consistent_graphs(), st.sampled_from(METHODS))
+    def check(found: Graph, method: Method) -> None:
+        assume(check_liveness(found) is None and not may_overtake(found))
+        result = throughput(found, method)
+        if result.critical:
+            around = [(s.actor, s.phase, s.channel, s.for_space) for s in result.critical]
+            ratio = oracle.ratio_of_cycle(found, repetition_vector(found), around)
+            assert ratio == result.period
+
+    holds(tries, check)
+
+
+@examples(30, 500)
+def test_with_less_effort_there_are_bounds_on_the_period(tries: int) -> None:
+    @given(consistent_graphs(), st.integers(0, 40))
+    def check(found: Graph, effort: int) -> None:
+        assume(check_liveness(found) is None and not may_overtake(found))
+        period = throughput(found).period
+        least, most = bounds(found, effort)
+        assert least <= period
+        assert most is None or period <= most
+
+    holds(tries, check)
+
+
+@examples(30, 1000)
+def test_schedules_tell_liveness_as_executions_do(tries: int) -> None:
+    """As where there are so many firings that none are executed; zero times hide nothing."""
+
+    @given(consistent_graphs(times=st.sampled_from((Fraction(0), Fraction(0), Fraction(2)))))
+    def check(found: Graph) -> None:
+        assume(not may_overtake(found))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("csdf.throughput.EXECUTED", -1)
+            patch.setattr("csdf.throughput.EXECUTION_LIMIT", 0)
+            try:
+                throughput(found)
+            except DeadlockError:
+                assert not oracle.executes(found, repetition_vector(found))
+            else:
+                assert oracle.executes(found, repetition_vector(found))
+
+    holds(tries, check)
+
+
+def test_bounds_say_what_they_are_and_how_to_get_more() -> None:
+    coprime = graph({"A": (1,), "B": (1,)}, ("A", "B", (101,), (103,), 0, 205))
+    with pytest.raises(
+        PeriodBoundsError, match=r"about \d+ constraints .* at most 100 are"
+    ) as caught:
+        throughput(coprime, effort=100)
+    assert caught.value.at_least == 103
+    assert caught.value.at_most is not None
+    assert caught.value.at_least < throughput(coprime).period < caught.value.at_most
