@@ -42,11 +42,13 @@ def part_name(name: str, number: int, count: int) -> str:
 class Channels:
     """The `count` output channels of a layer that can be sliced, in groups of `group` channels.
 
-    Each slice has to be some whole groups or to lie within one.
+    Each slice has to be some whole groups or to lie within one. It reads the same part of what the
+    layer reads if `is_channelwise`, else all of it.
     """
 
     count: int
     group: int = 1
+    is_channelwise: bool = False
 
     def allow(self, parts: Sequence[int]) -> bool:
         """Whether the layer can be sliced into `parts`, given as numbers of channels in order."""

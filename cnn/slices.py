@@ -22,12 +22,14 @@ from cnn.rewrites import Channels, Slices, part_name
 
 def sliceable(draft: Draft) -> dict[str, Channels]:
     """Layer → its output channels, of all layers that can be sliced."""
-    rules = {name: rule_of(draft, layer) for name, layer in draft.layers.items()}
-    return {
-        name: Channels(rule.channels, rule.group_channels)
-        for name, rule in rules.items()
-        if rule is not None
-    }
+    found: dict[str, Channels] = {}
+    for name, layer in draft.layers.items():
+        rule = rule_of(draft, layer)
+        if rule is not None:
+            in_part = {layer.node.input[use.index] for use in rule.uses}
+            is_channelwise = in_part.issuperset(draft.reads(layer))
+            found[name] = Channels(rule.channels, rule.group_channels, is_channelwise)
+    return found
 
 
 def carry_out_slices(draft: Draft, rewrite: Slices) -> None:
