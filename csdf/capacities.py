@@ -1,38 +1,39 @@
 """The smallest capacities that are live, that reach a period, and all trades in between.
 
-A best-first search over distributions of capacities, in the order of their size, from the smallest
-that each channel needs by itself. A distribution that some conflict (`csdf.storage`) speaks of need
-not be looked at: its successors raise one channel of the conflict each, to what that asks for. One
-that no conflict speaks of is analysed, which gives a new conflict or a solution. A distribution's
-size is estimated by what disjoint conflicts will still cost, which is never too much, so the first
-solution found is a smallest one; no distribution is passed over, so the front is complete.
+What is known of a goal are conflicts (`csdf.conflicts`): distributions that miss it, and why. The
+smallest distribution of which none of them speaks (`csdf.cover`) is at most as large as one that
+meets the goal. It is analysed (`csdf.storage`): if it meets the goal, it is a smallest one;
+otherwise there is a new conflict. The channels of the conflict are then given ample room, and what
+still misses the goal gives conflicts of other channels.
 
-Where the search ends before it is through, its next estimate is a bound from below that is proved,
-and a distribution found by going up along conflicts, and down again channel by channel, one from
-above.
+All trades are found by going up: each point's period is the goal to beat for the next.
+
+Where the search ends before it is through, the smallest distribution that is left is a bound from
+below that is proved, and one that meets the goal, and in which no channel could be smaller by
+itself, one from above.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from csdf.conflicts import Conflict, Goal, OutOfEffort, raised
+from csdf.cover import Cover
 from csdf.errors import CsdfError
 from csdf.graph import Graph
-from csdf.storage import Conflict, Storage
-from csdf.throughput import throughput
+from csdf.storage import Storage
 
 Unit = Literal["tokens", "bytes"]
 
-EFFORT = 8_000_000
-"""What a search may cost by default: conflicts compared with, and `_ANALYSIS` for an analysis."""
+EFFORT = 60_000
+"""What a search may cost by default: about milliseconds, but counted, not measured."""
 
-_ANALYSIS = 5000
-_PER_FIRING = 10
-_RECURRING = 10
+_AS_FOUND = 2
+"""Conflicts of a step of the front that are taken as they are found, since the next is near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +79,16 @@ class Front:
 
 
 @dataclass(frozen=True, slots=True)
-class _Goal:
-    """A period to reach (None: just to live), or, if `strict`, to beat."""
+class Progress:
+    """Of a search: what it looks for, the size that is proved to be needed, and one that will do.
 
-    period: Fraction | None
-    strict: bool = False
+    `spent` is the share of the effort; the search may end long before all is.
+    """
 
-    def misses(self, period: Fraction | None) -> bool:
-        """Whether `period` (None: deadlock) is not good enough."""
-        if period is None or self.period is None:
-            return period is None
-        return period >= self.period if self.strict else period > self.period
+    goal: Goal
+    at_least: int
+    enough: int | None
+    spent: float
 
 
 class Search:
@@ -100,17 +100,18 @@ class Search:
         channels: Sequence[str] | None = None,
         unit: Unit = "tokens",
         effort: int = EFFORT,
+        progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        """`channels` are those to be sized; see `csdf.storage.Storage`, also for what is raised."""
+        """`channels` are those to be sized; see `csdf.storage.Storage`, also for what is raised.
+
+        Each search may cost `effort`, and reports its `progress`.
+        """
         self._storage = Storage(graph, channels)
         places = range(len(self._storage.names))
         self._cost = [1 if unit == "tokens" else self._storage.token_bytes(p) for p in places]
-        self._effort = effort
-        self._price = _ANALYSIS + _PER_FIRING * self._storage.firings
+        self._effort, self._report = effort, progress
         self._conflicts: list[Conflict] = []
-        self._known: set[Conflict] = set()
-        self._shortest = throughput(self._storage.graph).period
-        self._work = self._at_least = 0
+        self._begin(Goal(None))
 
     @property
     def overtakes(self) -> bool:
@@ -123,23 +124,23 @@ class Search:
         Raises `CsdfError` if no capacities reach it, because nothing else bounds the throughput.
         """
         times = (time for actor in self._storage.graph.actors for time in actor.execution_times)
-        if self._shortest == 0 and any(times) and self._storage.names:
+        if self._storage.shortest == 0 and any(times) and self._storage.names:
             raise CsdfError(
                 "without capacities nothing bounds the throughput, so more room always helps; "
                 "name a period to reach"
             )
-        return self._shortest
+        return self._storage.shortest
 
     def smallest_live(self) -> Smallest:
         """The smallest distribution that is live."""
-        return self._smallest(_Goal(None))
+        return self._smallest(Goal(None))
 
     def smallest(self, period: Fraction | None = None) -> Smallest:
         """The smallest distribution with this period or a shorter one (None: the best).
 
         Raises `CsdfError` if no capacities reach it.
         """
-        return self._smallest(_Goal(self._wanted(period)))
+        return self._smallest(Goal(self._wanted(period)))
 
     def front(self, period: Fraction | None = None) -> Front:
         """All points up to the one that has `period` (None: the best), as far as `effort` goes.
@@ -148,147 +149,139 @@ class Search:
         """
         wanted = self._wanted(period)
         points: list[Point] = []
-        for point in self._ascend(_Goal(None), wanted):
-            if points and points[-1].size == point.size:
+        self._begin(Goal(None))
+        try:
+            while not points or points[-1].period > wanted:
+                point = self._point(self._least(_AS_FOUND))
+                # Of the same size, but faster.
+                if points and points[-1].size == point.size:
+                    points.pop()
+                points.append(point)
+                self._goal = Goal(point.period, strict=True)
+        except OutOfEffort:
+            further = self._at_least
+            # A point as large as what is left to look at might still be beaten at its own size.
+            if points and points[-1].size >= further:
                 points.pop()
-            points.append(point)
-        if points and points[-1].period <= wanted:
-            return Front(tuple(points), wanted)
-        # A point as large as what is left to look at might still be beaten at its own size.
-        if points and points[-1].size >= self._at_least:
-            points.pop()
-        further = self._at_least
-        return Front(tuple(points), wanted, self._smallest(_Goal(wanted)), further)
+            return Front(tuple(points), wanted, self._smallest(Goal(wanted)), further)
+        return Front(tuple(points), wanted)
 
     def _wanted(self, period: Fraction | None) -> Fraction:
         if period is None:
             return self.best_period()
-        if period < self._shortest:
+        if period < self._storage.shortest:
             raise CsdfError(
-                f"no capacities give a period of {period}; without any it is {self._shortest}"
+                f"no capacities give a period of {period}; "
+                f"without any it is {self._storage.shortest}"
             )
         return self.best_period() if period == 0 else period
 
-    def _smallest(self, goal: _Goal) -> Smallest:
-        if goal.period is not None and not self._storage.overtakes:
-            self._probe(goal)
-        for point in self._ascend(goal, goal.period):
-            return Smallest(point, point.size)
-        return self._bounds(goal)
+    def _begin(self, goal: Goal) -> None:
+        self._goal = goal
+        self._cover = Cover(self._storage.least, self._cost)
+        self._started = self._storage.work
+        self._at_least = self._size(self._storage.least)
+        self._best: tuple[int, ...] | None = None
+        for conflict in self._conflicts:
+            if goal.misses(conflict.period):
+                self._cover.add(conflict)
 
-    def _probe(self, goal: _Goal) -> None:
-        """Learns what each channel needs by itself, with ample room in all others."""
-        self._work = 0
-        for place, least in enumerate(self._storage.least):
-            capacities = list(self._storage.ample)
-            capacities[place] = least
-            while self._work < self._effort:
-                conflict = self._against(tuple(capacities), goal, self._active(goal))
-                more = dict(conflict.needed).get(place) if conflict is not None else None
-                if more is None:
-                    break
-                capacities[place] = more
+    def _smallest(self, goal: Goal) -> Smallest:
+        self._begin(goal)
+        try:
+            point = self._point(self._least(0))
+        except OutOfEffort:
+            if self._best is None:
+                self._started = self._storage.work + self._cover.work
+                self._best = self._shrunk(self._some(), self._storage.least)
+            point = self._point(self._best)
+        return Smallest(point, min(self._at_least, point.size))
 
-    def _bounds(self, goal: _Goal) -> Smallest:
-        """After a search that gave up."""
-        above = self._point(self._descend(goal))
-        return Smallest(above, min(self._at_least, above.size))
+    def _least(self, as_found: int) -> tuple[int, ...]:
+        """A smallest distribution that meets the goal. Raises `OutOfEffort`.
 
-    def _ascend(self, goal: _Goal, last: Fraction | None) -> Iterator[Point]:
-        """Distributions that meet ever higher goals, smallest first, until one has period `last`.
-
-        Ends before that if it gives up; `_at_least` then bounds what it has not found.
+        This many conflicts are taken as they are found.
         """
-        start = self._storage.least
-        queue = [(self._size(start), start)]
-        seen = {start}
-        self._work = 0
-        while queue and self._work < self._effort:
-            size, capacities = heapq.heappop(queue)
-            active = self._active(goal)
-            self._work += 1 + len(active)
-            estimate = self._size(capacities) + self._still(capacities, active)
-            if estimate > size:
-                heapq.heappush(queue, (estimate, capacities))
-                continue
-            conflict = self._against(capacities, goal, active)
+        self._best = None
+        rounds = 0
+        while True:
+            capacities, self._at_least = self._cover.smallest()
+            if self._best is not None and self._size(self._best) <= self._at_least:
+                return self._best
+            self._tell()
+            conflict = self._conflict(capacities)
+            if conflict is None and self._size(capacities) == self._at_least:
+                return capacities
             if conflict is None:
-                point = self._point(capacities)
-                yield point
-                if last is not None and point.period <= last:
-                    return
-                goal = _Goal(point.period, strict=True)
-                heapq.heappush(queue, (size, capacities))
-                continue
-            for place, needed in conflict.needed:
-                raised = (*capacities[:place], needed, *capacities[place + 1 :])
-                if raised not in seen:
-                    seen.add(raised)
-                    heapq.heappush(queue, (max(size, self._size(raised)), raised))
-        self._at_least = queue[0][0] if queue else self._at_least
+                self._best = min(self._best or capacities, capacities, key=self._size)
+                raise OutOfEffort  # nothing better can be proved
+            rounds += 1
+            free = capacities
+            while conflict is not None:
+                strong = conflict if rounds <= as_found else self._raised(conflict)
+                self._learn(strong)
+                free = self._freed(free, strong)
+                conflict = self._conflict(free)
+            if rounds > as_found and rounds & (rounds - 1) == 0:
+                shrunk = self._shrunk(free, capacities)
+                self._best = min(self._best or shrunk, shrunk, key=self._size)
 
-    def _descend(self, goal: _Goal) -> tuple[int, ...]:
-        """Some distribution that meets `goal`; with effort left, no channel could be smaller."""
-        least = self._storage.least
-        capacities = list(least)
-        while (conflict := self._against(tuple(capacities), goal, self._active(goal))) is not None:
-            for place, needed in conflict.needed:
-                # Ever further above the least, so that few analyses are needed.
-                capacities[place] = max(needed, 2 * capacities[place] - least[place])
-        self._work = 0
-        for place in sorted(range(len(capacities)), key=lambda p: (-self._cost[p], p)):
-            low, high = least[place], capacities[place]
-            while low < high and self._work < self._effort:
-                capacities[place] = middle = (low + high) // 2
-                if self._against(tuple(capacities), goal, self._active(goal)) is None:
-                    high = middle
-                else:
-                    low = middle + 1
-            capacities[place] = high
+    def _conflict(self, capacities: Sequence[int]) -> Conflict | None:
+        """Why `capacities` miss the goal, if they do. Raises `OutOfEffort`."""
+        if self._spent() >= 1:
+            raise OutOfEffort
+        return self._storage.conflict(capacities, self._goal)
+
+    def _raised(self, conflict: Conflict) -> Conflict:
+        storage = self._storage
+        ample = storage.ample(self._goal)
+        return raised(conflict, self._conflict, ample, storage.grain, self._cost)
+
+    def _learn(self, conflict: Conflict) -> None:
+        self._conflicts.append(conflict)
+        self._cover.add(conflict)
+
+    def _freed(self, capacities: Sequence[int], conflict: Conflict) -> tuple[int, ...]:
+        """With so much room in the channels of the conflict that they matter no more."""
+        ample, free = self._storage.ample(self._goal), list(capacities)
+        for place, needed in conflict.needed:
+            free[place] = ample[place] if free[place] < ample[place] else 2 * needed
+        return tuple(free)
+
+    def _some(self) -> tuple[int, ...]:
+        """A distribution that meets the goal, whatever it takes to find one."""
+        free = tuple(self._storage.least)
+        while (conflict := self._storage.conflict(free, self._goal)) is not None:
+            free = self._freed(free, conflict)
+        return free
+
+    def _shrunk(self, enough: Sequence[int], least: Sequence[int]) -> tuple[int, ...]:
+        """From capacities that meet the goal, down channel by channel, as far as effort goes."""
+        capacities = list(enough)
+        with contextlib.suppress(OutOfEffort):
+            for place in sorted(range(len(capacities)), key=lambda p: (-self._cost[p], p)):
+                low, high = least[place], capacities[place]
+                while low < high:
+                    middle = (low + high) // 2
+                    candidate = [*capacities[:place], middle, *capacities[place + 1 :]]
+                    if self._conflict(candidate) is None:
+                        high = capacities[place] = middle
+                    else:
+                        low = middle + 1
         return tuple(capacities)
 
-    def _against(
-        self, capacities: tuple[int, ...], goal: _Goal, active: Sequence[Conflict]
-    ) -> Conflict | None:
-        """A conflict that shows that `capacities` miss the goal; None if they meet it."""
-        known = [conflict for conflict in active if conflict.holds(capacities)]
-        if known:
-            return min(known, key=lambda conflict: len(conflict.needed))
-        self._work += self._price
-        conflict = self._storage.deadlock(capacities)
-        if conflict is None and goal.period is not None:
-            # Following an execution until it recurs costs many times as much as a cycle ratio.
-            self._work += _RECURRING * self._price if self._storage.overtakes else 0
-            conflict = self._storage.conflict(capacities)
-        if conflict is not None and conflict not in self._known:
-            self._known.add(conflict)
-            self._conflicts.append(conflict)
-        return conflict if conflict is not None and goal.misses(conflict.period) else None
+    def _spent(self) -> float:
+        work = self._storage.work - self._started + self._cover.work
+        return work / (1000 * self._effort) if self._effort else 1
 
-    def _active(self, goal: _Goal) -> list[Conflict]:
-        return [conflict for conflict in self._conflicts if goal.misses(conflict.period)]
-
-    def _still(self, capacities: Sequence[int], conflicts: Sequence[Conflict]) -> int:
-        """What disjoint ones of `conflicts` will cost beyond `capacities`."""
-        prices = [
-            (min((n - capacities[p]) * self._cost[p] for p, n in conflict.needed), conflict)
-            for conflict in conflicts
-            if conflict.needed and conflict.holds(capacities)
-        ]
-        prices.sort(key=lambda one: -one[0])
-        total = 0
-        used: set[int] = set()
-        for price, conflict in prices:
-            if all(place not in used for place, _ in conflict.needed):
-                used.update(place for place, _ in conflict.needed)
-                total += price
-        return total
+    def _tell(self) -> None:
+        if self._report is not None:
+            enough = None if self._best is None else self._size(self._best)
+            self._report(Progress(self._goal, self._at_least, enough, self._spent()))
 
     def _size(self, capacities: Sequence[int]) -> int:
         return sum(c * cost for c, cost in zip(capacities, self._cost, strict=True))
 
-    def _point(self, capacities: tuple[int, ...]) -> Point:
-        period = self._storage.conflict(capacities).period
-        assert period is not None  # noqa: S101 (points are live)
+    def _point(self, capacities: Sequence[int]) -> Point:
         named = dict(zip(self._storage.names, capacities, strict=True))
-        return Point(named, self._size(capacities), period)
+        return Point(named, self._size(capacities), self._storage.period(capacities))

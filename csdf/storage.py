@@ -7,8 +7,7 @@ each of some channels a capacity, of which at least one must be reached to do be
 is known, and nothing else is needed, to find the smallest distributions (`csdf.capacities`).
 
 A capacity is raised as far as the cycle can feel it: in a deadlock by what the waiting firing
-lacks; on a cycle of firings until the constraint between two of them becomes another one, since
-constraints only see tokens in multiples of what both ends move together (`csdf.event_graph`).
+lacks; on a cycle of firings until one of them waits for an earlier one.
 
 Source: S. Stuijk, M. Geilen, T. Basten, "Throughput-buffering trade-off exploration for
 cyclo-static and synchronous dataflow graphs", IEEE Transactions on Computers, 2008, for searching
@@ -19,47 +18,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 from csdf import selftimed
+from csdf.conflicts import Conflict, Goal
 from csdf.consistency import repetition_vector
+from csdf.critical import Link, critical_cycle
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.graph import Channel, Graph
 from csdf.liveness import check_liveness, waiting_cycle
 from csdf.lowered import Arc, Lowered, Origin, lower
 from csdf.reverse_channels import mirrors
-from csdf.throughput import Link, components, critical_cycle, overtaking
+from csdf.throughput import components, overtaking, throughput
 from csdf.untimed import Execution
+from csdf.waits import Waits, fits
 
 LOWER_BOUND_STEPS = 10_000
 """Steps in which the smallest capacity of a channel by itself is sought."""
-
-_ITERATIONS = 4
-"""Whose tokens a channel with ample room can hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """No distribution that stays below `needed` on all its channels beats `period` (None: lives).
-
-    `needed` is by place among the sized channels, as (place, capacity). If it is empty, no
-    distribution at all does.
-    """
-
-    period: Fraction | None
-    needed: tuple[tuple[int, int], ...]
-
-    def holds(self, capacities: Sequence[int]) -> bool:
-        """Whether it speaks of these capacities."""
-        return all(capacities[place] < needed for place, needed in self.needed)
 
 
 class Storage:
     """A graph of which some channels (`names`) are to be given capacities.
 
-    `least` are capacities below which the graph deadlocks, channel by channel; `ample` are some
-    that hardly ever hold anything up. `overtakes` tells whether firings may overtake each other.
+    `least` are capacities below which the graph deadlocks, channel by channel; `grain` are the
+    steps in which it feels more than that. `shortest` is the period if none is bounded.
+    `overtakes` tells whether firings may overtake each other. `work` counts what has been
+    analysed: about microseconds on a processor of the 2020s.
     """
 
     def __init__(self, graph: Graph, channels: Sequence[str] | None = None) -> None:
@@ -78,16 +63,14 @@ class Storage:
         deadlock = check_liveness(self.graph)
         if deadlock is not None:
             raise DeadlockError(str(deadlock))
+        self.shortest = throughput(self.graph).period
         by_name = repetition_vector(graph)
         self._repetitions = [by_name[actor.name] for actor in graph.actors]
         self._firings = [by_name[actor.name] * actor.phases for actor in graph.actors]
-        self.least = tuple(self._alone(graph.channel[name]) for name in self.names)
-        self.ample = tuple(
-            capacity + _ITERATIONS * by_name[channel.source] * sum(channel.production)
-            for capacity, channel in zip(
-                self.least, (graph.channel[name] for name in self.names), strict=True
-            )
-        )
+        self._sized = [graph.channel[name] for name in self.names]
+        self._moved = [by_name[channel.source] * sum(channel.production) for channel in self._sized]
+        self.least = tuple(self._alone(channel) for channel in self._sized)
+        self.grain = tuple(math.gcd(*c.production, *c.consumption) for c in self._sized)
         room = dict(zip(self.names, self.least, strict=True))
         self._lowered = lower(with_capacities(graph, room))
         place = {name: i for i, name in enumerate(self.names)}
@@ -98,7 +81,9 @@ class Storage:
             if arc.origin is Origin.SPACE and arc.channel is not None and arc.channel.name in place
         }
         self.overtakes = bool(overtaking(self._lowered))
-        self._live: dict[tuple[int, ...], Conflict | None] = {}
+        self._timeless = not all(time for times in self._lowered.times for time in times)
+        self._waits: Waits | None = None
+        self.work = 0
 
     @property
     def firings(self) -> int:
@@ -107,53 +92,123 @@ class Storage:
 
     def token_bytes(self, place: int) -> int:
         """The size of a token of the channel at `place`."""
-        return self.graph.channel[self.names[place]].token_bytes
+        return self._sized[place].token_bytes
 
-    def deadlock(self, capacities: tuple[int, ...]) -> Conflict | None:
-        """None if the graph is live with these capacities, else what must change."""
-        if capacities not in self._live:
-            execution = Execution(self._with(capacities), self._firings)
-            needed: dict[int, int] = {}
-            if not execution.run():
-                for _, arc, missing in waiting_cycle(execution):
-                    if arc in self._place:
-                        place = self._place[arc]
-                        needed[place] = capacities[place] + missing
-            complete = not execution.stuck
-            self._live[capacities] = None if complete else Conflict(None, tuple(needed.items()))
-        return self._live[capacities]
+    def ample(self, goal: Goal) -> tuple[int, ...]:
+        """Capacities that no cycle which misses the goal can feel, nor larger ones.
 
-    def conflict(self, capacities: tuple[int, ...]) -> Conflict:
-        """The period with these capacities (None: deadlock), and what must change for less.
+        Whoever waits for room then waits for so early an iteration that even a cycle of all firings
+        takes less than the goal per iteration.
+        """
+        iterations = 1
+        if goal.period:
+            times = zip(self._repetitions, self._lowered.times, strict=True)
+            iterations += math.floor(sum(q * sum(own) for q, own in times) / goal.period)
+        return tuple(
+            max(least, channel.initial_tokens + iterations * moved)
+            for least, channel, moved in zip(self.least, self._sized, self._moved, strict=True)
+        )
+
+    def conflict(self, capacities: Sequence[int], goal: Goal) -> Conflict | None:
+        """A conflict that shows that `capacities` miss the goal; None if they meet it.
 
         Raises `TooLargeError`.
         """
-        stuck = self.deadlock(capacities)
-        if stuck is not None:
-            return stuck
-        graph = self._with(capacities)
+        if goal.period is None or self.overtakes:
+            stuck = self._deadlock(capacities)
+            if stuck is not None or goal.period is None:
+                return stuck
         if self.overtakes:
-            return self._any_channel(graph, capacities)
-        found = critical_cycle(graph, self._repetitions)
-        needed: dict[int, int] = {}
-        for link in found.links:
-            if link.arc in self._place:
-                place = self._place[link.arc]
-                more = capacities[place] + _felt(graph.arcs[link.arc], link)
-                needed[place] = min(needed.get(place, more), more)
-        return Conflict(found.period, tuple(needed.items()))
+            period = self._followed(capacities)
+            return self._any_channel(capacities, period) if goal.misses(period) else None
+        found = self._slowest(capacities, goal)
+        if goal.misses(found.period):
+            return found
+        # A cycle that takes no time may be a deadlock, and not be found above.
+        return self._deadlock(capacities) if self._timeless else None
 
-    def _any_channel(self, graph: Lowered, capacities: tuple[int, ...]) -> Conflict:
-        """Where firings overtake, nothing is known of why; so any channel may be the one."""
-        period = Fraction(0)
-        for part, members in components(graph):
-            period = max(period, selftimed.period(part, [self._repetitions[a] for a in members]))
-        channels = [self.graph.channel[name] for name in self.names]
-        needed = [
-            (place, capacities[place] + math.gcd(*channel.production, *channel.consumption))
-            for place, channel in enumerate(channels)
+    def period(self, capacities: Sequence[int]) -> Fraction:
+        """The exact period of capacities that are live. Raises `TooLargeError`."""
+        if self.overtakes:
+            return self._followed(capacities)
+        period = self._slowest(capacities, None).period
+        assert period is not None  # noqa: S101 (they are live)
+        return period
+
+    def _deadlock(self, capacities: Sequence[int]) -> Conflict | None:
+        """None if the graph is live, else what must change."""
+        waits = self._waits_with(capacities)
+        if waits is not None:
+            self.work += 500 + 3 * len(capacities) + (waits.edges + self.firings) // 10
+            more = waits.deadlock()
+            return None if more is None else Conflict(None, self._needed(capacities, more))
+        self.work += 200 + 2 * min(self.firings, 1_000_000)
+        execution = Execution(self._with(capacities), self._firings)
+        if execution.run():
+            return None
+        missing = {arc: missing for _, arc, missing in waiting_cycle(execution)}
+        return Conflict(None, self._needed(capacities, missing))
+
+    def _waits_with(self, capacities: Sequence[int]) -> Waits | None:
+        """None if there are too many firings."""
+        if not fits(self._lowered, self._repetitions, max(capacities, default=0)):
+            return None
+        if self._waits is None:
+            self._waits = Waits(self._lowered, self._repetitions)
+        for arc, place in self._place.items():
+            self._waits.hold(arc, capacities[place] - self._sized[place].initial_tokens)
+        return self._waits
+
+    def _needed(
+        self, capacities: Sequence[int], more: Mapping[int, int]
+    ) -> tuple[tuple[int, int], ...]:
+        """Capacities with so many tokens more in these arcs, where they stand for free room."""
+        felt = ((self._place[arc], tokens) for arc, tokens in more.items() if arc in self._place)
+        return tuple((place, capacities[place] + tokens) for place, tokens in felt)
+
+    def _slowest(self, capacities: Sequence[int], goal: Goal | None) -> Conflict:
+        """The period, or, with a goal, enough to see that it is missed; and why."""
+        waits = self._waits_with(capacities)
+        if waits is None:
+            return self._by_cycle_ratio(capacities)
+        at_least, enough = self.shortest, goal.period if goal is not None else None
+        if goal is not None and goal.period is not None and not goal.strict:
+            at_least = goal.period
+        before = waits.steps
+        found = waits.slowest(at_least, enough)
+        steps = waits.steps - before + 1
+        self.work += 300 + 3 * len(capacities) + steps * (100 + waits.edges // 10)
+        return Conflict(found.period, self._needed(capacities, found.more))
+
+    def _by_cycle_ratio(self, capacities: Sequence[int]) -> Conflict:
+        """The same for very many firings, of which most need not be looked at one by one."""
+        self.work += 5000 + 10 * min(self.firings, 1_000_000)
+        graph = self._with(capacities)
+        found = critical_cycle(graph, self._repetitions)
+        more: dict[int, int] = {}
+        for link in found.links:
+            felt = _felt(graph.arcs[link.arc], link)
+            more[link.arc] = min(felt, more.get(link.arc, felt))
+        return Conflict(found.period, self._needed(capacities, more))
+
+    def _followed(self, capacities: Sequence[int]) -> Fraction:
+        """The period where firings may overtake each other."""
+        # Following an execution until it recurs costs many times as much as a cycle ratio.
+        self.work += 50_000 + 100 * self.firings
+        parts = components(self._with(capacities))
+        periods = [
+            selftimed.period(part, [self._repetitions[a] for a in members])
+            for part, members in parts
         ]
-        return Conflict(period, tuple(needed))
+        return max(periods, default=Fraction(0))
+
+    def _any_channel(self, capacities: Sequence[int], period: Fraction) -> Conflict:
+        """Where firings overtake, nothing is known of why; so any channel may be the one."""
+        needed = [
+            capacity + grain - (capacity - channel.initial_tokens) % grain
+            for capacity, grain, channel in zip(capacities, self.grain, self._sized, strict=True)
+        ]
+        return Conflict(period, tuple(enumerate(needed)))
 
     def _with(self, capacities: Sequence[int]) -> Lowered:
         arcs = list(self._lowered.arcs)

@@ -1,0 +1,191 @@
+"""Which firing waits for which in an iteration, kept up to date while the tokens in arcs change.
+
+With all firings of an iteration taken at once (K = q in `csdf.event_graph`), each firing waits for
+just one other per arc that it takes tokens from: that which puts in the last of them. More tokens
+in an arc only move these waits to earlier firings. So when one distribution of capacities is
+analysed after the other, the same edges stay, most of them unchanged, and the search for the
+slowest cycle (`csdf.cycle_ratio`) starts from where it ended the last time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from csdf.cycle_ratio import PolicyIteration
+from csdf.event_graph import is_sequential, scaled, time_unit
+from csdf.lowered import Lowered
+from csdf.whole_numbers import SAFE, integers
+
+Indices = npt.NDArray[np.int64]
+
+MOST_FIRINGS = 200_000
+"""Of an iteration, up to which all are taken at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowest:
+    """A cycle of waits that takes `period` (None: for ever); 0 if there is none.
+
+    `more` tells for arcs on it how many more tokens end the first of its waits through them.
+    """
+
+    period: Fraction | None
+    more: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class _Arc:
+    """The numbers of its edges, in the order of the firings that wait.
+
+    `needed`: tokens taken by then; `makers`: firings that put some in, `made` by then; `put`: by
+    all of an iteration.
+    """
+
+    edges: Indices
+    needed: Indices
+    makers: Indices
+    made: Indices
+    put: int
+
+
+class Waits:
+    """Of one iteration of `graph`, whose firings must not be able to overtake each other.
+
+    `steps` counts improvements over all searches, `edges` the waits, each of which is looked at in
+    a step.
+    """
+
+    def __init__(self, graph: Lowered, repetitions: Sequence[int]) -> None:
+        """`repetitions` count cycles of phases. See `fits`."""
+        counts = [len(times) * q for times, q in zip(graph.times, repetitions, strict=True)]
+        first = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
+        self._unit = time_unit(graph)
+        self._durations = integers(
+            time
+            for times, q in zip(graph.times, repetitions, strict=True)
+            for time in scaled(times, self._unit) * q
+        )
+        makers, made, waiting, needed = [], [], [], []
+        for arc in graph.arcs:
+            production = np.tile(np.array(arc.production), repetitions[arc.source])
+            consumption = np.tile(np.array(arc.consumption), repetitions[arc.target])
+            makers.append(np.flatnonzero(production))
+            made.append(np.cumsum(production)[makers[-1]])
+            waiting.append(np.flatnonzero(consumption))
+            needed.append(np.cumsum(consumption)[waiting[-1]])
+            makers[-1] += first[arc.source]
+            waiting[-1] += first[arc.target]
+        sequential = {arc.source for arc in graph.arcs if is_sequential(arc)}
+        ordered = [a for a, count in enumerate(counts) if a not in sequential and count > 1]
+        waiting += [first[a] + np.arange(counts[a]) for a in ordered]
+        waits = np.concatenate(waiting) if waiting else np.zeros(0, np.int64)
+        place = np.empty(len(waits), np.int64)
+        place[np.argsort(waits, kind="stable")] = np.arange(len(waits))
+        cuts = np.cumsum([0, *map(len, waiting)]).tolist()
+        edges = [place[low:high] for low, high in pairwise(cuts)]
+        self.edges = len(waits)
+        self._arc = np.full(self.edges, -1, np.int64)
+        self._on = np.zeros(self.edges, np.int64)
+        self._delay = np.zeros(self.edges, np.int64)
+        self._time = np.zeros(self.edges, self._durations.dtype)
+        self._arcs = []
+        for number, own in enumerate(edges[: len(graph.arcs)]):
+            self._arc[own] = number
+            about = needed[number], makers[number], made[number], int(made[number][-1])
+            self._arcs.append(_Arc(own, *about))
+        for actor, own in zip(ordered, edges[len(graph.arcs) :], strict=True):
+            # A firing starts no earlier than the one before it.
+            self._on[own] = np.roll(first[actor] + np.arange(counts[actor]), 1)
+            self._delay[own[0]] = 1
+        self._firings, self._waiting = first[-1], np.sort(waits)
+        self._search = PolicyIteration(self._firings, self._waiting)
+        self._tokens = [-1] * len(graph.arcs)
+        for number, arc in enumerate(graph.arcs):
+            self.hold(number, arc.tokens)
+
+    @property
+    def steps(self) -> int:
+        """Improvements of policies, over all searches."""
+        return self._search.steps
+
+    def hold(self, arc: int, tokens: int) -> None:
+        """Lets the arc of this number start with `tokens`."""
+        if self._tokens[arc] == tokens:
+            return
+        self._tokens[arc] = tokens
+        about = self._arcs[arc]
+        last = about.needed - (tokens + 1)
+        iteration = last // about.put
+        maker = about.makers[np.searchsorted(about.made, last - iteration * about.put, "right")]
+        self._on[about.edges] = maker
+        self._time[about.edges] = self._durations[maker]
+        self._delay[about.edges] = -iteration
+
+    def slowest(self, at_least: Fraction, enough: Fraction | None = None) -> Slowest:
+        """The slowest cycle, if it takes longer than `at_least`; else a period of `at_least`.
+
+        Any that takes `enough` will do. A cycle that takes no time at all is not found, even if
+        its firings wait for themselves (`deadlock`).
+        """
+        found = self._search.run(
+            self._on,
+            self._time,
+            self._delay,
+            at_least * self._unit,
+            None if enough is None else enough * self._unit,
+        )
+        period = None if found.ratio is None else found.ratio / self._unit
+        return Slowest(period, self._felt(found.cycle))
+
+    def deadlock(self) -> Mapping[int, int] | None:
+        """None if the graph is live, else what `Slowest.more` tells of a cycle that waits for ever.
+
+        Firings of such a cycle all wait for others of the same iteration.
+        """
+        from scipy.sparse import csr_array  # noqa: PLC0415 (slow to import)
+        from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
+
+        same = np.flatnonzero(self._delay == 0)
+        ends = self._waiting[same], self._on[same]
+        size = (self._firings, self._firings)
+        matrix = csr_array((np.ones(len(same), np.bool_), ends), shape=size)
+        _, part = connected_components(matrix, directed=True, connection="strong")
+        inside = same[part[ends[0]] == part[ends[1]]]
+        if not len(inside):
+            return None
+        # Within a strong component every firing waits for some other one of it.
+        follow = dict(zip(self._waiting[inside].tolist(), inside.tolist(), strict=True))
+        edge, seen = int(inside[0]), dict[int, int]()
+        while edge not in seen:
+            seen[edge] = len(seen)
+            edge = follow[int(self._on[edge])]
+        return self._felt(list(seen)[seen[edge] :])
+
+    def _felt(self, cycle: Sequence[int]) -> dict[int, int]:
+        more: dict[int, int] = {}
+        for edge in cycle:
+            arc = int(self._arc[edge])
+            if arc >= 0:
+                more[arc] = min(self._more(arc, edge), more.get(arc, SAFE))
+        return more
+
+    def _more(self, arc: int, edge: int) -> int:
+        """By how many tokens more in `arc` the wait `edge` becomes another one."""
+        about = self._arcs[arc]
+        needed = int(about.needed[np.searchsorted(about.edges, edge)]) - self._tokens[arc]
+        maker = int(np.searchsorted(about.makers, int(self._on[edge])))
+        before = int(about.made[maker - 1]) if maker else 0
+        return needed - before + int(self._delay[edge]) * about.put
+
+
+def fits(graph: Lowered, repetitions: Sequence[int], most_tokens: int) -> bool:
+    """Whether `Waits` can be built, and hold as many as `most_tokens` in an arc."""
+    firings = sum(len(times) * q for times, q in zip(graph.times, repetitions, strict=True))
+    tokens = (repetitions[arc.source] * sum(arc.production) for arc in graph.arcs)
+    return firings <= MOST_FIRINGS and 4 * max(most_tokens, max(tokens, default=0)) < SAFE
