@@ -188,7 +188,11 @@ def _parser() -> argparse.ArgumentParser:
         "--resize", action="store_true", help="size bounded channels too (reverse channels count)"
     )
     command.add_argument(
-        "--effort", type=int, default=EFFORT, metavar="N", help="how long to search (%(default)s)"
+        "--effort",
+        type=int,
+        default=EFFORT,
+        metavar="N",
+        help="how long to search, in counted milliseconds (%(default)s)",
     )
     command = commands.add_parser(
         "schedule",
