@@ -112,7 +112,7 @@ class CostModel:
         uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
         compute += uncached * self._column["cache_s_per_byte"]
         cutting = flows.cut_bytes / self._column["memory_bytes_per_s"]
-        busy, period = self._times(compute + cutting, phases, flows)
+        busy, period = self.times(compute + cutting, phases, flows)
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
         tensors = weights + activations + flows.held_bytes
@@ -126,7 +126,7 @@ class CostModel:
             flows.wire_bytes,
             weights.T,
             memory.T,
-            self._overrun(memory),
+            self.overrun(memory),
             phases.T,
             period * (levels.max(axis=0) + LEAST_LATENCY_PERIODS),
             self._energy(busy, period, flows, phases),
@@ -134,7 +134,11 @@ class CostModel:
             cutting.T,
         )
 
-    def _times(self, compute: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
+    def times(self, compute: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
+        """What processors do per frame [devices, individuals], and the period [individuals].
+
+        `compute` is the time of a device's phases, `phases` their number: [devices, individuals].
+        """
         column = self._column
         wire = (
             flows.messages * column["wire_s_per_message"]
@@ -155,7 +159,8 @@ class CostModel:
         spent += flows.sent_bytes * column["sent_j_per_byte"]
         return np.asarray((spent * (phases > 0)).sum(axis=0))
 
-    def _overrun(self, memory: Floats) -> Floats:
+    def overrun(self, memory: Floats) -> Floats:
+        """Bytes of `memory` [devices, individuals] beyond the devices' limits: [individuals]."""
         overrun = np.zeros(memory.shape[1])
         for device, held in zip(self.devices, memory, strict=True):
             if device.memory_bytes is not None:
