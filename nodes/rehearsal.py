@@ -1,10 +1,12 @@
-"""Warming up as in earnest: each run's tensors come and go over the wire, as far as they will.
+"""Warming up as in earnest: frame by frame through all phases, tensors over the wire and back.
 
-A subnet that only ran by itself, again and again, would find its inputs in the cache and its
-outputs' memory free, and the agent's own code would be at hand when a message comes: all three are
-faster than they will be in the stream. So a rehearsal sends the inputs that come from other nodes
-to itself, runs the subnet on what arrives, and sends itself the outputs that other nodes read.
+A subnet that only ran by itself, again and again, would find its weights and inputs in the cache
+and its outputs' memory free, and the agent's own code would be at hand when a message comes: all of
+that is faster than it will be in the stream. So a rehearsal goes through the phases in turn: each
+time it sends the inputs that come from other nodes to itself, runs the subnet on what arrives, and
+sends itself the outputs that other nodes read.
 
+A single small message comes right after each run, when little of the agent is left in the cache.
 What a message costs is fitted to what the rounds have cost: the first message of a burst a whole
 `message_s`, each more a part of it, because nobody has to be woken for it, and all their bytes
 `byte_s`.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,56 +63,59 @@ def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> W
 
 
 @dataclass(slots=True)
+class Part:
+    """A phase in a rehearsal: `came` are its inputs that come from other nodes, `sent` its outputs
+    that other nodes read; `make_up` makes inputs that it can run on."""
+
+    subnet: Subnet
+    make_up: Callable[[], dict[str, Array]]
+    came: Sequence[str] = ()
+    sent: Sequence[str] = ()
+    seconds: list[float] = field(default_factory=list)
+    """Of each run so far, waits for a CPU left out."""
+
+    @property
+    def typical_s(self) -> float:
+        """The median of its runs, without the first."""
+        return statistics.median(self.seconds[1:])
+
+
 class Rehearsal:
-    """What was measured so far; `loopback` is None where the wire is left out."""
+    """Performs phases and keeps count of what the wire costs; without a `loopback` it has none.
 
-    loopback: Loopback | None
-    _small_s: list[float] = field(default_factory=list)
-    _rounds: list[tuple[int, int, float]] = field(default_factory=list)
-    """Messages, bytes, seconds."""
+    All agents of a machine rehearse at once. How its cores are then shared is for the plan's
+    prediction to say: a run that had to wait for another agent's would count that twice.
+    """
 
-    def rehearse(self, subnet: Subnet, inputs: Mapping[str, Array], remote: Remote) -> float:
-        """Seconds of a run of `subnet`: their median, waits for a CPU left out.
+    def __init__(self, loopback: Loopback | None = None) -> None:
+        self._loopback = loopback
+        self._small_s: list[float] = []
+        self._rounds: list[tuple[int, int, float]] = []
 
-        All agents of a machine warm up at once. How its cores are then shared is for the plan's
-        prediction to say: a run that had to wait for another agent's would count that twice.
-        """
-        seconds = []
-        for _ in range(RUNS):
-            self._small()
-            came = self._carry([inputs[tensor] for tensor in remote.inputs])
-            received = dict(inputs)
-            for tensor, payload in zip(remote.inputs, came, strict=False):
-                made_up = inputs[tensor]
-                received[tensor] = as_array(payload, str(made_up.dtype), made_up.shape)
-            waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
-            outputs = subnet.run(received)
-            computed_s = time.thread_time() - cpu
-            passed_s = time.perf_counter() - began - (waited_s() - waited)
-            seconds.append(max(passed_s, computed_s))  # the two clocks are not read at one instant
-            self._carry([outputs[tensor] for tensor in remote.outputs])
-        return statistics.median(seconds[1:])
+    def perform(self, part: Part) -> None:
+        """One run of a phase."""
+        inputs = part.make_up()
+        for tensor, payload in zip(part.came, self._carry(inputs, part.came), strict=False):
+            made_up = inputs[tensor]
+            inputs[tensor] = as_array(payload, str(made_up.dtype), made_up.shape)
+        waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
+        outputs = part.subnet.run(inputs)
+        computed_s = time.thread_time() - cpu
+        passed_s = time.perf_counter() - began - (waited_s() - waited)
+        part.seconds.append(max(passed_s, computed_s))  # two clocks are not read at one instant
+        if self._loopback is not None:
+            _, spent_s = self._loopback.carry([np.zeros(SMALL_BYTES, np.uint8)])
+            self._small_s.append(spent_s)
+        self._carry(outputs, part.sent)
 
     def costs(self) -> WireCosts:
         """What the rounds say."""
         return fit(self._small_s, self._rounds)
 
-    def _small(self) -> None:
-        if self.loopback is not None:
-            _, spent_s = self.loopback.carry([np.zeros(SMALL_BYTES, np.uint8)])
-            self._small_s.append(spent_s)
-
-    def _carry(self, arrays: Sequence[Array]) -> list[object]:
-        if self.loopback is None or not arrays:
+    def _carry(self, tensors: Mapping[str, Array], names: Sequence[str]) -> list[object]:
+        if self._loopback is None or not names:
             return []
-        arrived, spent_s = self.loopback.carry(arrays)
+        arrays = [tensors[name] for name in names]
+        arrived, spent_s = self._loopback.carry(arrays)
         self._rounds.append((len(arrays), sum(array.nbytes for array in arrays), spent_s))
         return arrived
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """A phase's tensors that come from other nodes, and those that other nodes read."""
-
-    inputs: Sequence[str]
-    outputs: Sequence[str]

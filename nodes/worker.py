@@ -28,7 +28,7 @@ from nodes.executors.base import Executor, LoadOptions, Subnet
 from nodes.executors.heap import give_back_free_memory
 from nodes.loopback import Loopback
 from nodes.payload import as_array
-from nodes.rehearsal import Rehearsal, Remote, WireCosts
+from nodes.rehearsal import RUNS, Part, Rehearsal, WireCosts
 from nodes.usage import usage
 
 THREAD_NAME = "executor"
@@ -98,16 +98,17 @@ class _LoadedPhase:
                 f"know: {', '.join(missing)}; make the plan anew"
             )
 
-    def warm_up(self, rehearsal: Rehearsal) -> float:
-        """Run on made-up inputs; returns the seconds of a run."""
+    def part(self) -> Part:
+        """What it is in a rehearsal."""
+        came = [name for name, spec in self.inputs.items() if spec.source_node != self.node]
+        return Part(self.subnet, self._make_up, came, tuple(self.sent))
+
+    def _make_up(self) -> dict[str, Array]:
         random = np.random.default_rng(0)
-        inputs = {
+        return {
             tensor: _made_up(channel.dtype, channel.shape, random)
             for tensor, channel in self.inputs.items()
         }
-        node = self.node
-        came = tuple(name for name, spec in self.inputs.items() if spec.source_node != node)
-        return rehearsal.rehearse(self.subnet, inputs, Remote(came, tuple(self.sent)))
 
 
 class Worker:
@@ -199,22 +200,30 @@ class Worker:
 
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
         self._executor.prepare(graphs, options, tell)
-        seconds: list[float] = []
+        for index, (spec, graph) in enumerate(zip(deployment.phases, graphs, strict=True)):
+            if epoch in self._dropped:
+                break
+            subnet = self._executor.load(graph, options)
+            try:
+                self._phases.append(_LoadedPhase(spec, index, deployment, subnet))
+            except BaseException:
+                subnet.close()
+                raise
+            self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
+        return self._rehearse(epoch, total)
+
+    def _rehearse(self, epoch: int, total: int) -> tuple[tuple[float, ...], WireCosts]:
+        parts = [phase.part() for phase in self._phases]
         with self._opened_loopback() as loopback:
             rehearsal = Rehearsal(loopback)
-            for index, (spec, graph) in enumerate(zip(deployment.phases, graphs, strict=True)):
-                if epoch in self._dropped:
-                    break
-                subnet = self._executor.load(graph, options)
-                try:
-                    phase = _LoadedPhase(spec, index, deployment, subnet)
-                    seconds.append(phase.warm_up(rehearsal))
-                except BaseException:
-                    subnet.close()
-                    raise
-                self._phases.append(phase)
-                self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
-            return tuple(seconds), rehearsal.costs()
+            for number in range(RUNS):
+                for part in parts:
+                    if epoch in self._dropped:
+                        return (), rehearsal.costs()
+                    rehearsal.perform(part)
+                what = f"rehearsed {number + 1} of {RUNS}"
+                self._report(ev.LoadProgress(epoch, total, total, what))
+            return tuple(part.typical_s for part in parts), rehearsal.costs()
 
     @contextlib.contextmanager
     def _opened_loopback(self) -> Iterator[Loopback | None]:

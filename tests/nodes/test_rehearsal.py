@@ -9,7 +9,7 @@ import pytest
 
 from nodes.loopback import Loopback, loopback_address
 from nodes.payload import as_array
-from nodes.rehearsal import MORE, RUNS, Rehearsal, Remote, WireCosts, fit
+from nodes.rehearsal import MORE, Part, Rehearsal, WireCosts, fit
 
 
 class Doubles:
@@ -36,26 +36,34 @@ def test_what_is_sent_to_oneself_arrives(tmp_path: Path, data: str) -> None:
             assert spent_s > 0
 
 
+def made_up() -> dict[str, np.ndarray]:
+    return {"x": np.ones(40_000, np.float32), "local": np.zeros(3, np.float32)}
+
+
 def test_a_subnet_runs_on_what_came_over_the_wire(tmp_path: Path) -> None:
-    inputs = {"x": np.ones(40_000, np.float32), "local": np.zeros(3, np.float32)}
-    subnet = Doubles()
+    part = Part(Doubles(), made_up, ("x",), ("y",))
     with Loopback(f"ipc://{tmp_path}/self") as loopback:
         rehearsal = Rehearsal(loopback)
-        seconds = rehearsal.rehearse(subnet, inputs, Remote(("x",), ("y",)))
-    assert seconds > 0
-    assert len(subnet.seen) == RUNS
-    for seen in subnet.seen:
-        assert np.array_equal(seen["x"], inputs["x"])
-        assert not np.shares_memory(seen["x"], inputs["x"])
-        assert seen["local"] is inputs["local"]
+        for _ in range(3):
+            rehearsal.perform(part)
+    assert len(part.seconds) == len(part.subnet.seen) == 3
+    for seen in part.subnet.seen:
+        assert np.array_equal(seen["x"], made_up()["x"])
+        assert not seen["x"].flags.owndata
+        assert seen["local"].flags.owndata
     assert rehearsal.costs().message_s > 0
     assert rehearsal.costs().byte_s > 0
 
 
+def test_the_first_run_does_not_count() -> None:
+    part = Part(Doubles(), made_up, seconds=[9.0, 1.0, 3.0, 2.0])
+    assert part.typical_s == 2.0
+
+
 def test_without_a_wire_only_the_subnet_is_measured() -> None:
-    inputs = {"x": np.ones(4, np.float32), "local": np.zeros(3, np.float32)}
-    rehearsal = Rehearsal(None)
-    assert rehearsal.rehearse(Doubles(), inputs, Remote(("x",), ("y",))) > 0
+    part, rehearsal = Part(Doubles(), made_up, ("x",), ("y",)), Rehearsal()
+    rehearsal.perform(part)
+    assert part.seconds[0] > 0
     assert rehearsal.costs() == WireCosts(0.0, 0.0)
 
 

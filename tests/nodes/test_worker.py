@@ -213,7 +213,7 @@ def test_unloading_drops_what_is_queued_and_closes_everything(worker, engine):
     assert not worker._store
 
 
-def test_unloading_interrupts_a_load_between_two_phases(worker, engine):
+def test_unloading_interrupts_a_rehearsal_between_two_phases(worker, engine):
     engine.may_run.clear()
     worker.load(DEPLOYMENT, GRAPHS)
     assert engine.running.wait(WAIT_S)
@@ -222,5 +222,5 @@ def test_unloading_interrupts_a_load_between_two_phases(worker, engine):
     while isinstance(event := worker.reported(), ev.LoadProgress):
         pass
     assert event == ev.Unloaded(1)
-    assert len(engine.loaded) == 1
+    assert [subnet.runs for subnet in engine.loaded] == [1, 0, 0]
     assert isinstance(loaded(worker), ev.Loaded)
