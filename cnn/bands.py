@@ -170,7 +170,7 @@ class _BandWriter:
             pieces += [self._rows(piece, rows, reader) for piece in view.parts]
         if len(pieces) == 1:
             return pieces[0]
-        joined = f"{name}{self._suffix}[rows {rows}]"
+        joined = f"{name}[rows {rows}]{self._suffix}"
         if joined not in draft.views:
             shape = list(draft.tensors[name].shape)
             shape[ROWS_AXIS] = rows.count
