@@ -17,12 +17,14 @@ cent of phases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from partition.cost import Costs
+from partition.devices import Device
 from partition.engine_memory import engine_bytes
 from partition.strategies.base import Problem
 
@@ -48,16 +50,22 @@ class Preference:
         return np.asarray(np.log(objectives) @ weights)
 
 
+def fair_memory(devices: Sequence[Device]) -> NDArray[np.float64]:
+    """How much room for tensors each device has, relative to the mean: float64 [devices]."""
+    limits = [device.memory_bytes for device in devices]
+    largest = max((limit for limit in limits if limit is not None), default=1)
+    empty = engine_bytes(1)
+    room = np.array([max((limit or largest) - empty, largest / 100) for limit in limits])
+    return np.asarray(room / room.mean())
+
+
 class Objectives:
     """Turns costs into the four objectives, all above 0 and to be minimised."""
 
     def __init__(self, problem: Problem) -> None:
         network = problem.network
         limits = [device.memory_bytes for device in problem.devices]
-        largest = max((limit for limit in limits if limit is not None), default=1)
-        empty = engine_bytes(1)
-        room = np.array([max((limit or largest) - empty, largest / 100) for limit in limits])
-        self._fair = room / room.mean()
+        self._fair = fair_memory(problem.devices)
         self._activation = max(network.activation_bytes(layer.name) for layer in network.layers)
         ends = {*network.inputs, *network.outputs}
         self._floor = sum(network.tensors[name].bytes for name in ends)
