@@ -1,8 +1,8 @@
 """What a tiling asks of each device, estimated without rewriting the network.
 
-Seconds and activations of a layer are in proportion to the rows that it makes (`Taken.work`), and
-each band receives and sends its rows of what enters and leaves the tiled layers. Waiting channels
-and transfers between the other layers are left out; the cost model counts them later.
+Seconds and activations of a layer are in proportion to the rows that it makes (`Taken.work`); what
+bands receive and send costs what the cost model says that it costs, and so does firing them. What
+the other layers send each other and channels that wait are left out.
 """
 
 from __future__ import annotations
@@ -65,17 +65,23 @@ class LoadEstimate:
         busy = (self._seconds * mine).sum(axis=0)
         held = self._weights @ mine
         largest = (self._activations[:, None] * mine).max(axis=0)
-        received, sent = self._moved(numbers, output, bands)
+        phases = mine.any(axis=0).astype(float)
         for device, band in bands.items():
             rows = [self._row[name] for name in band.layers]
             work = np.array([float(taken.work) for taken in band.layers.values()])
             busy[device] += self._seconds[rows, device] @ work
             held[device] += self._weights[rows].sum()
             largest[device] = max(largest[device], (self._activations[rows] * work).max())
-        link = np.maximum(received, sent)
+            phases[device] += 1
+        moved = self._moved(numbers, output, bands)
+        link = np.maximum(moved.received_bytes, moved.sent_bytes)
+        total = moved.received_bytes + moved.sent_bytes
         for number, described in enumerate(self._problem.devices):
+            busy[number] += phases[number] * described.firing_s
+            busy[number] += total[number] / described.memory_bytes_per_s
             if not described.wire_is_free:
-                busy[number] += (received[number] + sent[number]) * described.wire_s_per_byte
+                busy[number] += total[number] * described.wire_s_per_byte
+                busy[number] += moved.messages[number] * described.wire_s_per_message
             link[number] /= described.link_bytes_per_s
         return Loads(busy, link, held + largest + engine_bytes(1))
 
@@ -84,21 +90,32 @@ class LoadEstimate:
         mine[tiled] = False
         return np.asarray(mine)
 
-    def _moved(
-        self, numbers: NDArray[np.intp], output: str, bands: Mapping[int, Band]
-    ) -> tuple[Floats, Floats]:
-        """Bytes received and sent by each device for the bands' sake."""
+    def _moved(self, numbers: NDArray[np.intp], output: str, bands: Mapping[int, Band]) -> _Moved:
+        """What moves for the bands' sake if only the rows that each needs come to it."""
         network = self._problem.network
-        received, sent = (np.zeros(len(self._problem.devices)) for _ in range(2))
+        moved = _Moved(*(np.zeros(len(self._problem.devices)) for _ in range(3)))
         readers = {int(numbers[self._row[layer]]) for layer in network.consumers[output]}
         row_bytes = _row_bytes(network.tensors[output])
         for device, band in bands.items():
-            for name, rows in band.received.items():
-                received[device] += _row_bytes(network.tensors[name]) * rows.count
-            away = readers - {device}
-            sent[device] += row_bytes * band.rows.count * (len(away) + (output in network.outputs))
-            received[list(away)] += row_bytes * band.rows.count
-        return received, sent
+            made = row_bytes * band.rows.count
+            entering = [_row_bytes(network.tensors[x]) * n.count for x, n in band.received.items()]
+            away = list(readers - {device})
+            sent = len(away) + (output in network.outputs)
+            moved.received_bytes[device] += sum(entering)
+            moved.received_bytes[away] += made
+            moved.sent_bytes[device] += made * sent
+            moved.messages[device] += len(entering) + sent
+            moved.messages[away] += 1
+        return moved
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Per device: bytes and messages."""
+
+    received_bytes: Floats
+    sent_bytes: Floats
+    messages: Floats
 
 
 def _row_bytes(tensor: Tensor) -> float:
