@@ -7,7 +7,7 @@ or leaves a phase breaks a fusion and is converted, which touches it once more: 
 over the device's `memory_bytes_per_s`, once for each device that reads it (in the phase that reads
 it first) and once where it is made. Of the terms tried (a constant per phase, per tensor, per byte)
 only that per byte is needed: ONNX Runtime 1.31 on five networks in 1 to 259 phases takes 0.11 ns
-per byte, which leaves 1.6 ms (rms) of what cutting costs unexplained, where whole networks take 8
+per byte, which leaves 2 ms (rms) of what cutting costs unexplained, where whole networks take 8
 to 292 ms (`python -m benchmarks.cutting`).
 
 **Cache.** Weights that a device's cache has no room for are fetched anew for each frame

@@ -1,0 +1,203 @@
+"""What cutting costs an engine: `python -m benchmarks.cutting [--json] [--repetitions 9] [NET …]`.
+
+Networks are cut in two ways, into equal numbers of consecutive layers and into runs of random
+lengths dealt out to a few devices, and each phase's subnet is run by ONNX Runtime on one thread. A
+repetition runs every division of a network once; what a division takes longer than the whole
+network in the same repetition, in processor time and in the median, is what cutting costs. Terms
+per phase, per tensor and per byte that enter or
+leave phases (as `partition.phase_time.cut_bytes` counts them) are fitted to it by least squares
+without negative terms: each term by itself, then all together. `partition.phase_time` rests on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from scipy.optimize import nnls
+
+import cnn
+from benchmarks.segmentation import MODELS
+from cnn.network import Network
+from csdf.from_network import HOST, SOURCE, Dataflow, convert
+from partition.phase_time import cut_bytes
+
+NETWORKS = (
+    "onnx-wheel:resnet50",
+    *(str(MODELS / f"{name}.onnx") for name in ("MobileNetV2", "InceptionV3", "DenseNet121")),
+    str(MODELS / "VGG16.onnx"),
+)
+SEGMENTS = (1, 2, 4, 8, 16, 32)
+DEALT = ((2, 4), (3, 3), (4, 6), (4, 2))
+"""(devices, mean number of layers in a run)"""
+
+TERMS = ("phases", "tensors", "bytes")
+WARM_UP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One division of one network: the median processor time of a frame, and the median of what
+    that is more than the whole network's."""
+
+    network: str
+    division: str
+    phases: int
+    tensors: int
+    bytes: int
+    seconds: float
+    more_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Seconds per unit of each term, and what they leave unexplained."""
+
+    seconds_per: dict[str, float]
+    rms_s: float
+    largest_s: float
+
+
+class Chain:
+    """The subnets of a dataflow, each in a session of its own."""
+
+    def __init__(self, model: cnn.Model, dataflow: Dataflow, place: Path) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._steps = []
+        for phase in dataflow.phases:
+            cut = model.cut(phase.layers, phase.inputs, phase.outputs, place)
+            session = ort.InferenceSession(cut.graph, options, providers=["CPUExecutionProvider"])
+            self._steps.append((session, phase))
+
+    def processor_s(self, frame: dict[str, np.ndarray]) -> float:
+        """Processor time of one frame."""
+        tensors = dict(frame)
+        start_s = time.process_time()
+        for session, phase in self._steps:
+            made = session.run(list(phase.outputs), {name: tensors[name] for name in phase.inputs})
+            tensors.update(zip(phase.outputs, made, strict=True))
+        return time.process_time() - start_s
+
+
+def divisions(network: Network) -> Iterator[tuple[str, dict[str, str]]]:
+    """Names of divisions, and the assignments."""
+    count = len(network.layers)
+    for segments in SEGMENTS:
+        yield (
+            f"{segments} segments",
+            {
+                layer.name: f"d{number * segments // count}"
+                for number, layer in enumerate(network.layers)
+            },
+        )
+    for devices, mean in DEALT:
+        rng = np.random.default_rng(devices * 100 + mean)
+        dealt: list[int] = []
+        while len(dealt) < count:
+            dealt += [int(rng.integers(devices))] * int(rng.integers(1, 2 * mean))
+        yield (
+            f"runs of about {mean} on {devices}",
+            {
+                layer.name: f"d{device}"
+                for layer, device in zip(network.layers, dealt[:count], strict=True)
+            },
+        )
+
+
+def crossing_tensors(dataflow: Dataflow) -> int:
+    """As `cut_bytes`, in tensors."""
+    incoming = sum(flow.target_device != HOST for flow in dataflow.flows)
+    outgoing = {(f.source, f.tensor.name) for f in dataflow.flows if f.source != SOURCE}
+    return incoming + len(outgoing)
+
+
+def measure(name: str, repetitions: int) -> list[Row]:
+    """The whole network first, then its other divisions, measured in alternation."""
+    model = cnn.read(name)
+    random = np.random.default_rng(0)
+    frame = {
+        given: random.standard_normal(model.network.tensors[given].shape, dtype=np.float32)
+        for given in model.network.inputs
+    }
+    chains: dict[str, tuple[Dataflow, Chain]] = {}
+    with tempfile.TemporaryDirectory(prefix="cutting-") as place:
+        for division, assignment in divisions(model.network):
+            dataflow = convert(model.network, assignment)
+            folder = Path(place) / division.replace(" ", "-")
+            chains[division] = dataflow, Chain(model, dataflow, folder)
+        seconds: dict[str, list[float]] = {division: [] for division in chains}
+        for _ in range(WARM_UP + repetitions):
+            for division, (_, chain) in chains.items():
+                seconds[division].append(chain.processor_s(frame))
+    whole = next(iter(seconds.values()))
+    return [
+        Row(
+            Path(name).stem,
+            division,
+            len(dataflow.phases),
+            crossing_tensors(dataflow),
+            sum(cut_bytes(dataflow).values()),
+            statistics.median(seconds[division][WARM_UP:]),
+            statistics.median(np.subtract(seconds[division], whole)[WARM_UP:].tolist()),
+        )
+        for division, (dataflow, _) in chains.items()
+    ]
+
+
+def fit(rows: Sequence[Row], terms: Sequence[str]) -> Fit:
+    """Least squares over what each division costs more than its whole network."""
+    whole = {row.network: row for row in rows if row.phases == 1}
+    more = np.array(
+        [[getattr(row, term) - getattr(whole[row.network], term) for term in terms] for row in rows]
+    )
+    extra = np.array([row.more_s for row in rows])
+    found, _ = nnls(more, extra)
+    left = more @ found - extra
+    return Fit(
+        dict(zip(terms, found.tolist(), strict=True)),
+        float(np.sqrt(np.mean(left**2))),
+        float(np.abs(left).max()),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="NET")
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for name in options.networks:
+        rows += measure(name, options.repetitions)
+        if not options.json:
+            for row in rows[-len(SEGMENTS) - len(DEALT) :]:
+                print(
+                    f"{row.network:12s}  {row.division:22s} {row.phases:4d} phases "
+                    f"{row.tensors:4d} tensors {row.bytes / 1e6:7.1f} MB "
+                    f"{1e3 * row.seconds:8.2f} ms, {1e3 * row.more_s:+.2f}",
+                    flush=True,
+                )
+    fits = [fit(rows, terms) for terms in (*((term,) for term in TERMS), TERMS)]
+    if options.json:
+        print(json.dumps({"rows": [asdict(r) for r in rows], "fits": [asdict(f) for f in fits]}))
+        return 0
+    for each in fits:
+        told = ", ".join(f"{value:.3g} s per {term}" for term, value in each.seconds_per.items())
+        print(
+            f"{told}: leaves {1e3 * each.rms_s:.2f} ms rms, {1e3 * each.largest_s:.2f} ms at most"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

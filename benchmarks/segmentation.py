@@ -1,0 +1,260 @@
+"""Segments for Edge TPUs, beside the tables of Villarrubia et al. (2025).
+
+    python -m benchmarks.segmentation [--json]
+
+All networks at 8 bits per weight, on devices with a cache of 8 MiB.
+
+Synthetic networks in 4 segments: `sequential-count` beside their Table 4 (their compiler),
+`sequential-balanced` and `sequential-profiled` beside Table 6. A device holds its weights; while
+they do not fit beside its inputs, whole layers of them stay with the host.
+
+Keras networks in as many segments as in Table 5: the heaviest segment of `sequential-balanced`, the
+optimum of all cuts by depth (found by another way, a dynamic program over all of them), and that of
+`sequential-count`, weights of layers added up. Beside it the speed-up over one device by the cost
+model and by Table 7. For that, layers take seconds in proportion to their weights, as stages of
+equal weights do in their Figure 10, and so many that one device takes the time of Table 7.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import cnn
+from benchmarks.synthetic_cnn import at_8_bits, write_synthetic
+from cnn.network import Network
+from partition.devices import Device
+from partition.strategies.base import Problem, Strategy
+from partition.strategies.depth import layer_depths
+from partition.strategies.sequential_balanced import SequentialBalanced
+from partition.strategies.sequential_count import SequentialCount
+from partition.strategies.sequential_profiled import SequentialProfiled
+
+MIB = 2**20
+CACHE = 8 * MIB
+MODELS = Path(__file__).parent.parent / "tests" / "fixtures" / "models"
+
+TPU = Device(
+    "tpu", cache_bytes=CACHE, memory_bytes_per_s=1e12, link_bytes_per_s=1e9,
+    firing_s=0.0, wire_s_per_message=0.0, wire_s_per_byte=0.0,
+)  # fmt: skip
+"""An Edge TPU behind PCIe, of which nothing but its cache matters here."""
+
+TABLE_4: Mapping[int, tuple[tuple[float, ...], float]] = {
+    482: ((0.021, 2.00, 2.00, 4.01), 0.0),
+    512: ((0.022, 2.26, 2.26, 4.53), 0.0),
+    542: ((0.024, 2.54, 2.54, 5.07), 0.0),
+    572: ((0.025, 2.82, 2.82, 5.64), 0.0),
+    602: ((0.026, 3.13, 3.13, 3.13), 3.13),
+    632: ((0.027, 3.44, 3.44, 3.44), 3.44),
+    662: ((0.029, 3.78, 3.78, 3.78), 3.78),
+    692: ((0.030, 4.08, 4.08, 4.08), 4.08),
+}
+"""Filters → MiB on each of 4 devices, and with the host of the last one."""
+
+TABLE_6: Mapping[int, tuple[float, ...]] = {
+    482: (2.02, 2.00, 2.00, 2.01),
+    512: (2.28, 2.26, 2.26, 2.26),
+    542: (2.56, 2.54, 2.54, 2.54),
+    572: (2.85, 2.82, 2.82, 2.82),
+    602: (3.13, 3.13, 3.13, 3.13),
+    632: (3.47, 3.44, 3.44, 3.44),
+    662: (3.81, 3.78, 3.78, 3.78),
+    692: (4.11, 4.08, 4.08, 4.08),
+}
+
+TABLES_5_AND_7: Mapping[str, tuple[int, float, float]] = {
+    "Xception": (4, 60.11, 12.64),
+    "ResNet50": (4, 29.69, 5.28),
+    "ResNet50V2": (4, 30.94, 6.13),
+    "ResNet101": (6, 44.73, 5.59),
+    "ResNet101V2": (6, 54.94, 5.52),
+    "ResNet152": (8, 68.94, 6.30),
+    "ResNet152V2": (8, 72.84, 6.63),
+    "InceptionV3": (4, 36.96, 6.72),
+    "DenseNet121": (2, 14.88, 6.05),
+    "DenseNet169": (3, 30.94, 8.96),
+    "DenseNet201": (4, 50.12, 10.13),
+}
+"""Network → devices, ms per frame on one of them and in segments of SEGM_BALANCED."""
+
+TOLERANCE_MIB = 0.015
+TOLERANCE = 0.01
+"""What the published sizes hold besides weights: hundredths of a MiB, and up to 1 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticRow:
+    """One synthetic network; sizes in MiB per device, `host` the sum that stays with the host."""
+
+    filters: int
+    count: tuple[float, ...]
+    count_host: float
+    balanced: tuple[float, ...]
+    balanced_host: float
+    profiled: tuple[float, ...]
+    layers: tuple[int, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether sizes are those of Tables 4 and 6, and the split is 2-1-1-1."""
+        sizes, host = TABLE_4[self.filters]
+        return (
+            self.layers == (2, 1, 1, 1)
+            and self.profiled == self.balanced
+            and _close((*self.count, self.count_host), (*sizes, host))
+            and _close((*self.balanced, self.balanced_host), (*TABLE_6[self.filters], 0.0))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KerasRow:
+    """One Keras network: MiB of the heaviest segments, and speed-ups over one device."""
+
+    network: str
+    devices: int
+    balanced: float
+    optimum: float
+    count: float
+    overrun: float
+    speedup: float
+    paper_speedup: float
+    seconds: float
+
+    @property
+    def reaches_goals(self) -> bool:
+        """Whether the heaviest is the optimum and nothing exceeds a cache."""
+        return self.balanced == self.optimum and self.overrun == 0
+
+
+def synthetic(filters: int) -> SyntheticRow:
+    with tempfile.TemporaryDirectory(prefix="synthetic-") as place:
+        network = cnn.read(write_synthetic(Path(place) / "net.onnx", filters)).network
+    problem = Problem(at_8_bits(network), _devices(4))
+    count, count_host, _ = _held(problem, SequentialCount())
+    balanced, balanced_host, layers = _held(problem, SequentialBalanced())
+    profiled, _, _ = _held(problem, SequentialProfiled())
+    return SyntheticRow(filters, count, count_host, balanced, balanced_host, profiled, layers)
+
+
+def keras(name: str) -> KerasRow:
+    devices, alone_ms, paper_ms = TABLES_5_AND_7[name]
+    network = at_8_bits(cnn.read(str(MODELS / f"{name}.onnx")).network)
+    sizes = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
+    uncached = max(network.weight_bytes(tuple(network.layer)) - CACHE, 0)
+    computing_s = alone_ms / 1e3 - uncached * TPU.cache_s_per_byte
+    seconds = np.repeat(computing_s * (sizes / sizes.sum())[:, None], devices, axis=1)
+    problem = Problem(network, _devices(devices), layer_s=seconds)
+    start_s = time.process_time()
+    balanced = problem.numbers(SequentialBalanced().solve(problem).assignment)
+    took_s = time.process_time() - start_s
+    count = problem.numbers(SequentialCount().solve(problem).assignment)
+    costs = problem.costs.evaluate(np.array([balanced, np.zeros_like(balanced)]))
+    return KerasRow(
+        name,
+        devices,
+        float(np.bincount(balanced, sizes).max()) / MIB,
+        optimum_by_depth(network, devices) / MIB,
+        float(np.bincount(count, sizes).max()) / MIB,
+        float(costs.cache_overrun_bytes[0].sum()) / MIB,
+        float(costs.period_s[1] / costs.period_s[0]),
+        alone_ms / paper_ms,
+        took_s,
+    )
+
+
+def optimum_by_depth(network: Network, devices: int) -> int:
+    """The least heaviest segment of any cut by depth into at most `devices`, in bytes of weights:
+    a dynamic program over all cuts, for comparison with the binary search."""
+    depths = layer_depths(network)
+    sizes = np.zeros(depths.max() + 1, dtype=np.int64)
+    for layer, depth in zip(network.layers, depths, strict=True):
+        sizes[depth] += network.weight_bytes((layer.name,))
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    best = before.copy()
+    for _ in range(devices - 1):
+        best = np.array(
+            [np.maximum(best[: end + 1], before[end] - before[: end + 1]).min()
+             for end in range(len(before))]
+        )  # fmt: skip
+    return int(best[-1])
+
+
+def _devices(count: int) -> tuple[Device, ...]:
+    return tuple(replace(TPU, name=f"tpu{i}") for i in range(count))
+
+
+def _held(problem: Problem, strategy: Strategy) -> tuple[tuple[float, ...], float, tuple[int, ...]]:
+    """MiB of weights on each device, MiB with the host, and layers on each device."""
+    assignment = strategy.solve(problem).assignment
+    network = problem.network
+    on_device, on_host, layers = [], 0, []
+    for device in problem.devices:
+        own = [layer for layer in network.layers if assignment[layer.name] == device.name]
+        made = {tensor for layer in own for tensor in layer.outputs}
+        read = {tensor for layer in own for tensor in layer.inputs} - made
+        room = CACHE - sum(network.tensors[tensor].bytes for tensor in read)
+        held = 0
+        for layer in own:
+            size = network.weight_bytes((layer.name,))
+            if held + size <= room:
+                held += size
+            else:
+                on_host += size
+        on_device.append(held / MIB)
+        layers.append(len(own))
+    return tuple(on_device), on_host / MIB, tuple(layers)
+
+
+def _close(found: tuple[float, ...], published: tuple[float, ...]) -> bool:
+    return all(
+        abs(a - b) <= TOLERANCE_MIB + TOLERANCE * b for a, b in zip(found, published, strict=True)
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    options = parser.parse_args()
+    small = [synthetic(filters) for filters in TABLE_4]
+    large = [keras(name) for name in TABLES_5_AND_7]
+    passed = all(row.agrees for row in small) and all(row.reaches_goals for row in large)
+    if options.json:
+        rows = {
+            "synthetic": [asdict(row) for row in small],
+            "keras": [asdict(row) for row in large],
+        }
+        print(json.dumps(rows | {"passed": passed}))
+        return 0 if passed else 1
+    print(
+        "filters  sequential-count, MiB (host)         sequential-balanced, MiB (host)      agrees"
+    )
+    for row in small:
+        print(
+            f"{row.filters:7d}  {_sizes(row.count, row.count_host):36s} "
+            f"{_sizes(row.balanced, row.balanced_host):36s} {'yes' if row.agrees else 'NO'}"
+        )
+    print("\nnetwork       devices  heaviest, MiB  optimum    count  over 8 MiB  speed-up  paper's")
+    for each in large:
+        print(
+            f"{each.network:12s}  {each.devices:7d}  {each.balanced:13.3f}  {each.optimum:7.3f}  "
+            f"{each.count:7.3f}  {each.overrun:10.3f}  {each.speedup:8.2f}  "
+            f"{each.paper_speedup:7.2f}"
+        )
+    print(f"goals (Tables 4 and 6; optimum, no host memory): {'reached' if passed else 'MISSED'}")
+    return 0 if passed else 1
+
+
+def _sizes(sizes: tuple[float, ...], host: float) -> str:
+    return " ".join(f"{size:6.3f}" for size in sizes) + f" ({host:.2f})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
