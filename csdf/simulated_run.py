@@ -28,6 +28,7 @@ class _Processor:
     order: tuple[int, ...] | None
     wake: int
     machine: int | None
+    ahead: int
     busy: bool = False
     worked: int = 0
     """Ticks of work that it was given, at speed 1."""
@@ -36,10 +37,12 @@ class _Processor:
     """When its last firing ended."""
     ready: list[tuple[int, int]] = field(default_factory=list)
     """(iteration, actor), as a heap; in a static order just the actors that could fire."""
+    chosen: deque[tuple[int, int]] = field(default_factory=deque)
+    """Firings, as (actor, how manieth), that have what they take but wait for the processor."""
 
     def take(self) -> int | None:
-        """The actor to fire now, which is then no longer ready."""
-        if self.busy or not self.ready:
+        """The actor to fire next, which is then no longer ready."""
+        if len(self.chosen) + self.busy > self.ahead or not self.ready:
             return None
         if self.order is None:
             return heapq.heappop(self.ready)[1]
@@ -64,6 +67,7 @@ class Run:
         orders: Mapping[str, Sequence[str]],
         machines: Sequence[Machine],
         wakes: Mapping[str, Fraction],
+        ahead: Mapping[str, int],
     ) -> None:
         self._graph = lower(graph, concurrency=False)
         self.names = self._graph.names
@@ -89,12 +93,14 @@ class Run:
                 tuple(number[a] for a in orders[name]) if name in orders else None,
                 int(wakes.get(name, Fraction(0)) * self.unit),
                 machine_of.get(name),
+                ahead.get(name, 0),
             )
             for name in dict.fromkeys(on.values())
         ]
         place = {processor.name: i for i, processor in enumerate(self._processors)}
         self._processor = [place.get(on.get(name, ""), -1) for name in number]
         self._stirred: set[int] = set()
+        self._settled = self._split_gives()
         self._limit = [actor.concurrency for actor in graph.actors]
         self._running = [0] * len(number)
         self._now = 0
@@ -118,6 +124,25 @@ class Run:
         for actor, started in enumerate(self._started):
             if started < self._wanted[actor]:
                 raise DeadlockError(self._story())
+
+    def _split_gives(self) -> dict[int, list[list[tuple[int, int]]]]:
+        """Actor → per phase, what its firings give when they are chosen, taken out of `_gives`.
+
+        That is what goes to its own processor, where that looks ahead: whatever is chosen later
+        begins after they have ended.
+        """
+        settled = {}
+        for actor, gives in enumerate(self._gives):
+            own = self._processor[actor]
+            if own < 0 or not self._processors[own].ahead:
+                continue
+            settled[actor] = [[give for give in phase if self._gets(own, give)] for phase in gives]
+            for phase in gives:
+                phase[:] = [give for give in phase if not self._gets(own, give)]
+        return settled
+
+    def _gets(self, processor: int, give: tuple[int, int]) -> bool:
+        return self._processor[self._targets[give[0]]] == processor
 
     def worked(self) -> dict[str, int]:
         """Processor → ticks of work that it was given, waking up included."""
@@ -146,9 +171,16 @@ class Run:
         """A processor that is free takes what is ready for it."""
         chosen = processor.take()
         if chosen is not None:
-            processor.busy = True
-            self._start(chosen, processor)
+            number = self._claim(chosen)
+            settled = self._settled.get(chosen)
+            if settled is not None:
+                self._hand_on(settled[number % self.phases[chosen]])
+            processor.chosen.append((chosen, number))
             self._waiting.append(chosen)
+            self._stirred.add(self._processor[chosen])
+        if not processor.busy and processor.chosen:
+            processor.busy = True
+            self._begin(*processor.chosen.popleft(), processor)
 
     def _look_at(self, machine: int) -> None:
         if self._due[machine] != self._now:
@@ -179,16 +211,19 @@ class Run:
             if self._running[actor] == self._limit[actor]:
                 self._full[actor] = True
                 return
-            self._start(actor, None)
+            self._begin(actor, self._claim(actor), None)
 
-    def _start(self, actor: int, processor: _Processor | None) -> None:
+    def _claim(self, actor: int) -> int:
+        """Takes the tokens of the actor's next firing; returns how manieth it is."""
         number = self._started[actor]
-        phase = number % self.phases[actor]
-        for arc, rate in self._takes[actor][phase]:
+        for arc, rate in self._takes[actor][number % self.phases[actor]]:
             self._tokens[arc] -= rate
         self._started[actor] += 1
         self._running[actor] += 1
-        firing, work = len(self.found), self._times[actor][phase]
+        return number
+
+    def _begin(self, actor: int, number: int, processor: _Processor | None) -> None:
+        firing, work = len(self.found), self._times[actor][number % self.phases[actor]]
         self.found.append((self._now, actor, number))
         self.ended.append(self._now + work)
         if processor is not None:
@@ -217,8 +252,11 @@ class Run:
             self._waiting.append(actor)
         iteration = number // self.per_iteration[actor]
         self.completed[iteration] = self._now
+        self._hand_on(self._gives[actor][number % self.phases[actor]])
+
+    def _hand_on(self, gives: list[tuple[int, int]]) -> None:
         tokens = self._tokens
-        for arc, rate in self._gives[actor][number % self.phases[actor]]:
+        for arc, rate in gives:
             tokens[arc] += rate
             target = self._targets[arc]
             lacks, enough = self._lacks[target]

@@ -1,12 +1,11 @@
 """Tensors from this node to itself, over the wire that others are reached by: what does that cost?
 
-The same messages, sockets and threads as between nodes, in one process. So the processor time of a
-round is what a sender and a receiver spend together, kernel and ZeroMQ's own threads included.
+The same messages, sockets and threads as between nodes, in one process. So the processor time that
+it takes is what a sender and a receiver spend together, kernel and ZeroMQ's own threads included.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -52,21 +51,22 @@ class Loopback:
     ) -> None:
         self.close()
 
-    def carry(self, arrays: Sequence[Array]) -> tuple[list[object], float]:
-        """Send C-contiguous arrays all at once; returns the payloads that arrive and the seconds
-        of processor time that this process spent."""
-        began_s = time.process_time()
+    def send(self, arrays: Sequence[Array]) -> None:
+        """Send C-contiguous arrays, all at once; they must stay as they are until they arrive."""
         for number, array in enumerate(arrays):
             header = TensorHeader(0, number, self._frame, str(array.dtype), array.shape)
             self._sender.send(PEER, header, array.data)
         self._frame += 1
+
+    def receive(self, number: int) -> list[object]:
+        """Wait for the payloads of so many arrays."""
         arrived: list[object] = []
-        while len(arrived) < len(arrays):
+        while len(arrived) < number:
             events = self._receiver.wait(TIMEOUT_S)
             if not events:
                 raise NodeError(f"nothing came back from this node itself within {TIMEOUT_S:g} s")
             arrived += [event.payload for event in events if isinstance(event, ev.DataReceived)]
-        return arrived, time.process_time() - began_s
+        return arrived
 
     def close(self) -> None:
         """Close both ends."""

@@ -1,22 +1,22 @@
-"""Warming up as in earnest: frame by frame through all phases, tensors over the wire and back.
+"""Warming up as in earnest: phase by phase, while tensors go out and come in.
 
-A subnet that only ran by itself, again and again, would find its weights and inputs in the cache
-and its outputs' memory free, and the agent's own code would be at hand when a message comes: all of
-that is faster than it will be in the stream. So a rehearsal goes through the phases in turn: each
-time it sends the inputs that come from other nodes to itself, runs the subnet on what arrives, and
-sends itself the outputs that other nodes read.
+A subnet that only ran by itself, again and again, would find its weights in the cache and a CPU
+that nobody else wants, and the agent's own code would be at hand when a message comes: all of that
+is better than it will be in the stream. So a rehearsal goes through the phases in turn, and while a
+subnet runs, the tensors that it needs from other nodes, and those that the subnet before it makes
+for them, are on their way from this node to itself.
 
-A single small message comes right after each run, when little of the agent is left in the cache.
-What a message costs is fitted to what the rounds have cost: the first message of a burst a whole
-`message_s`, each more a part of it, because nobody has to be woken for it, and all their bytes
-`byte_s`.
+What the wire costs is fitted to the processor time that such rounds take besides the subnet's, and
+to that of a single small message right after a round in which nothing moved, when little of the
+agent is left in the cache: the first message of a round costs a whole `message_s`, each more a part
+of it, because nobody has to be woken for it, and all their bytes `byte_s`.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +25,13 @@ import numpy.typing as npt
 
 from nodes.executors.base import Subnet
 from nodes.loopback import Loopback
-from nodes.payload import as_array
 from nodes.usage import waited_s
 
-RUNS = 5
-"""Runs of each phase before it is called ready; the first is not timed."""
+FEWEST_ROUNDS, MOST_ROUNDS = 7, 61
+LONG_ENOUGH_S = 0.2
+"""Rounds in which each phase runs once, before a deployment is called ready: small networks need
+more until they are warm. The first, and those in which nothing moves (every other one), are not
+timed."""
 
 MORE = 0.25
 """What another message of a burst costs, beside the first one."""
@@ -50,10 +52,11 @@ class WireCosts:
 
 def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> WireCosts:
     """The costs that follow from the seconds of single small messages and from rounds of (messages,
-    bytes, seconds). Small rounds say nothing of bytes; zeros for what nothing is said of."""
+    bytes, seconds). Of the messages the later half counts: the first meet what is not warm yet.
+    Small rounds say nothing of bytes; zeros for what nothing is said of."""
     if not small_s:
         return WireCosts(0.0, 0.0)
-    message_s = statistics.median(small_s)
+    message_s = statistics.median(small_s[len(small_s) // 2 :])
     rates = [
         max(0.0, seconds - message_s * (1 + MORE * (messages - 1))) / size
         for messages, size, seconds in rounds
@@ -72,12 +75,12 @@ class Part:
     came: Sequence[str] = ()
     sent: Sequence[str] = ()
     seconds: list[float] = field(default_factory=list)
-    """Of each run so far, waits for a CPU left out."""
+    """Of each timed run so far, waits for a CPU left out."""
 
     @property
     def typical_s(self) -> float:
-        """The median of its runs, without the first."""
-        return statistics.median(self.seconds[1:])
+        """The median of its timed runs."""
+        return statistics.median(self.seconds)
 
 
 class Rehearsal:
@@ -91,31 +94,48 @@ class Rehearsal:
         self._loopback = loopback
         self._small_s: list[float] = []
         self._rounds: list[tuple[int, int, float]] = []
+        self._left: list[Array] = []
 
-    def perform(self, part: Part) -> None:
-        """One run of a phase."""
+    def perform(self, parts: Sequence[Part]) -> Iterator[int]:
+        """All rounds; yields the round's number, from 1, after each run of a part."""
+        began_s = time.monotonic()
+        for number in range(MOST_ROUNDS):
+            if number >= FEWEST_ROUNDS and time.monotonic() > began_s + LONG_ENOUGH_S:
+                return
+            for part in parts:
+                if number % 2:
+                    self._run_quietly(part)
+                else:
+                    self._run(part, is_timed=number > 0)
+                yield number + 1
+
+    def _run(self, part: Part, *, is_timed: bool) -> None:
+        """A run while tensors move."""
         inputs = part.make_up()
-        for tensor, payload in zip(part.came, self._carry(inputs, part.came), strict=False):
-            made_up = inputs[tensor]
-            inputs[tensor] = as_array(payload, str(made_up.dtype), made_up.shape)
+        moving = self._left + [inputs[tensor] for tensor in part.came]
+        began_cpu_s = time.process_time()
+        if self._loopback is not None:
+            self._loopback.send(moving)
         waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
         outputs = part.subnet.run(inputs)
         computed_s = time.thread_time() - cpu
         passed_s = time.perf_counter() - began - (waited_s() - waited)
-        part.seconds.append(max(passed_s, computed_s))  # two clocks are not read at one instant
         if self._loopback is not None:
-            _, spent_s = self._loopback.carry([np.zeros(SMALL_BYTES, np.uint8)])
-            self._small_s.append(spent_s)
-        self._carry(outputs, part.sent)
+            self._loopback.receive(len(moving))
+            spent_s = time.process_time() - began_cpu_s - computed_s
+            self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
+            self._left = [outputs[tensor] for tensor in part.sent]
+        if is_timed:  # the two clocks are not read at one instant
+            part.seconds.append(max(passed_s, computed_s))
+
+    def _run_quietly(self, part: Part) -> None:
+        part.subnet.run(part.make_up())
+        if self._loopback is not None:
+            began_s = time.process_time()
+            self._loopback.send([np.zeros(SMALL_BYTES, np.uint8)])
+            self._loopback.receive(1)
+            self._small_s.append(time.process_time() - began_s)
 
     def costs(self) -> WireCosts:
         """What the rounds say."""
         return fit(self._small_s, self._rounds)
-
-    def _carry(self, tensors: Mapping[str, Array], names: Sequence[str]) -> list[object]:
-        if self._loopback is None or not names:
-            return []
-        arrays = [tensors[name] for name in names]
-        arrived, spent_s = self._loopback.carry(arrays)
-        self._rounds.append((len(arrays), sum(array.nbytes for array in arrays), spent_s))
-        return arrived

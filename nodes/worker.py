@@ -28,7 +28,7 @@ from nodes.executors.base import Executor, LoadOptions, Subnet
 from nodes.executors.heap import give_back_free_memory
 from nodes.loopback import Loopback
 from nodes.payload import as_array
-from nodes.rehearsal import RUNS, Part, Rehearsal, WireCosts
+from nodes.rehearsal import FEWEST_ROUNDS, Part, Rehearsal, WireCosts
 from nodes.usage import usage
 
 THREAD_NAME = "executor"
@@ -216,13 +216,14 @@ class Worker:
         parts = [phase.part() for phase in self._phases]
         with self._opened_loopback() as loopback:
             rehearsal = Rehearsal(loopback)
-            for number in range(RUNS):
-                for part in parts:
-                    if epoch in self._dropped:
-                        return (), rehearsal.costs()
-                    rehearsal.perform(part)
-                what = f"rehearsed {number + 1} of {RUNS}"
-                self._report(ev.LoadProgress(epoch, total, total, what))
+            told = 0
+            for number in rehearsal.perform(parts):
+                if epoch in self._dropped:
+                    return (), rehearsal.costs()
+                if told < number <= FEWEST_ROUNDS:
+                    what = f"rehearsing, round {number}"
+                    self._report(ev.LoadProgress(epoch, total, total, what))
+                    told = number
             return tuple(part.typical_s for part in parts), rehearsal.costs()
 
     @contextlib.contextmanager

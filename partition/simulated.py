@@ -35,6 +35,9 @@ from partition.simulated_costs import RunCosts
 
 NANOSECOND = Fraction(1, 10**9)
 
+AHEAD = 1
+"""Firings that wait for a device's executor while it runs one (`nodes.core.actor`)."""
+
 PIECES = 8
 """In how many pieces a message crosses a link."""
 
@@ -101,6 +104,7 @@ def predict(
         built.on,
         orders,
         machines=built.machines(),
+        ahead={_executor(device.name): AHEAD for device in plan.devices},
         wakes={name: _exact(seconds) for name, seconds in built.wakes.items()},
     )
     worked = {thread: float(time) / frames for thread, time in timeline.worked().items()}
@@ -227,7 +231,7 @@ class _Builder:
             sends[source] = sends.get(source, 0.0) + costs.sending_s(channels)
         for (target, _), number in self._returned.items():
             costs = self._costs.of(self._device[target])
-            sends[target] = sends.get(target, 0.0) + number * costs.message_s
+            sends[target] = sends.get(target, 0.0) + costs.credits_s(number)
         for phase in self._plan.phases:
             costs = self._costs.of(phase.device)
             seconds = phase.predicted_s + costs.executor_s
@@ -278,7 +282,7 @@ class _Builder:
             costs = self._costs.of(device)
             name = f"{device} credited by {target}"
             self._connect(
-                self._after(target), self._actor(name, _io(device), number * costs.message_s)
+                self._after(target), self._actor(name, _io(device), costs.credits_s(number))
             )
         local = {(c.source, target) for c in self._local for target in c.targets}
         for (source, target), frames in room.items():

@@ -14,7 +14,7 @@ from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
-from csdf.schedule import with_orders
+from csdf.orders import with_orders
 from csdf.simulation import Link, Timeline, simulate, static_orders, with_links
 from csdf.throughput import throughput
 from tests.csdf import oracle

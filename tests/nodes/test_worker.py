@@ -13,7 +13,7 @@ from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec, PhaseSpec
 from nodes.executors.base import ExecutorError, TensorSpec
-from nodes.rehearsal import RUNS
+from nodes.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS
 from nodes.worker import Worker
 
 WAIT_S = 10.0
@@ -37,10 +37,10 @@ class AddOne:
         self.engine.running.set()
         assert self.engine.may_run.wait(WAIT_S)
         (array,) = inputs.values()
-        if self.runs > RUNS and np.isnan(array).any():
+        if np.isnan(array).any():
             raise ValueError("not a number")
         made = array + 1
-        if self.runs > RUNS and (array < 0).any():
+        if (array < 0).any():
             made = made.astype(np.float64)
         return dict.fromkeys(self.outputs, made)
 
@@ -134,7 +134,9 @@ def test_loads_and_warms_up_every_phase(worker, engine):
     event = loaded(worker)
     assert isinstance(event, ev.Loaded)
     assert len(event.phase_s) == 3
-    assert [subnet.runs for subnet in engine.loaded] == [RUNS] * 3
+    runs = {subnet.runs for subnet in engine.loaded}
+    assert len(runs) == 1
+    assert FEWEST_ROUNDS <= runs.pop() <= MOST_ROUNDS
 
 
 def test_passes_local_tensors_on_and_sends_only_what_leaves(worker):
