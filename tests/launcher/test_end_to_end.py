@@ -134,6 +134,28 @@ def test_three_agents_strictly_frame_by_frame(launcher: Launcher) -> None:
     assert report["max_relative_error"] <= 1e-4
 
 
+def test_tiles_of_a_real_network_run_and_can_be_moved_by_hand(launcher: Launcher) -> None:
+    (launcher.folder / "tiles.yaml").write_text(
+        "model: onnx-wheel:squeezenet\nnodes:\n  - name: a\n  - name: b\n  - name: c\n"
+        "strategy: tiles\nframes: 4\n"
+    )
+    report = launcher.json("tiles.yaml", "--save", "tiles")
+    assert report["max_relative_error"] <= 1e-4
+    assert all(node["layers"] for node in report["nodes"])
+    file = launcher.folder / "tiles" / "plan.json"
+    data = json.loads(file.read_text())
+    (rewrite,) = data["rewrites"]
+    assert rewrite["bands"][0] == "n0"
+    number = len(rewrite["rows"])
+    first, last = (f"n0[{band}/{number}]" for band in (1, number))
+    holds = {layer: node for node, layers in data["assignment"].items() for layer in layers}
+    assert holds[first] != holds[last]
+    data["assignment"][holds[first]].remove(first)
+    data["assignment"][holds[last]].append(first)
+    file.write_text(json.dumps(data, indent=1))
+    assert launcher.json("tiles")["max_relative_error"] <= 1e-4
+
+
 def test_a_plan_is_saved_run_edited_and_run_again(launcher: Launcher) -> None:
     planned = launcher.json("cluster.yaml", "--plan-only", "--save", "plan")
     ran = launcher.json("plan", "--no-verify")
