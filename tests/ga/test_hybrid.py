@@ -1,0 +1,26 @@
+"""Layers that hold the period or the memory are split, and only those."""
+
+from __future__ import annotations
+
+from ga.hybrid import Effort, Hybrid
+from partition.planner import plan_solution
+from partition.strategies.base import Problem
+from tests.partition.rewriting_contract import RewritingContract, chain_model
+from tests.partition.strategy_contract import equal
+
+QUICK = Effort(chains=16, most_steps=100, finalists=3)
+
+
+class TestHybrid(RewritingContract):
+    strategy = Hybrid(QUICK)
+
+    def test_what_need_not_be_split_stays_whole(self) -> None:
+        network = self.chain(*[10**9] * 8)
+        assert self.solve(network, equal(2)).rewrites == ()
+
+    def test_a_single_heavy_layer_is_split(self) -> None:
+        model = chain_model(1, is_heavy=True)
+        problem = Problem(model.network, equal(4), model=model)
+        solution = Hybrid(QUICK).solve(problem)
+        plan = plan_solution(problem, solution, model_digest="", strategy="hybrid")
+        assert {phase.device for phase in plan.phases} == {"d0", "d1", "d2", "d3"}
