@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ga.hybrid import Hybrid
 from ga.vertical import Vertical
 from ga.vertical_paper import VerticalPaper
 from partition.errors import PartitionError
@@ -31,6 +32,7 @@ _ALL: tuple[Strategy, ...] = (
     Horizontal(),
     Tiles(),
     BatchSplit(),
+    Hybrid(),
     Manual(),
 )
 
