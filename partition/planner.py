@@ -24,6 +24,7 @@ from partition.errors import DoesNotFitError, PartitionError
 from partition.memory import predict_memory
 from partition.phase_time import phase_seconds
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
+from partition.rewriting import divided_seconds
 from partition.strategies.base import Problem, Solution
 from partition.timing import latency_s, period_s, wire_bytes
 from partition.traffic import SLACK_FRAMES
@@ -108,8 +109,15 @@ def plan_solution(
         rewrites=solution.rewrites,
         optimal=solution.optimal,
         gap=solution.gap,
-        layer_s=problem.layer_s if solution.network is None else None,
+        layer_s=_layer_seconds(problem, solution),
     )
+
+
+def _layer_seconds(problem: Problem, solution: Solution) -> NDArray[np.float64] | None:
+    """Measured seconds of the layers that are assigned; None if there are none."""
+    if problem.layer_s is None or solution.network is None:
+        return problem.layer_s
+    return divided_seconds(problem.network, problem.layer_s, solution.network)
 
 
 def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:

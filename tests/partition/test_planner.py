@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from cnn.network import Network
+from cnn.network import Layer, Network, Tensor
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.plan import Plan
-from partition.planner import make_plan
+from partition.planner import make_plan, plan_solution
+from partition.strategies.base import Problem, Solution
 from tests.partition.networks import chain, partitioned
 
 MB = 10**6
@@ -94,3 +96,29 @@ def test_a_layer_without_device_and_a_foreign_layer_are_named() -> None:
         make_plan(chain(1, 1), "", devices, {"l0": "a"}, strategy="", explanation="")
     with pytest.raises(PartitionError, match="'other'"):
         make_plan(chain(1), "", devices, {"l0": "a", "other": "a"}, strategy="", explanation="")
+
+
+def test_measured_seconds_of_layers_reach_the_plan() -> None:
+    network = chain(1, 1)
+    problem = Problem(network, (Device("a"), Device("b")), layer_s=np.array([[1.0, 9], [9, 2.0]]))
+    plan = plan_solution(
+        problem, Solution({"l0": "a", "l1": "b"}, "why"), model_digest="", strategy="some"
+    )
+    assert [phase.predicted_s for phase in plan.phases] == pytest.approx([1.0, 2.0], rel=1e-3)
+
+
+def test_a_rewritten_network_divides_the_seconds_of_its_layers() -> None:
+    network = chain(100)
+    halves = tuple(
+        Layer(f"l0[{i}/2]", "Conv", ("t0",), (f"t1[{i}/2]",), (), 50, "l0") for i in (1, 2)
+    )
+    parts = {f"t1[{i}/2]": Tensor(f"t1[{i}/2]", (1, 4), "float32") for i in (1, 2)}
+    rewritten = Network(
+        "halves", halves, {"t0": network.tensors["t0"], **parts}, {}, ("t0",), tuple(parts)
+    )
+    problem = Problem(network, (Device("a"), Device("b")), layer_s=np.array([[4.0, 6.0]]))
+    given = {"l0[1/2]": "a", "l0[2/2]": "b"}
+    plan = plan_solution(
+        problem, Solution(given, "why", network=rewritten), model_digest="", strategy="some"
+    )
+    assert [phase.predicted_s for phase in plan.phases] == pytest.approx([2.0, 3.0], rel=1e-3)
