@@ -11,6 +11,8 @@ from ga.vertical_paper import VerticalPaper
 from partition.errors import PartitionError
 from partition.strategies.base import Strategy
 from partition.strategies.batch_split import BatchSplit
+from partition.strategies.exact import Exact
+from partition.strategies.exact_placement import Shape
 from partition.strategies.horizontal import Horizontal
 from partition.strategies.manual import Manual
 from partition.strategies.sequential import Sequential
@@ -33,6 +35,9 @@ _ALL: tuple[Strategy, ...] = (
     Tiles(),
     BatchSplit(),
     Hybrid(),
+    Exact(),
+    Exact("exact-siblings", Shape(siblings=True)),
+    Exact("exact-vertical", Shape(contiguous=False), others=(Vertical(),)),
     Manual(),
 )
 

@@ -1,0 +1,105 @@
+"""Assignments for the exact strategy to start from: what is found in a moment.
+
+A good start tells the solver which partitions need not be looked at, and is the answer itself if
+time runs out before a better one is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.errors import PartitionError
+from partition.strategies.base import Problem, Strategy, ignore_progress
+from partition.strategies.exact_placement import Shape
+from partition.strategies.exact_terms import Terms
+from partition.strategies.rebalancing import rebalanced
+from partition.strategies.sequential import Sequential
+
+
+def starts(terms: Terms, shape: Shape, others: Sequence[Strategy]) -> NDArray[np.intp]:
+    """Assignments [any number, layers] that respect pins and `shape`; `others` may contribute."""
+    problem = terms.problem
+    devices = range(len(problem.devices))
+    found = [np.full(terms.layers, device, dtype=np.intp) for device in devices]
+    if shape.contiguous:
+        found.append(_even_runs(terms.own_bytes, len(devices)))
+    else:
+        work = (problem.costs.layer_s.mean(axis=1) / terms.tick_s).astype(np.int64).tolist()
+        found += [_longest_first(problem, work), _longest_first(problem, terms.own_bytes)]
+        units = [size // terms.weight_unit for size in terms.own_bytes]
+        found.append(rebalanced(units, terms.rooms, found[-1], problem.pinned < 0))
+    for strategy in (Sequential(), *others):
+        try:
+            solution = strategy.solve(replace(problem, on_progress=ignore_progress))
+        except PartitionError:  # pins that it cannot respect, say: it is only a start
+            continue
+        if solution.network is None:
+            found.append(problem.numbers(solution.assignment))
+    possible = [numbers for numbers in found if is_possible(terms, shape, numbers)]
+    return np.array(possible, dtype=np.intp).reshape(len(possible), terms.layers)
+
+
+def is_possible(terms: Terms, shape: Shape, numbers: NDArray[np.intp]) -> bool:
+    """Whether an assignment respects the pins and is of this shape."""
+    pinned = terms.problem.pinned
+    if (numbers != pinned)[pinned >= 0].any():
+        return False
+    if shape.siblings and any(len(set(numbers[list(own)])) > 1 for own in terms.siblings):
+        return False
+    if not shape.contiguous:
+        return True
+    before: dict[int, set[int]] = {int(device): set() for device in numbers}
+    for source, reader in terms.edges:
+        if numbers[source] != numbers[reader]:
+            before[int(numbers[reader])].add(int(numbers[source]))
+    if not terms.are_apart and len(terms.kinds) > 1:
+        return all(max(earlier, default=-1) < device for device, earlier in before.items())
+    while before:
+        first = next((device for device, earlier in before.items() if not earlier), None)
+        if first is None:
+            return False
+        del before[first]
+        for earlier in before.values():
+            earlier.discard(first)
+    return True
+
+
+def _even_runs(sizes: Sequence[int], runs: int) -> NDArray[np.intp]:
+    """Runs of the topological order whose largest sum of `sizes` is least, by bisection."""
+    least, most = max(sizes), sum(sizes)
+    while least < most:
+        bound = (least + most) // 2
+        if _filled(sizes, bound)[-1] < runs:
+            most = bound
+        else:
+            least = bound + 1
+    return _filled(sizes, least)
+
+
+def _filled(sizes: Sequence[int], bound: int) -> NDArray[np.intp]:
+    """The run of each layer if every run takes what it can without exceeding `bound`."""
+    numbers, run, held = [], 0, 0
+    for size in sizes:
+        if held + size > bound:
+            run, held = run + 1, 0
+        held += size
+        numbers.append(run)
+    return np.array(numbers, dtype=np.intp)
+
+
+def _longest_first(problem: Problem, sizes: Sequence[int]) -> NDArray[np.intp]:
+    """The largest layers first, each to the device with the least load for its speed (Graham)."""
+    seconds = problem.costs.layer_s.sum(axis=0)
+    slowness = seconds / seconds.min() if seconds.min() > 0 else np.ones(len(seconds))
+    numbers = problem.pinned.copy()
+    load = np.zeros(len(problem.devices))
+    for layer in np.flatnonzero(numbers >= 0).tolist():
+        load[numbers[layer]] += sizes[layer] * slowness[numbers[layer]]
+    for layer in sorted(np.flatnonzero(numbers < 0).tolist(), key=lambda n: -sizes[n]):
+        numbers[layer] = (load + sizes[layer] * slowness).argmin()
+        load[numbers[layer]] += sizes[layer] * slowness[numbers[layer]]
+    return np.asarray(numbers, dtype=np.intp)

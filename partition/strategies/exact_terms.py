@@ -1,0 +1,278 @@
+"""What the exact strategy's model is made of: the cost model's linear terms, in whole numbers.
+
+CP-SAT works on integers. Bytes are divided by their greatest common divisor, which loses nothing;
+seconds are counted in ticks, `TICKS` to the shortest period that any division of the layers could
+have, and rounded down, so that a bound on the ticks is a bound on the seconds.
+
+Devices that are alike (but for their names) are of one **kind** and interchangeable, unless a layer
+is pinned to one: that is like no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from cnn.network import Network
+from partition.devices import Device
+from partition.engine_memory import engine_bytes
+from partition.strategies.base import Problem
+
+TICKS = 1e7
+"""See the module's docstring."""
+
+MOST_TICKS = 2.0**32
+"""Ticks are longer if need be, so that nothing takes more of them. CP-SAT has 64 bits, but has been
+seen to call a model impossible whose numbers had 45."""
+
+SHARE_UNIT = 10_000
+"""Rooms of unlike devices are compared in units of 1 ÷ this."""
+
+SHARE_RANGE = 1 << 24
+"""And weights of unlike devices in about this many parts."""
+
+MEMORY_UNIT = 1024
+"""Bytes that memory limits are counted in; what is held is rounded down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A tensor: its maker's number (−1: the launcher), its readers', its bytes, and whether it is a
+    result, which the launcher reads."""
+
+    source: int
+    readers: tuple[int, ...]
+    bytes: int
+    is_result: bool
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A problem's layers by number, in topological order, and what each of them adds to a cost.
+
+    `own_bytes` [layers] are weights that one layer alone uses, `shared` are (bytes, layers) of the
+    others. `activation_bytes` [layers] are the inputs and outputs of a layer, `siblings` the sets
+    of layers that read what one layer made.
+    """
+
+    problem: Problem
+    own_bytes: tuple[int, ...]
+    shared: tuple[tuple[int, tuple[int, ...]], ...]
+    tensors: tuple[Moved, ...]
+    activation_bytes: tuple[int, ...]
+    siblings: tuple[tuple[int, ...], ...]
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return len(self.own_bytes)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """(maker, reader), each pair of layers once."""
+        found = {(t.source, reader): None for t in self.tensors for reader in t.readers}
+        return tuple(edge for edge in found if edge[0] >= 0)
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[int, ...], ...]:
+        """Device numbers by kind."""
+        problem = self.problem
+        pinned = set(problem.pinned.tolist())
+        kinds: dict[tuple[Device, int], list[int]] = {}
+        for number, device in enumerate(problem.devices):
+            own = number if number in pinned else -1
+            kinds.setdefault((replace(device, name=""), own), []).append(number)
+        return tuple(tuple(members) for members in kinds.values())
+
+    def loads_around(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
+        """For each layer, the loads of itself and all that it depends on; and of itself and all
+        that depend on it."""
+        upstream = np.eye(self.layers, dtype=bool)
+        for source, reader in sorted(self.edges, key=lambda edge: edge[1]):
+            upstream[reader] |= upstream[source]
+        given = np.array(loads, dtype=np.int64)
+        return (upstream @ given).tolist(), (given @ upstream).tolist()
+
+    @cached_property
+    def are_apart(self) -> bool:
+        """Whether no two devices share a machine, or all do: no order of them is special."""
+        hosts = [device.host for device in self.problem.devices]
+        return all(host is None for host in hosts) or len(set(hosts)) == 1
+
+    @cached_property
+    def heaviest(self) -> tuple[int, ...]:
+        """Layers by their weights, then by their work, the heaviest first."""
+        seconds = self.problem.costs.layer_s.min(axis=1)
+        return tuple(sorted(range(self.layers), key=lambda n: (-self.own_bytes[n], -seconds[n], n)))
+
+    @cached_property
+    def weight_unit(self) -> int:
+        """What all weights and caches are multiples of, in bytes."""
+        caches = (device.cache_bytes or 0 for device in self.problem.devices)
+        return math.gcd(*self.own_bytes, *(size for size, _ in self.shared), *caches) or 1
+
+    @cached_property
+    def weights(self) -> int:
+        """All weights, each once, in units."""
+        return (sum(self.own_bytes) + sum(size for size, _ in self.shared)) // self.weight_unit
+
+    @cached_property
+    def traffic_unit(self) -> int:
+        """What all tensors are multiples of, in bytes."""
+        return math.gcd(*(tensor.bytes for tensor in self.tensors)) or 1
+
+    @cached_property
+    def tick_s(self) -> float:
+        """Seconds per tick."""
+        seconds = self.problem.costs.layer_s
+        fastest = float(seconds.min(axis=1).sum()) / len(self.problem.devices)
+        return max(fastest / TICKS, self._slowest_s / MOST_TICKS)
+
+    @cached_property
+    def watts(self) -> float:
+        """A power that no device exceeds; energies are counted in it × ticks."""
+        return max(1e-3, *(max(d.busy_w, d.idle_w) for d in self.problem.devices))
+
+    def ticks(self, seconds: float) -> int:
+        """Whole ticks in so many seconds."""
+        return math.floor(seconds / self.tick_s)
+
+    @cached_property
+    def period_range(self) -> tuple[int, int]:
+        """Ticks below which no period is, and ticks above which none needs to be."""
+        fastest = self.problem.costs.layer_s.min(axis=1)
+        return self.ticks(float(fastest.max())), self.ticks(self._slowest_s) + 1
+
+    @cached_property
+    def _slowest_s(self) -> float:
+        """Seconds beyond which nothing takes, even all stages together."""
+        ways = len(self.problem.devices) + 1
+        moved = sum(tensor.bytes for tensor in self.tensors) * ways
+        return float(self.problem.costs.layer_s.max(axis=1).sum()) + max(
+            ways * device.firing_s
+            + 2 * len(self.tensors) * ways * device.wire_s_per_message
+            + 2 * moved * (device.wire_s_per_byte + 1 / device.memory_bytes_per_s)
+            + 2 * moved / device.link_bytes_per_s
+            + ways * self.weights * self.weight_unit * device.cache_s_per_byte
+            + moved * device.sent_j_per_byte / self.watts
+            + 1e-9
+            for device in self.problem.devices
+        )
+
+    @cached_property
+    def machine_of(self) -> tuple[tuple[int, ...], ...]:
+        """For each device, the numbers of all that share its machine."""
+        hosts = [device.host for device in self.problem.devices]
+        return tuple(
+            (number,)
+            if host is None
+            else tuple(n for n, other in enumerate(hosts) if other == host)
+            for number, host in enumerate(hosts)
+        )
+
+    @cached_property
+    def machines(self) -> tuple[tuple[int, ...], ...]:
+        """Device numbers by machine."""
+        return tuple(dict.fromkeys(self.machine_of))
+
+    @cached_property
+    def share_unit(self) -> int:
+        """Into how many parts `weight_unit` is divided to tell apart what unlike devices hold
+        relative to their room."""
+        alike = len(set(self.rooms)) == 1
+        return 1 if alike else max(1, SHARE_RANGE // max(self.weights, 1))
+
+    def share(self, weights: int, room: int) -> int:
+        """`weights`, in `weight_unit`, relative to a room, in parts of it, rounded up."""
+        return -(-SHARE_UNIT * self.share_unit * weights // room)
+
+    @cached_property
+    def least_shares(self) -> list[int]:
+        """What each layer adds at least to the share of the stage that it is in, rounded down."""
+        parts = SHARE_UNIT * self.share_unit
+        return [parts * (size // self.weight_unit) // max(self.rooms) for size in self.own_bytes]
+
+    @cached_property
+    def share_range(self) -> tuple[int, int]:
+        """What the fullest device's share is at least (the mean, and the heaviest layer alone) and
+        at most (everything on the smallest device)."""
+        heaviest = max(self.own_bytes) // self.weight_unit
+        mean = self.share(self.weights, sum(self.rooms))
+        least = max(mean, self.share(heaviest, max(self.rooms)))
+        return least, self.share(self.weights, min(self.rooms))
+
+    @cached_property
+    def rooms(self) -> tuple[int, ...]:
+        """Each device's share of the memory that weights may take, as `fair_shares`, in units."""
+        fair = fair_shares(self.problem.devices)
+        if np.ptp(fair) == 0:
+            return (SHARE_UNIT,) * len(fair)
+        return tuple(max(1, round(SHARE_UNIT * float(share))) for share in fair)
+
+
+def fair_shares(devices: Sequence[Device]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What each device has room for beside its engine, relative to the mean: float64 [devices].
+
+    A device without a limit counts like the largest that has one.
+    """
+    limits = [device.memory_bytes for device in devices]
+    largest = max((limit for limit in limits if limit is not None), default=1)
+    empty = engine_bytes(1)
+    room = np.array([max((limit or largest) - empty, largest / 100) for limit in limits])
+    return np.asarray(room / room.mean())
+
+
+def terms_of(problem: Problem) -> Terms:
+    """The terms of a problem."""
+    network = problem.network
+    number = {layer.name: index for index, layer in enumerate(network.layers)}
+    tensors = [
+        Moved(
+            number[network.producer[name]] if name in network.producer else -1,
+            tuple(number[reader] for reader in network.consumers[name]),
+            network.tensors[name].bytes,
+            name in network.outputs and name in network.producer,
+        )
+        for name in network.tensors
+        if network.consumers[name] or name in network.outputs
+    ]
+    own, shared = _weights(network)
+    return Terms(
+        problem,
+        own,
+        shared,
+        tuple(tensors),
+        tuple(network.activation_bytes(layer.name) for layer in network.layers),
+        tuple(_siblings(tensors)),
+    )
+
+
+def _weights(
+    network: Network,
+) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
+    users: dict[str, list[int]] = {}
+    for index, layer in enumerate(network.layers):
+        for weight in dict.fromkeys(layer.weights):
+            users.setdefault(weight, []).append(index)
+    own = [0] * len(network.layers)
+    shared: dict[tuple[int, ...], int] = {}
+    for weight, layers in users.items():
+        size = network.weights[weight].bytes
+        if len(layers) == 1:
+            own[layers[0]] += size
+        else:
+            shared[tuple(layers)] = shared.get(tuple(layers), 0) + size
+    return tuple(own), tuple((size, layers) for layers, size in shared.items())
+
+
+def _siblings(tensors: Sequence[Moved]) -> list[tuple[int, ...]]:
+    """Layers that read what one layer made (003's operations with several children)."""
+    children: dict[int, dict[int, None]] = {}
+    for tensor in tensors:
+        if tensor.source >= 0:
+            children.setdefault(tensor.source, {}).update(dict.fromkeys(tensor.readers))
+    return [tuple(readers) for readers in children.values() if len(readers) > 1]

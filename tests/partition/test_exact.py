@@ -1,0 +1,269 @@
+"""Strategy `exact`: what it calls optimal is, by enumeration of everything there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cnn.network import Layer, Network, Tensor
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.strategies.base import Objective, Problem, Solution
+from partition.strategies.chosen import objective_value
+from partition.strategies.exact import Exact
+from partition.strategies.exact_placement import Shape
+from partition.strategies.exact_search import Effort
+from partition.strategies.exact_terms import SHARE_UNIT, terms_of
+from tests.partition.exhaustive import (
+    enlarged,
+    every_assignment,
+    lexicographic,
+)
+from tests.partition.networks import chain, device_sets, networks, residual
+from tests.partition.strategy_contract import MB, StrategyContract, equal
+
+CONTIGUOUS, VERTICAL = Shape(contiguous=True), Shape(contiguous=False)
+
+
+class TestExact(StrategyContract):
+    strategy = Exact()
+
+
+class TestExactVertical(StrategyContract):
+    strategy = Exact("exact-vertical", VERTICAL, Effort(4.0, 8.0))
+
+
+@st.composite
+def problems(draw: st.DrawFn, objective: Objective, *, linear: bool = True) -> Problem:
+    """A small problem with unequal devices and pins. `linear`: the cost model has no terms that
+    depend on the phases."""
+    network, devices = draw(networks(max_layers=6)), draw(device_sets(max_devices=3))
+    if linear:
+        devices = tuple(replace(d, firing_s=0.0, memory_bytes_per_s=2.0**60) for d in devices)
+    names = [device.name for device in devices]
+    pinned = draw(st.lists(st.sampled_from(network.layers), max_size=2, unique=True))
+    pins = {layer.name: draw(st.sampled_from(names)) for layer in pinned}
+    return Problem(network, devices, pins, objective=objective)
+
+
+def solved(problem: Problem, shape: Shape) -> tuple[Solution, np.ndarray, np.ndarray]:
+    """The solution, its device numbers, and all assignments of that shape."""
+    every = every_assignment(problem, contiguous=shape.contiguous, siblings=shape.siblings)
+    if not len(every):
+        with pytest.raises(PartitionError, match=r"respects these pins|stay together"):
+            Exact("exact", shape).solve(problem)
+        assume(False)
+    solution = Exact("exact", shape).solve(problem)
+    numbers = problem.numbers(solution.assignment)
+    assert numbers.tolist() in every.tolist()
+    return solution, numbers, every
+
+
+SHAPES = st.builds(Shape, contiguous=st.booleans(), siblings=st.booleans())
+
+
+@given(problems("memory"), SHAPES, st.sampled_from((None, 0, 4096, 65536)))
+@settings(deadline=None, max_examples=25)
+def test_memory_is_the_lexicographic_optimum(
+    problem: Problem, shape: Shape, cache_bytes: int | None
+) -> None:
+    devices = tuple(
+        replace(device, host=None, cache_bytes=cache_bytes) for device in problem.devices
+    )
+    problem = replace(problem, devices=devices)
+    solution, numbers, every = solved(problem, shape)
+    assert solution.optimal
+    assert solution.gap == 0
+    (value,) = lexicographic(problem.costs.evaluate(numbers[None]))
+    assert value == min(lexicographic(problem.costs.evaluate(every)))
+
+
+@given(problems("period"), SHAPES)
+@settings(deadline=None, max_examples=25)
+def test_the_period_is_the_shortest(problem: Problem, shape: Shape) -> None:
+    problem = _apart(problem, shape)
+    solution, numbers, every = solved(problem, shape)
+    assert solution.optimal
+    value = problem.costs.evaluate(numbers[None]).period_s[0]
+    assert value == pytest.approx(problem.costs.evaluate(every).period_s.min(), rel=1e-4)
+
+
+@given(problems("latency"), SHAPES)
+@settings(deadline=None, max_examples=10)
+def test_the_latency_is_the_shortest(problem: Problem, shape: Shape) -> None:
+    problem = _apart(problem, shape)
+    solution, numbers, every = solved(problem, shape)
+    assert solution.optimal
+    value = objective_value(problem, problem.costs.evaluate(numbers[None]))[0]
+    least = objective_value(problem, problem.costs.evaluate(every)).min()
+    assert value == pytest.approx(least, rel=1e-4)
+
+
+@given(problems("energy"), SHAPES)
+@settings(deadline=None, max_examples=10)
+def test_the_energy_is_the_least(problem: Problem, shape: Shape) -> None:
+    problem = _apart(problem, shape)
+    solution, numbers, every = solved(problem, shape)
+    value = problem.costs.evaluate(numbers[None]).energy_j[0]
+    least = problem.costs.evaluate(every).energy_j.min()
+    assert solution.gap is not None
+    assert value * (1 - solution.gap) <= least * (1 + 1e-9)
+    assert value == pytest.approx(least, rel=2e-3)
+
+
+@given(problems("period", linear=False), SHAPES)
+@settings(deadline=None, max_examples=15)
+def test_no_solution_beats_the_bound_and_what_is_called_optimal_is(
+    problem: Problem, shape: Shape
+) -> None:
+    problem = _apart(problem, shape)
+    solution, numbers, every = solved(problem, shape)
+    value = problem.costs.evaluate(numbers[None]).period_s[0]
+    least = problem.costs.evaluate(every).period_s.min()
+    assert solution.gap is not None
+    assert value * (1 - solution.gap) <= least * (1 + 1e-9)
+    if solution.optimal:
+        assert value == pytest.approx(least, rel=1e-4)
+
+
+@given(problems("memory"), st.booleans(), st.lists(st.integers(66, 90), min_size=3, max_size=3))
+@settings(deadline=None, max_examples=15)
+def test_limits_are_kept_where_they_can_be(
+    problem: Problem, contiguous: bool, limits: list[int]
+) -> None:
+    devices = tuple(
+        replace(device, host=None, memory_bytes=limit * MB)
+        for device, limit in zip(problem.devices, limits, strict=False)
+    )
+    network = enlarged(problem.network, 128)
+    problem = replace(problem, network=network, devices=devices, slack_frames=0)
+    every = every_assignment(problem, contiguous=contiguous)
+    costs = problem.costs.evaluate(every) if len(every) else None
+    strategy = Exact("exact", Shape(contiguous))
+    if costs is None or not (costs.overrun_bytes <= 0).any():
+        try:
+            solution = strategy.solve(problem)
+        except PartitionError:
+            return
+        numbers = problem.numbers(solution.assignment)
+        assert "no solution was found that fits" in solution.explanation
+        assert problem.costs.evaluate(numbers[None]).overrun_bytes[0] > 0
+        return
+    solution = strategy.solve(problem)
+    numbers = problem.numbers(solution.assignment)
+    assert problem.costs.evaluate(numbers[None]).overrun_bytes[0] == 0
+    room = np.array(terms_of(problem).rooms) / SHARE_UNIT
+    shares = (costs.weight_bytes / room).max(axis=1)
+    value = float(shares[every.tolist().index(numbers.tolist())])
+    assert solution.gap is not None
+    assert value * (1 - solution.gap) <= shares[costs.overrun_bytes <= 0].min() * (1 + 1e-9)
+
+
+def diamond() -> Network:
+    """A stem, two heavy layers that read it, and a head that reads both."""
+    layers = (
+        Layer("stem", "Conv", ("x",), ("a",)),
+        Layer("left", "Conv", ("a",), ("b",), ("v",), 10**6),
+        Layer("right", "Conv", ("a",), ("c",), ("w",), 10**6),
+        Layer("head", "Add", ("b", "c"), ("y",)),
+    )
+    tensors = {name: Tensor(name, (1, 64), "float32") for name in "xabcy"}
+    weights = {name: Tensor(name, (MB,), "float32") for name in "vw"}
+    return Network("diamond", layers, tensors, weights, ("x",), ("y",))
+
+
+def test_children_of_one_layer_stay_together_if_asked() -> None:
+    problem = Problem(diamond(), equal(2), objective="memory")
+    parted = Exact().solve(problem).assignment
+    together = Exact("exact-siblings", Shape(siblings=True)).solve(problem).assignment
+    assert parted["left"] != parted["right"]
+    assert together["left"] == together["right"]
+
+
+def test_the_explanation_tells_every_goal_and_whether_it_was_reached() -> None:
+    devices = tuple(replace(device, cache_bytes=MB // 2) for device in equal(3))
+    solution = Exact().solve(Problem(residual(4), devices, objective="memory"))
+    assert "contiguous stages by constraint programming: largest weights" in solution.explanation
+    assert "weights beyond the caches" in solution.explanation
+    assert solution.explanation.count("(optimal)") == 3
+
+
+def test_a_search_that_is_cut_short_tells_how_far_it_may_be() -> None:
+    problem = Problem(residual(16), equal(5))
+    solution = Exact("exact-vertical", VERTICAL, Effort(0.05, 5.0)).solve(problem)
+    numbers = problem.numbers(solution.assignment)
+    value = problem.costs.evaluate(numbers[None]).period_s[0]
+    assert not solution.optimal
+    assert solution.gap is not None
+    assert solution.gap > 0
+    assert value * (1 - solution.gap) >= problem.costs.layer_s[:, 0].sum() / 5 * 0.99
+    assert "(at least" in solution.explanation
+
+
+def test_other_strategies_contribute_starts() -> None:
+    problem = Problem(residual(16), equal(4))
+    quick = Effort(0.02, 5.0)
+    alone = Exact("exact-vertical", VERTICAL, quick).solve(problem)
+    given = Exact("exact-vertical", VERTICAL, quick, others=(Fixed(alone),)).solve(problem)
+    costs = problem.costs.evaluate(
+        np.array([problem.numbers(found.assignment) for found in (alone, given)])
+    )
+    assert costs.period_s[1] <= costs.period_s[0]
+
+
+@pytest.mark.parametrize(
+    ("pins", "devices", "sentence"),
+    [
+        ({"l0": "d1", "l1": "d0", "l2": "d1"}, equal(2), "no contiguous partition respects"),
+        ({}, equal(2, 60 * MB), "'d0' may hold 60.000 MB, and its engine alone needs 66.000 MB"),
+        ({}, equal(2, 67 * MB), "has 35.600 MB of weights, and all devices together have room"),
+        ({}, equal(6, 70 * MB)[1:], None),
+        ({}, equal(2, 145 * MB // 2), "no contiguous partition of network 'example'"),
+        ({}, equal(7, 66 * MB)[1:], "layer 'l0' alone has 12.800 MB of weights"),
+        (
+            {"l0": "d0", "l1": "d0", "l2": "d0"},
+            (*equal(1, 75 * MB), Device("big", 200 * MB)),
+            "the devices' memory holds no partition that respects these pins: 'l0' to 'd0'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_constraint_that_excludes_it(
+    pins: dict[str, str], devices: tuple[Device, ...], sentence: str | None
+) -> None:
+    heavy, light = 16 * MB // 5, 5 * MB // 4
+    network = chain(*[10**6] * 4, elements=2**14, weights=[heavy, heavy, light, light])
+    problem = Problem(network, devices, pins)
+    if sentence is None:
+        assert Exact().solve(problem).assignment
+        return
+    with pytest.raises(PartitionError, match=sentence):
+        Exact().solve(problem)
+
+
+def test_siblings_that_are_pinned_apart_are_refused() -> None:
+    pins = {"left": "d0", "right": "d1"}
+    with pytest.raises(PartitionError, match="'left' to 'd0', 'right' to 'd1', which read what"):
+        Exact("exact-siblings", Shape(siblings=True)).solve(Problem(diamond(), equal(2), pins))
+
+
+class Fixed:
+    """A strategy that has been there before."""
+
+    name = "fixed"
+
+    def __init__(self, solution: Solution) -> None:
+        self._solution = solution
+
+    def solve(self, problem: Problem) -> Solution:
+        return self._solution
+
+
+def _apart(problem: Problem, shape: Shape) -> Problem:
+    """Devices that share machines come in the user's order, which is not what is enumerated."""
+    if not shape.contiguous:
+        return problem
+    return replace(problem, devices=tuple(replace(d, host=None) for d in problem.devices))
