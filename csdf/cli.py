@@ -281,7 +281,7 @@ def _add_order(command: argparse.ArgumentParser) -> None:
 
 
 def _period(text: str) -> Fraction:
-    if not re.fullmatch(r"\d{1,30}(\.\d{1,30}|/0*[1-9]\d{0,29})?", text):
+    if not re.fullmatch(r"\d{1,30}(\.\d{1,30}|/0*[1-9]\d{0,29})?", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is no period; give a number like 23, 6.5, 13/2")
     return Fraction(text)
 
@@ -312,7 +312,7 @@ def _processors(given: Sequence[tuple[str, list[str]]]) -> dict[str, str]:
 
 
 def _positive(text: str) -> int:
-    if not re.fullmatch(r"0*[1-9]\d{0,8}", text):
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
     return int(text)
 

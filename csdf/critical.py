@@ -23,7 +23,7 @@ import numpy as np
 
 from csdf import event_graph
 from csdf.cycle_ratio import maximum_cycle_ratio
-from csdf.errors import PeriodBoundsError
+from csdf.errors import PeriodBoundsError, TooLargeError
 from csdf.lowered import Lowered
 
 Growth = Literal["auto", "step by step", "at once"]
@@ -135,9 +135,9 @@ def cycle_of_deadlock(graph: Lowered, repetitions: Sequence[int]) -> tuple[Link,
     try:
         found = critical_cycle(_untimed(graph), repetitions)
     except PeriodBoundsError as error:
-        if error.at_most is None:
-            raise
-        return ()
+        if error.at_most is not None:
+            return ()
+        raise TooLargeError(f"to tell whether the graph is live, {error}") from None
     return found.links if found.period is None else ()
 
 

@@ -21,10 +21,11 @@ from typing import Any, TypeVar
 from csdf.errors import CsdfError, GraphError
 from csdf.graph import Actor, Channel, Graph
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
+MAX_VALUES = 2_000_000
 
-_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}")
-_COUNT = re.compile(r"-?\d{1,18}")
+_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
+_COUNT = re.compile(r"-?\d{1,18}", re.ASCII)
 
 _T = TypeVar("_T")
 
@@ -80,11 +81,21 @@ def parse(data: bytes, origin: str = "JSON") -> Graph:
     """The graph in `data`; `origin` starts the messages of errors. Raises `JsonError`."""
     if len(data) > MAX_BYTES:
         raise JsonError(f"{origin}: is larger than {MAX_BYTES >> 20} MiB")
+    if data.count(b",") > MAX_VALUES:  # before they take a hundred times as much memory
+        raise JsonError(f"{origin}: has more than {MAX_VALUES} values")
     try:
         # Numbers stay as they are written, so decimals are exact and huge ones cost nothing.
-        found = json.loads(data, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
+        found = json.loads(
+            data,
+            parse_float=_Number,
+            parse_int=_Number,
+            parse_constant=_Number,
+            object_pairs_hook=_once,
+        )
     except (ValueError, RecursionError) as error:
         raise JsonError(f"{origin}: is not JSON: {error}") from None
+    except _PlaceError as error:
+        raise JsonError(f"{origin}: {error}") from None
     try:
         return _graph(found)
     except (_PlaceError, GraphError) as error:
@@ -94,9 +105,19 @@ def parse(data: bytes, origin: str = "JSON") -> Graph:
 class _Number(str):
     """A number as it is written."""
 
+    __slots__ = ()
+
 
 class _PlaceError(Exception):
     pass
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise _PlaceError(f"an object gives {twice!r} twice")
+    return found
 
 
 def _graph(found: object) -> Graph:

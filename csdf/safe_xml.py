@@ -10,7 +10,7 @@ from xml.parsers import expat
 
 from csdf.errors import CsdfError
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 32 << 20
 MAX_ELEMENTS = 1_000_000
 MAX_DEPTH = 64
 

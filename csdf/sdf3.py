@@ -23,11 +23,11 @@ from csdf.errors import CsdfError, GraphError
 from csdf.graph import Actor, Channel, Graph
 from csdf.safe_xml import Element
 
-MAX_ENTRIES = 8_000_000
+MAX_ENTRIES = 2_000_000
 """Entries of all rate and time lists of a file, run lengths and single values written out."""
 
-_COUNT = re.compile(r"\d{1,18}")
-_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}")
+_COUNT = re.compile(r"\d{1,18}", re.ASCII)
+_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
 
 _Number = TypeVar("_Number", int, Fraction)
 
@@ -149,7 +149,9 @@ class _Reader:
         tokens = element.attributes.get("initialTokens", "0").strip()
         if not _COUNT.fullmatch(tokens):
             raise _ReadError(
-                element, f"channel {name!r} starts with {_short(tokens)} tokens; give a number ≥ 0"
+                element,
+                f"channel {name!r} starts with {_short(tokens)} tokens; "
+                "give a whole number ≥ 0 of at most 18 digits",
             )
         size = token_bytes.get(name, 1)
         return Channel(name, source, target, production, consumption, int(tokens), None, size)
@@ -178,12 +180,21 @@ class _Reader:
             raise _ReadError(
                 element, f"{attribute} {_short(text)} has initial phases, which are not supported"
             )
+        if text.count(",") >= MAX_ENTRIES:  # before all of them are looked at
+            self._count(element, MAX_ENTRIES + 1)
         found: list[_Number] = []
         for entry in text.split(","):
             times, star, value = entry.strip().rpartition("*")
             repeat = times.strip() if star else "1"
             if not (_COUNT.fullmatch(repeat) and pattern.fullmatch(value.strip())):
-                raise _ReadError(element, f"{attribute} {_short(text)} is no list of numbers ≥ 0")
+                kind = (
+                    "a whole number ≥ 0 of at most 18 digits" if number is int else "a number ≥ 0"
+                )
+                raise _ReadError(
+                    element,
+                    f"{attribute} {_short(text)} is no list of numbers: "
+                    f"{_short(entry.strip())} is not {kind}",
+                )
             self._count(element, int(repeat))
             found.extend([number(value.strip())] * int(repeat))
         if not found:

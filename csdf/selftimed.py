@@ -48,9 +48,10 @@ class SelfTimed:
         """Everything that happens now; False if that never ends.
 
         It never ends if tokens and phases come back although no time has passed, as around a cycle
-        of zero times.
+        of zero times. Raises `TooLargeError` if that is not seen within `FIRING_LIMIT` firings.
         """
         started, seen = 0, set()
+        look = every = 1 + sum(self._per_iteration)
         while self._waiting or (self._ends and self._ends[0][0] == self.now):
             while self._ends and self._ends[0][0] == self.now:
                 _, actor, phase = heapq.heappop(self._ends)
@@ -59,11 +60,14 @@ class SelfTimed:
                 continue
             now = self._start(self._waiting.popleft())
             started += now
-            if now and started > 2 * sum(self._per_iteration):
+            if now and started > look:
                 state = (tuple(self.tokens), self.phases())
                 if state in seen:
                     return False
                 seen.add(state)
+                look += every
+            if started > FIRING_LIMIT:
+                raise TooLargeError(f"more than {FIRING_LIMIT} firings start at the same time")
         return True
 
     def advance(self) -> bool:
@@ -85,8 +89,8 @@ class SelfTimed:
     def _start(self, actor: int) -> int:
         """Starts firings of `actor`, an iteration's worth at most; returns how many."""
         tokens, takes = self.tokens, self._about.takes[actor]
-        started = 0
-        while started < self._per_iteration[actor]:
+        started, most = 0, min(self._per_iteration[actor], FIRING_LIMIT)
+        while started < most:
             phase = self.started[actor] % len(takes)
             for arc, rate in takes[phase]:
                 if tokens[arc] < rate:

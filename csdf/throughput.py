@@ -6,15 +6,17 @@ firings (`csdf.critical`, `csdf.event_graph`, `csdf.cycle_ratio`); without such 
 there is no bound.
 
 Cycle ratios presume that the firings of an actor end in the order in which they start. Where they
-may overtake each other (phases of different times that may overlap), self-timed execution is
-followed until a state comes back (`csdf.selftimed`), in each strongly connected component.
+may overtake each other (phases of different times that may overlap), they do not if all phases of
+the actor last as long as its shortest one, or its longest. That gives a period that is not longer,
+and one that is not shorter. Where these differ, self-timed execution is followed until a state
+comes back (`csdf.selftimed`), in each strongly connected component.
 
 That the graph is live is found by executing an iteration, or, where that is long, by a schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -96,32 +98,75 @@ def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> T
     _require_live(graph, lowered, counts)
     if not unordered and method != "state space":
         return _by_cycle_ratio(lowered, counts, method, effort)
-    found: list[Throughput | PeriodBoundsError] = []
-    for part, members in components(lowered):
-        own = [counts[a] for a in members]
-        try:
-            if method == "state space" or unordered & set(members):
-                found.append(Throughput(_by_execution(part, own), ()))
-            else:
-                found.append(_by_cycle_ratio(part, own, method, effort))
-        except PeriodBoundsError as error:
-            found.append(error)
-    return _slowest(found)
+    parts = [(part, [counts[a] for a in members]) for part, members in components(lowered)]
+    if method == "state space":
+        periods = [selftimed.period(part, own) for part, own in parts]
+        return Throughput(max(periods, default=Fraction(0)), ())
+    return _slowest(parts, effort)
 
 
-def _slowest(parts: Sequence[Throughput | PeriodBoundsError]) -> Throughput:
-    """What holds a graph of these components. Raises `PeriodBoundsError`."""
-    known = [part for part in parts if isinstance(part, Throughput)]
-    slowest = max(known, key=lambda part: part.period, default=Throughput(Fraction(0), ()))
-    unknown = [part for part in parts if isinstance(part, PeriodBoundsError)]
-    if all(part.at_most is not None and part.at_most <= slowest.period for part in unknown):
-        return slowest
-    most = [part.at_most for part in unknown if part.at_most is not None]
-    raise PeriodBoundsError(
-        str(unknown[0]),
-        max(slowest.period, *(part.at_least for part in unknown)),
-        max(slowest.period, *most) if len(most) == len(unknown) else None,
-    )
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """A component's period is not shorter than that of `least`, and not longer than `most`.
+
+    `why` says what kept the exact one from being found; empty if nothing did.
+    """
+
+    least: Throughput
+    most: Fraction | None
+    why: str = ""
+
+
+def _slowest(parts: Sequence[tuple[Lowered, list[int]]], effort: int) -> Throughput:
+    """What holds a graph of these components. Raises `PeriodBoundsError`.
+
+    The execution of a component is followed only if it could be the slowest one.
+    """
+    found = [_bounds(part, counts, effort) for part, counts in parts]
+    surest = max((one.least for one in found), key=_period, default=_UNBOUNDED)
+    for place, (part, counts) in enumerate(parts):
+        most = found[place].most
+        if (most is None or most > surest.period) and overtaking(part):
+            found[place] = _by_execution(part, counts, found[place])
+            surest = max(surest, found[place].least, key=_period)
+    open_ = [one for one in found if one.most is None or one.most > surest.period]
+    if not open_:
+        return surest
+    most_ = [one.most for one in open_ if one.most is not None]
+    at_most = max(most_) if len(most_) == len(open_) else None
+    raise PeriodBoundsError(open_[0].why, surest.period, at_most)
+
+
+_UNBOUNDED = Throughput(Fraction(0), ())
+
+
+def _period(one: Throughput) -> Fraction:
+    return one.period
+
+
+def _bounds(part: Lowered, counts: Sequence[int], effort: int) -> _Bounds:
+    """From cycle ratios: exact, unless firings overtake each other or there are too many."""
+    quick = _even(part, min)
+    most: Fraction | None
+    try:
+        least = _by_cycle_ratio(quick, counts, "auto", effort)
+        most = _by_cycle_ratio(_even(part, max), counts, "auto", effort).period
+    except PeriodBoundsError as error:
+        most = None if overtaking(part) else error.at_most
+        return _Bounds(Throughput(error.at_least, ()), most, str(error))
+    place = {name: actor for actor, name in enumerate(part.names)}
+    ends = [(place[step.actor], step.phase) for step in least.critical]
+    if any(part.times[actor][phase] != quick.times[actor][phase] for actor, phase in ends):
+        least = Throughput(least.period, ())  # in fact its firings take longer than that
+    return _Bounds(least, most)
+
+
+def _by_execution(part: Lowered, counts: Sequence[int], known: _Bounds) -> _Bounds:
+    try:
+        period = selftimed.period(part, counts)
+    except TooLargeError as error:
+        return _Bounds(known.least, known.most, str(error))
+    return _Bounds(Throughput(period, ()), period)
 
 
 def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None:
@@ -141,12 +186,16 @@ def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None
         raise DeadlockError(str(deadlock))
 
 
-def _by_execution(part: Lowered, counts: Sequence[int]) -> Fraction:
-    try:
-        return selftimed.period(part, counts)
-    except TooLargeError as error:
-        least = critical.busiest(part, counts).period or Fraction(0)
-        raise PeriodBoundsError(str(error), least, None) from None
+def _even(graph: Lowered, choose: Callable[[tuple[Fraction, ...]], Fraction]) -> Lowered:
+    """With the same time for all phases of an actor whose firings may overtake each other."""
+    unordered = overtaking(graph)
+    if not unordered:
+        return graph
+    times = tuple(
+        (choose(times),) * len(times) if actor in unordered else times
+        for actor, times in enumerate(graph.times)
+    )
+    return Lowered(graph.names, times, graph.arcs)
 
 
 def overtaking(graph: Lowered) -> set[int]:

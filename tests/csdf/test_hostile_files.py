@@ -1,0 +1,166 @@
+"""Files that nobody vouches for: a sentence and an exit code, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csdf import sdf3, sdf3_writer
+from csdf.analysis import analyze
+from csdf.errors import CsdfError
+from csdf.report import as_text
+from tests.csdf.effort import examples, holds
+from tests.csdf.graphs import graph
+from tests.csdf.test_sdf3 import SMALL
+
+REFERENCE = Path(__file__).parents[1] / "fixtures" / "csdf_reference"
+SECONDS, BYTES = 10, 2 << 30
+"""Of a processor and of memory, for each file."""
+
+WATCHED = """
+import contextlib, io, json, resource, sys, time
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+from csdf.cli import main
+for path in sys.argv[2:]:
+    begin, told = time.process_time(), io.StringIO()
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+        code = main(["analyze", "--json", path])
+    print(json.dumps([path, code, told.getvalue(), time.process_time() - begin]), flush=True)
+"""
+
+
+def written(times: Mapping[str, Sequence[int]], *channels: tuple[object, ...]) -> bytes:
+    return sdf3_writer.write(graph(times, *channels, concurrency=None)).encode()
+
+
+def hostile() -> Iterator[tuple[str, bytes, int, str]]:
+    """(file name, contents, exit code, what the sentence says)."""
+    yield "empty.xml", b"", 2, "no element found"
+    yield "empty.json", b"", 2, "is not JSON"
+    yield "binary.xml", bytes(range(256)) * 4096, 2, "is not"
+    yield "half.xml", SMALL[: len(SMALL) // 2].encode(), 2, "not well-formed XML: line"
+    yield "utf16.xml", SMALL.encode("utf-16"), 0, ""
+    yield "latin.xml", SMALL.replace("small", "sm\xe5ll").encode("latin-1"), 2, "not well-formed"
+    yield "large.xml", b"<sdf3>" + b" " * (100 << 20), 2, "is larger than 32 MiB"
+    yield "large.json", b"[" + b"0," * (50 << 20), 2, "is larger than 32 MiB"
+    yield "numbers.json", b"[" + b"0," * (8 << 20) + b"0]", 2, "more than 2000000 values"
+    yield "deep.xml", b"<sdf3>" * 1_000_000, 2, "nested deeper than 64"
+    yield "deep.json", b"[" * 1_000_000, 2, "is not JSON"
+    yield "elements.xml", b"<sdf3>" + b"<a/>" * 1_000_001, 2, "more than 1000000 elements"
+    attributes = b" ".join(b'a%d=""' % i for i in range(300_000))
+    yield "attributes.xml", b"<sdf3 " + attributes + b"/>", 2, "of type '' cannot be read"
+    bomb = "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 30))
+    entities = f'<!DOCTYPE sdf3 [<!ENTITY a0 "ha">{bomb}]><sdf3>&a29;</sdf3>'
+    yield "entities.xml", entities.encode(), 2, "declares the entity 'a0'"
+    runs = SMALL.replace("1,2,1", "18*1000000000")
+    yield "run.xml", runs.replace("1,1,1", "1").encode(), 0, ""
+    yield "long_run.xml", SMALL.replace("1,2,1", "1000000000*18").encode(), 2, "2000000 entries"
+    yield "runs.xml", SMALL.replace("1,2,1", "400000*1").encode(), 0, ""
+    for high in (10**9, 4 * 10**17):
+        times = {"A": (1, 1), "B": (2,)}
+        there = ("A", "B", (high, 1), (high,))
+        back = ("B", "A", (high,), (1, high), 2 * high)
+        yield f"chain{high}.xml", written(times, there), 0, ""
+        yield f"dead{high}.xml", written(times, there, (*back[:4], high - 1)), 3, "to tell"
+        yield f"cycle{high}.xml", written(times, there, back), 3, "at most 6000000 are looked at"
+        clash = ("A", "B", (high - 1, 1), (high - 1,))
+        yield f"clash{high}.xml", written(times, there, clash), 1, ""
+    commas = SMALL.replace("1,2,1", "1," * (15 << 20)).encode()
+    yield "commas.xml", commas, 2, "more than 2000000 entries"
+    yield "rate.xml", SMALL.replace("1,2,1", "9" * 19).encode(), 2, "is no list of numbers"
+    for i, bad in enumerate(("nan", "inf", "-1", "1e999", "1/0", "0x10", "1_0", "\u0663")):
+        yield f"time{i}.xml", SMALL.replace("0.25", bad).encode(), 2, f"{bad!r} is not a number"
+    none = "<sdf3 type='sdf'><applicationGraph><sdf name='x'/></applicationGraph></sdf3>"
+    yield "none.xml", none.encode(), 0, ""
+
+
+@pytest.mark.slow
+def test_each_ends_in_a_sentence_in_bounded_time_and_memory(tmp_path: Path) -> None:
+    expected = {}
+    for name, contents, code, sentence in hostile():
+        (tmp_path / name).write_bytes(contents)
+        expected[str(tmp_path / name)] = code, sentence
+    (tmp_path / "folder.xml").mkdir()
+    expected[str(tmp_path / "folder.xml")] = 2, "cannot be read: Is a directory"
+    expected["/dev/zero"] = 2, "is larger than 32 MiB"
+    expected[str(tmp_path / "missing.xml")] = 2, "cannot be read: No such file"
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(BYTES), *expected],
+        capture_output=True,
+        text=True,
+        timeout=50 * SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = {path: rest for path, *rest in map(json.loads, done.stdout.splitlines())}
+    assert results.keys() == expected.keys()
+    for path, (code, told, seconds) in results.items():
+        assert code == expected[path][0], (path, told)
+        assert expected[path][1] in told
+        assert told.count("\n") == (code > 1), told
+        assert len(told) < 400, told
+        assert seconds < SECONDS, path
+
+
+VALUE = re.compile(r"(?<=[\"'])[^\"'<>]*(?=[\"'])")
+VALUES = (
+    "0",
+    "7",
+    "1,2",
+    "2,1,0",
+    "3*1",
+    "1000003",
+    "9" * 18,
+    "200*1",
+    "-1",
+    "1e5",
+    "1/3",
+    "",
+    "x",
+)
+
+
+def damaged(text: str, draw: random.Random) -> str:
+    """`text` with one to three attributes changed, tags doubled or lost, or the end cut off."""
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        if draw.random() < 0.8:
+            place = draw.choice([m.span() for m in VALUE.finditer(text)] or [(0, 0)])
+            value = draw.choice((*VALUES, *VALUES, text[slice(*place)] * 2))
+        elif draw.random() < 0.8:
+            place = draw.choice([m.span() for m in re.finditer("<[^>]*>", text)] or [(0, 0)])
+            value = text[slice(*place)] * draw.choice((0, 2))
+        else:
+            place, value = (draw.randint(0, len(text)), len(text)), ""
+        text = text[: place[0]] + value + text[place[1] :]
+    return text
+
+
+def what_is_told(text: str) -> str:
+    try:
+        graph = sdf3.parse(text.encode())
+        result = analyze(graph, effort=100_000)
+    except CsdfError as error:
+        return str(error).replace("\n", "Traceback")  # a sentence is one line
+    return json.dumps(result.as_json()) + as_text(graph, result)
+
+
+@examples(60, 3000)
+def test_whatever_becomes_of_a_file_it_is_analysed_or_refused_in_a_sentence(tries: int) -> None:
+    texts = [path.read_text() for path in sorted(REFERENCE.glob("*.xml"))]
+
+    @given(st.sampled_from(texts), st.integers(0, 2**32))
+    def check(text: str, seed: int) -> None:
+        told = what_is_told(damaged(text, random.Random(seed)))
+        assert told
+        assert "Traceback" not in told
+
+    holds(tries, check)
