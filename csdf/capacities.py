@@ -32,7 +32,7 @@ Unit = Literal["tokens", "bytes"]
 EFFORT = 60_000
 """What a search may cost by default: about milliseconds, but counted, not measured."""
 
-_AS_FOUND = 2
+_AS_FOUND = 8
 """Conflicts of a step of the front that are taken as they are found, since the next is near."""
 
 
@@ -216,13 +216,16 @@ class Search:
                 self._best = min(self._best or capacities, capacities, key=self._size)
                 raise OutOfEffort  # nothing better can be proved
             rounds += 1
+            if rounds <= as_found:
+                self._learn(conflict)
+                continue
             free = capacities
             while conflict is not None:
-                strong = conflict if rounds <= as_found else self._raised(conflict)
+                strong = self._raised(conflict)
                 self._learn(strong)
                 free = self._freed(free, strong)
                 conflict = self._conflict(free)
-            if rounds > as_found and rounds & (rounds - 1) == 0:
+            if (rounds - as_found) & (rounds - as_found - 1) == 0:
                 shrunk = self._shrunk(free, capacities)
                 self._best = min(self._best or shrunk, shrunk, key=self._size)
 

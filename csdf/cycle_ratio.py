@@ -89,7 +89,7 @@ class PolicyIteration:
             target, time, delay = target[self._order], time[self._order], delay[self._order]
         self._target, self._time, self._delay = target, time, delay
         self._infeasible = False
-        self._best: tuple[int, ...] = ()
+        self._best: dict[int, int] = {}
         self._set_ratio(at_least)
         self._values: Integers = np.zeros(self._nodes, dtype=self._weights.dtype)
         if len(target):
@@ -98,7 +98,7 @@ class PolicyIteration:
                 self._settle(enough)
                 self.steps += 1
                 going = False
-        return CycleRatio(None if self._infeasible else self._ratio, self._best, self._values)
+        return CycleRatio(None if self._infeasible else self._ratio, self._cycle(), self._values)
 
     def _ended(self, enough: Fraction | None) -> bool:
         found = bool(self._best) and enough is not None and self._ratio >= enough
@@ -148,7 +148,7 @@ class PolicyIteration:
     def _evaluate(self) -> Indices | None:
         """The value of every node: what its policy's walk weighs until it stops.
 
-        If some walks never stop, returns nodes on their cycles instead.
+        If some walks never stop, returns all nodes on their cycles instead.
         """
         going = self._policy >= 0
         ends = np.where(going, self._target[self._policy], np.arange(self._nodes))
@@ -159,40 +159,54 @@ class PolicyIteration:
                 return None
             values = values + values[ends]
             ends = ends[ends]
-        return np.unique(ends[going[ends]])
+        around = np.zeros(self._nodes, dtype=bool)
+        around[ends[going[ends]]] = True
+        return np.flatnonzero(around)
 
     def _close(self, around: Indices) -> None:
-        """Raises the ratio to that of the best cycle of the policies, and opens all of them."""
+        """Raises the ratio to that of the best cycle of the policies, and opens all of them.
+
+        `around` are all nodes on cycles.
+        """
+        place = np.empty(self._nodes, dtype=np.int64)
+        place[around] = np.arange(len(around))
+        follow = place[self._target[self._policy[around]]]
+        cycle = np.arange(len(around))
+        for _ in range(len(around).bit_length()):
+            cycle = np.minimum(cycle, cycle[follow])
+            follow = follow[follow]
+        nodes = around[np.argsort(cycle, kind="stable")]
+        edges = self._policy[nodes]
+        first, starts = np.unique(np.sort(cycle), return_index=True)
+        self._policy[around[first]] = -1
+        ends = [*starts[1:].tolist(), len(nodes)]
+        times = np.add.reduceat(self._time[edges], starts)
+        delays = np.add.reduceat(self._delay[edges], starts)
+        good = np.flatnonzero(np.add.reduceat(self._weights[edges], starts) > 0)
         ratio = self._ratio
-        for cycle in self._cycles(around):
-            edges = self._policy[cycle]
-            time, delay = int(self._time[edges].sum()), int(self._delay[edges].sum())
-            self._policy[cycle[0]] = -1
-            if delay < 0 or (delay == 0 and time > 0):
-                self._infeasible = True
-            elif delay == 0 or Fraction(time, delay) <= ratio:
-                continue
-            else:
-                ratio = Fraction(time, delay)
-            self._best = tuple((edges if self._order is None else self._order[edges]).tolist())
+        for one in [*good[delays[good] <= 0][:1].tolist(), *good.tolist()]:
+            time, delay = int(times[one]), int(delays[one])
+            self._infeasible = delay <= 0
+            if delay <= 0 or Fraction(time, delay) > ratio:
+                members = slice(int(starts[one]), ends[one])
+                self._best = dict(
+                    zip(nodes[members].tolist(), edges[members].tolist(), strict=True)
+                )
             if self._infeasible:
                 return
+            ratio = max(ratio, Fraction(time, delay))
         if ratio > self._ratio:
             self._set_ratio(ratio)
 
-    def _cycles(self, around: Indices) -> list[Indices]:
-        """The cycles of the policies through these nodes, each as its nodes in order."""
-        found = []
-        seen = np.zeros(self._nodes, dtype=bool)
-        for start in around.tolist():
-            cycle, node = [], start
-            while not seen[node]:
-                seen[node] = True
-                cycle.append(node)
-                node = int(self._target[self._policy[node]])
-            if cycle:
-                found.append(np.array(cycle))
-        return found
+    def _cycle(self) -> tuple[int, ...]:
+        """The edges of the best cycle, in order, by the numbers that the caller knows."""
+        if not self._best:
+            return ()
+        node, edges = next(iter(self._best)), []
+        for _ in self._best:
+            edges.append(self._best[node])
+            node = int(self._target[edges[-1]])
+        return tuple(edges if self._order is None else self._order[edges].tolist())
 
 
 def _magnitude(values: Integers) -> int:

@@ -83,6 +83,8 @@ class Storage:
         self.overtakes = bool(overtaking(self._lowered))
         self._timeless = not all(time for times in self._lowered.times for time in times)
         self._waits: Waits | None = None
+        # What was analysed last of those whose exact period is known, and that.
+        self._met: tuple[tuple[int, ...], Fraction] | None = None
         self.work = 0
 
     @property
@@ -120,15 +122,20 @@ class Storage:
                 return stuck
         if self.overtakes:
             period = self._followed(capacities)
+            self._met = tuple(capacities), period
             return self._any_channel(capacities, period) if goal.misses(period) else None
         found = self._slowest(capacities, goal)
         if goal.misses(found.period):
             return found
+        if goal.strict and found.period is not None:
+            self._met = tuple(capacities), found.period
         # A cycle that takes no time may be a deadlock, and not be found above.
         return self._deadlock(capacities) if self._timeless else None
 
     def period(self, capacities: Sequence[int]) -> Fraction:
         """The exact period of capacities that are live. Raises `TooLargeError`."""
+        if self._met is not None and self._met[0] == tuple(capacities):
+            return self._met[1]
         if self.overtakes:
             return self._followed(capacities)
         period = self._slowest(capacities, None).period
@@ -139,7 +146,7 @@ class Storage:
         """None if the graph is live, else what must change."""
         waits = self._waits_with(capacities)
         if waits is not None:
-            self.work += 500 + 3 * len(capacities) + (waits.edges + self.firings) // 10
+            self.work += 300 + 2 * len(capacities) + (waits.edges + self.firings) // 20
             more = waits.deadlock()
             return None if more is None else Conflict(None, self._needed(capacities, more))
         self.work += 200 + 2 * min(self.firings, 1_000_000)
@@ -177,7 +184,7 @@ class Storage:
         before = waits.steps
         found = waits.slowest(at_least, enough)
         steps = waits.steps - before + 1
-        self.work += 300 + 3 * len(capacities) + steps * (100 + waits.edges // 10)
+        self.work += 200 + 2 * len(capacities) + steps * (60 + waits.edges // 20)
         return Conflict(found.period, self._needed(capacities, found.more))
 
     def _by_cycle_ratio(self, capacities: Sequence[int]) -> Conflict:

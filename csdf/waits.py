@@ -168,20 +168,19 @@ class Waits:
         return self._felt(list(seen)[seen[edge] :])
 
     def _felt(self, cycle: Sequence[int]) -> dict[int, int]:
-        more: dict[int, int] = {}
-        for edge in cycle:
-            arc = int(self._arc[edge])
-            if arc >= 0:
-                more[arc] = min(self._more(arc, edge), more.get(arc, SAFE))
-        return more
+        edges = np.array(cycle, np.int64)
+        arcs = self._arc[edges]
+        return {
+            arc: self._more(arc, edges[arcs == arc]) for arc in np.unique(arcs[arcs >= 0]).tolist()
+        }
 
-    def _more(self, arc: int, edge: int) -> int:
-        """By how many tokens more in `arc` the wait `edge` becomes another one."""
+    def _more(self, arc: int, edges: Indices) -> int:
+        """By how many tokens more in `arc` the first of these waits becomes another one."""
         about = self._arcs[arc]
-        needed = int(about.needed[np.searchsorted(about.edges, edge)]) - self._tokens[arc]
-        maker = int(np.searchsorted(about.makers, int(self._on[edge])))
-        before = int(about.made[maker - 1]) if maker else 0
-        return needed - before + int(self._delay[edge]) * about.put
+        needed = about.needed[np.searchsorted(about.edges, edges)] - self._tokens[arc]
+        before = np.append(about.made[-1:] - about.put, about.made)  # 0, then what is made by then
+        made = before[np.searchsorted(about.makers, self._on[edges])]
+        return int((needed - made + self._delay[edges] * about.put).min())
 
 
 def fits(graph: Lowered, repetitions: Sequence[int], most_tokens: int) -> bool:

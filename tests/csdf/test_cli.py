@@ -219,7 +219,7 @@ def test_capacities_where_there_are_none(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_what_is_not_found_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["capacities", "--effort", "3", str(REFERENCE / "cnnrows_unbounded.xml")]) == 0
+    assert main(["capacities", "--effort", "2", str(REFERENCE / "cnnrows_unbounded.xml")]) == 0
     out = capsys.readouterr().out
     assert "15 tokens are enough and 9 are proved to be needed (a gap of 66.7 %)" in out
 
