@@ -29,6 +29,7 @@ from nodes.core.messages import HOST
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.registry import EngineName, open_executor
 from nodes.sockets import AddressError
+from nodes.time_slice import ask_for_short_slices
 from nodes.usage import machine, usage
 from nodes.version import VERSION
 from nodes.wire import Wire
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.cpus:
             _keep_to(options.cpus)
+        ask_for_short_slices()
         identity, control, shell = _build(options)
     except NodeError as error:
         sys.stderr.write(f"node-agent: {error}\n")

@@ -29,6 +29,7 @@ from nodes.executors.heap import give_back_free_memory
 from nodes.loopback import Loopback
 from nodes.payload import as_array
 from nodes.rehearsal import FEWEST_ROUNDS, Part, Rehearsal, WireCosts
+from nodes.time_slice import ask_for_usual_slices
 from nodes.usage import usage
 
 THREAD_NAME = "executor"
@@ -161,6 +162,7 @@ class Worker:
 
     def _run(self) -> None:
         Path(f"/proc/self/task/{get_native_id()}/comm").write_text(THREAD_NAME, "ascii")
+        ask_for_usual_slices()  # so that I/O threads need not wait long for this one
         while (job := self._jobs.get()) is not None:
             match job:
                 case Fire():
