@@ -35,7 +35,7 @@ from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.layer_rows import LayerRows
-from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Traffic
+from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
 
 LEAST_LATENCY_PERIODS = 2
 """Periods from a frame's departure to its result with no boundary between devices: one for the way
@@ -97,17 +97,17 @@ class CostModel:
 
     def evaluate(self, population: Assignments) -> Costs:
         """Price every row of `population` [individuals, layers]."""
-        device_of = np.ascontiguousarray(population.T)
+        device_of = np.ascontiguousarray(population.T, dtype=np.int16)
         levels = self._traffic.levels(device_of)
         individuals = device_of.shape[1]
         shape = (len(self.devices), individuals)
-        compute, weights, activations, phases = (np.zeros(shape) for _ in range(4))
+        compute, weights, activations = (np.zeros(shape) for _ in range(3))
         for number in range(len(self.devices)):
             mine = device_of == number
             compute[number] = self.layer_s[:, number] @ mine
             weights[number] = self._rows.weights(mine)
             activations[number] = self._rows.largest_activation(mine)
-            phases[number] = _distinct_levels(levels, mine)
+        phases = _phases(device_of, levels, len(self.devices))
         flows = self._traffic.flows(device_of, levels, self._hosts)
         uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
         compute += uncached * self._column["cache_s_per_byte"]
@@ -168,13 +168,12 @@ class CostModel:
         return overrun
 
 
-def _distinct_levels(levels: NDArray[np.int32], mine: NDArray[np.bool_]) -> Floats:
-    """Number of different levels among the layers in `mine`, for each individual."""
-    top = int(levels.max(initial=0)) + 1
-    seen = np.zeros((top, levels.shape[1]), dtype=bool)
-    rows, columns = np.nonzero(mine)
-    seen[levels[rows, columns], columns] = True
-    return np.asarray(seen.sum(axis=0), dtype=np.float64)
+def _phases(device_of: Assignments, levels: Ints, devices: int) -> Floats:
+    """How many different levels the layers of each device have: [devices, individuals]."""
+    individuals = device_of.shape[1]
+    seen = np.zeros((devices, int(levels.max(initial=0)) + 1, individuals), dtype=bool)
+    seen[device_of, levels, np.arange(individuals)] = True
+    return np.asarray(seen.sum(axis=1), dtype=np.float64)
 
 
 def _host_numbers(devices: Sequence[Device]) -> NDArray[np.intp]:

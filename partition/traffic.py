@@ -73,25 +73,28 @@ class Traffic:
             (numbers[network.producer[n]], float(network.tensors[n].bytes), row.get(n, -1))
             for n in sent_out
         ]
-        successors: list[set[int]] = [set() for _ in network.layers]
-        for producer, layers in zip(self._producer, readers, strict=True):
-            if producer >= 0:
-                successors[producer].update(layers)
-        self._successors = [sorted(layers) for layers in successors]
+        edges = {
+            (int(producer), layer)
+            for producer, layers in zip(self._producer, readers, strict=True)
+            for layer in layers
+            if producer >= 0
+        }
+        # From the end to the front, as levels are found.
+        self._edges = np.array(sorted(edges, reverse=True), dtype=np.intp).reshape(-1, 2)
+        self._ends = self._edges.tolist()
 
-    def levels(self, device_of: Assignments) -> NDArray[np.int32]:
+    def levels(self, device_of: Assignments) -> Ints:
         """Device boundaries between each layer and the network's end: [layers, individuals]."""
         levels = np.zeros(device_of.shape, dtype=np.int32)
-        for layer in range(len(levels) - 1, -1, -1):
-            own = device_of[layer]
-            for successor in self._successors[layer]:
-                boundary = levels[successor] + (device_of[successor] != own)
-                np.maximum(levels[layer], boundary, out=levels[layer])
+        crossed = device_of[self._edges[:, 0]] != device_of[self._edges[:, 1]]
+        through = np.empty(device_of.shape[1], dtype=np.int32)
+        rows = list(levels)
+        for (producer, reader), boundary in zip(self._ends, crossed, strict=True):
+            np.add(rows[reader], boundary, out=through)
+            np.maximum(rows[producer], through, out=rows[producer])
         return levels
 
-    def flows(
-        self, device_of: Assignments, levels: NDArray[np.int32], hosts: NDArray[np.intp]
-    ) -> Flows:
+    def flows(self, device_of: Assignments, levels: Ints, hosts: NDArray[np.intp]) -> Flows:
         """Who sends how much to whom, and what that keeps in memory at both ends.
 
         `hosts` [devices] numbers the machine that each device runs on.

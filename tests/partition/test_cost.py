@@ -40,7 +40,7 @@ def test_population_and_plan_agree_on_what_follows_from_the_assignment(case: Par
 
 
 @given(partitioned())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 def test_what_depends_on_phases_is_never_more_than_estimated(case: Partitioned) -> None:
     network, devices, assignment = case
     plan, costs = priced(network, devices, assignment)
@@ -59,7 +59,7 @@ def test_what_depends_on_phases_is_never_more_than_estimated(case: Partitioned) 
 
 
 @given(partitioned())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 def test_no_plan_has_a_frame_in_fewer_periods_than_estimated(case: Partitioned) -> None:
     network, devices, assignment = case
     read = {name for layer in network.layers for name in layer.inputs}

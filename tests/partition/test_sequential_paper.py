@@ -121,7 +121,7 @@ class TestSequentialBalanced(StrategyContract):
         assert "by Algorithm 1" in solution.explanation
 
     @given(networks())
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=15)
     def test_no_cut_by_depth_has_a_lighter_heaviest_segment(self, network: Network) -> None:
         shared = {w for layer in network.layers for w in layer.weights}
         layers = [replace(layer, weights=(f"own {layer.name}",)) for layer in network.layers]
