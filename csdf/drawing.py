@@ -14,12 +14,12 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from xml.sax.saxutils import escape
 
 from csdf.errors import TooLargeError
 from csdf.graph import Actor, Channel, Graph
 from csdf.reverse_channels import folded, mirrors
 from csdf.throughput import Step
+from csdf.xml_text import escaped
 
 MOST_ACTORS = 2000
 """Actors that an SVG can show."""
@@ -252,4 +252,4 @@ def _text(text: str, most: int | None = None) -> str:
     """Escaped, shortened, and without the control characters that XML cannot hold."""
     if most is not None and len(text) > most:
         text = text[: most - 1] + "…"
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+    return escaped("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from fractions import Fraction
-from xml.sax.saxutils import escape
 
 from csdf.errors import TooLargeError
 from csdf.simulation import Firing, Timeline
+from csdf.xml_text import escaped
 
 MOST_BOXES = 20_000
 """Firings that a picture can show."""
@@ -119,4 +119,4 @@ def _number(value: Fraction) -> str:
 
 def _text(text: str) -> str:
     """Escaped, without the control characters that XML cannot hold."""
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+    return escaped("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))

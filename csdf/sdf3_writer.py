@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction
-from xml.sax.saxutils import quoteattr
 
 from csdf.errors import CsdfError
 from csdf.graph import Channel, Graph
+from csdf.xml_text import quoted
 
 _SHORTEST_RUN = 4
 
@@ -34,10 +34,10 @@ def write(graph: Graph) -> str:
             )
             ports[end].append(f"      {port}")
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<sdf3 type="csdf" version="1.0">']
-    lines.append(f" <applicationGraph name={_quoted(graph.name)}>")
-    lines.append(f"  <csdf name={_quoted(graph.name)} type={_quoted(graph.name)}>")
+    lines.append(f" <applicationGraph name={quoted(graph.name)}>")
+    lines.append(f"  <csdf name={quoted(graph.name)} type={quoted(graph.name)}>")
     for actor_name, own in ports.items():
-        lines.append(f"   <actor name={_quoted(actor_name)} type={_quoted(actor_name)}>")
+        lines.append(f"   <actor name={quoted(actor_name)} type={quoted(actor_name)}>")
         lines += [*own, "   </actor>"]
     lines += [
         "   "
@@ -55,12 +55,12 @@ def write(graph: Graph) -> str:
     lines += ["  </csdf>", "  <csdfProperties>"]
     for actor in graph.actors:
         time = _element("executionTime", time=_list(actor.execution_times))
-        lines.append(f"   <actorProperties actor={_quoted(actor.name)}>")
+        lines.append(f"   <actorProperties actor={quoted(actor.name)}>")
         lines.append(f'    <processor type="default" default="true">{time}</processor>')
         lines.append("   </actorProperties>")
     for channel in channels:
         size = _element("tokenSize", sz=str(8 * channel.token_bytes))
-        about = f"channelProperties channel={_quoted(channel.name)}"
+        about = f"channelProperties channel={quoted(channel.name)}"
         lines.append(f"   <{about}>{size}</channelProperties>")
     lines += ["  </csdfProperties>", " </applicationGraph>", "</sdf3>", ""]
     return "\n".join(lines)
@@ -108,11 +108,7 @@ def _port(direction: str, channel: Channel) -> str:
 
 
 def _element(tag: str, **attributes: str) -> str:
-    return f"<{tag} {' '.join(f'{key}={_quoted(value)}' for key, value in attributes.items())}/>"
-
-
-def _quoted(text: str) -> str:
-    return quoteattr(text, {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"})
+    return f"<{tag} {' '.join(f'{key}={quoted(value)}' for key, value in attributes.items())}/>"
 
 
 def _list(values: Sequence[int | Fraction]) -> str:
