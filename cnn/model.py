@@ -42,7 +42,8 @@ class Model:
 
     `digest` (SHA-256, hexadecimal) changes with the file, its external data, the input shapes, the
     seed if weights were filled in, and the layers that simplification yields. `filled_seed` is that
-    seed, None for a model with weights of its own.
+    seed, None for a model with weights of its own. `parts` are the models that it was merged from
+    (`cnn.merge`), none if it was read.
     """
 
     network: Network
@@ -50,7 +51,22 @@ class Model:
     filled_seed: int | None
     _operators: Operators = field(repr=False)
     _weights: Mapping[str, Array] = field(repr=False)
-    _origin: _Origin = field(repr=False)
+    _origin: _Origin | None = field(repr=False)
+    parts: tuple[Model, ...] = field(default=(), repr=False)
+
+    @property
+    def operators(self) -> Operators:
+        """The ONNX nodes of its layers."""
+        return self._operators
+
+    @property
+    def weights(self) -> Mapping[str, Array]:
+        """The values of its weights, by name."""
+        return self._weights
+
+    def called(self, name: str) -> Model:
+        """The same model under another name of its network."""
+        return replace(self, network=replace(self.network, name=name))
 
     def cut(
         self,
@@ -134,8 +150,11 @@ class Model:
 
         Input shapes are those that were settled on, and missing weights are filled in. The file is
         read anew, which takes the memory of its weights once more meanwhile unless they lie in
-        external files.
+        external files. A merged model has no original of its own, but its `parts` have: raises
+        `ModelError`.
         """
+        if self._origin is None:
+            raise ModelError(f"{self.network.name} was merged; write the originals of its parts")
         original = self._origin.prepare()
         return write(original.proto, original.weights.items(), directory).graph
 

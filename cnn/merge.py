@@ -1,0 +1,122 @@
+"""Several networks as one, side by side: what runs at the same time on the same devices.
+
+The merged network has all layers, tensors and weights of its parts, whose names begin with their
+network's: `resnet/conv1`. No tensor leads from one to the other, and a frame is one input for each,
+so a source that feeds all and a sink that all feed make them one graph (Yin et al. 2022, §IV-C).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+from onnx import helper
+
+from cnn.errors import ModelError
+from cnn.layers import Operators
+from cnn.model import Model
+from cnn.network import Layer, Network, Tensor
+from cnn.raising import raised, standard_opset
+from cnn.supported import STANDARD_DOMAINS
+from cnn.weights import Array
+
+SEPARATOR = "/"
+"""Between a network's name and a name within it."""
+
+
+def part_name(network: str, name: str) -> str:
+    """What a layer, tensor or weight of a part is called in the merged network."""
+    return f"{network}{SEPARATOR}{name}"
+
+
+def merge(models: Sequence[Model]) -> Model:
+    """The networks of `models` as one model, called `first+second+…`; a single model as it is.
+
+    The originals are the merged model's `parts`, in that order. Networks written for an older
+    operator set of ONNX are brought to the newest among them. Raises `ModelError` for none, for two
+    networks of one name, and for a layer that cannot be brought to that operator set.
+    """
+    if not models:
+        raise ModelError("there is no network to merge; name at least one")
+    if len(models) == 1:
+        return models[0]
+    names = [model.network.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise ModelError(f"two networks are called {name!r}; give each a name of its own")
+    version = max(standard_opset(model.operators) for model in models)
+    layers: list[Layer] = []
+    tensors: dict[str, Tensor] = {}
+    described: dict[str, Tensor] = {}
+    nodes: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    weights: dict[str, Array] = {}
+    for model in models:
+        network, operators, arrays = raised(model.network, model.operators, model.weights, version)
+        rename = _Prefix(network.name)
+        layers += [rename.layer(layer) for layer in network.layers]
+        tensors |= rename.tensors(network.tensors)
+        described |= rename.tensors(network.weights)
+        weights |= {rename(name): array for name, array in arrays.items()}
+        for name, own in operators.of_layer.items():
+            nodes[rename(name)] = tuple(rename.node(node) for node in own)
+    merged = Network(
+        "+".join(names),
+        tuple(layers),
+        tensors,
+        described,
+        tuple(part_name(m.network.name, name) for m in models for name in m.network.inputs),
+        tuple(part_name(m.network.name, name) for m in models for name in m.network.outputs),
+    )
+    ir_version = max(model.operators.ir_version for model in models)
+    operators = Operators(nodes, _imports(models, version), ir_version)
+    return Model(merged, _digest(models), None, operators, weights, None, tuple(models))
+
+
+class _Prefix:
+    """Puts a network's name before the names within it; nodes keep what they leave empty."""
+
+    def __init__(self, network: str) -> None:
+        self._network = network
+
+    def __call__(self, name: str) -> str:
+        return part_name(self._network, name)
+
+    def layer(self, layer: Layer) -> Layer:
+        return replace(
+            layer,
+            name=self(layer.name),
+            inputs=tuple(map(self, layer.inputs)),
+            outputs=tuple(map(self, layer.outputs)),
+            weights=tuple(map(self, layer.weights)),
+            part_of=self(layer.part_of) if layer.part_of else "",
+        )
+
+    def tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {self(name): replace(tensor, name=self(name)) for name, tensor in tensors.items()}
+
+    def node(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        renamed = onnx.NodeProto()
+        renamed.CopyFrom(node)
+        renamed.name = self(node.name) if node.name else ""
+        renamed.input[:] = [self(name) if name else "" for name in node.input]
+        renamed.output[:] = [self(name) if name else "" for name in node.output]
+        return renamed
+
+
+def _imports(models: Sequence[Model], version: int) -> tuple[onnx.OperatorSetIdProto, ...]:
+    """ONNX's own operator set, and every other at its newest."""
+    newest = {"": version}
+    for model in models:
+        for entry in model.operators.opset_import:
+            if entry.domain not in STANDARD_DOMAINS:
+                newest[entry.domain] = max(newest.get(entry.domain, 0), entry.version)
+    return tuple(helper.make_opsetid(domain, number) for domain, number in newest.items())
+
+
+def _digest(models: Sequence[Model]) -> str:
+    digest = hashlib.sha256()
+    for model in models:
+        digest.update(f"{model.network.name}\0{model.digest}\n".encode())
+    return digest.hexdigest()
