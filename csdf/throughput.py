@@ -22,12 +22,13 @@ from fractions import Fraction
 from typing import Literal
 
 from csdf import critical, event_graph, selftimed
+from csdf.components import components
 from csdf.consistency import repetition_vector
 from csdf.critical import EFFORT, Critical, Growth, Link, critical_cycle
 from csdf.errors import DeadlockError, PeriodBoundsError, TooLargeError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
-from csdf.lowered import Arc, Lowered, Origin, lower
+from csdf.lowered import Lowered, Origin, lower
 
 __all__ = [
     "EFFORT",
@@ -223,47 +224,3 @@ def _step(graph: Lowered, link: Link) -> Step:
     channel = arc.channel.name if arc is not None and arc.channel is not None else None
     for_space = arc is not None and arc.origin is Origin.SPACE
     return Step(graph.names[link.actor], phase, channel, for_space)
-
-
-def components(graph: Lowered) -> list[tuple[Lowered, list[int]]]:
-    """The strongly connected components that contain a cycle, with the numbers of their actors."""
-    from scipy.sparse import coo_array  # noqa: PLC0415 (slow to import; few graphs need it)
-    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
-
-    if not graph.arcs:
-        return []
-    ends = ([arc.source for arc in graph.arcs], [arc.target for arc in graph.arcs])
-    size = len(graph.names)
-    matrix = coo_array(([1] * len(graph.arcs), ends), shape=(size, size)).tocsr()
-    _, label = connected_components(matrix, directed=True, connection="strong")
-    members: dict[int, list[int]] = {}
-    inside: dict[int, list[Arc]] = {}
-    for actor in range(size):
-        members.setdefault(int(label[actor]), []).append(actor)
-    for arc in graph.arcs:
-        if label[arc.source] == label[arc.target]:
-            inside.setdefault(int(label[arc.source]), []).append(arc)
-    return [
-        (_part(graph, members[component], arcs), members[component])
-        for component, arcs in sorted(inside.items())
-    ]
-
-
-def _part(graph: Lowered, members: list[int], arcs: list[Arc]) -> Lowered:
-    number = {actor: i for i, actor in enumerate(members)}
-    return Lowered(
-        tuple(graph.names[a] for a in members),
-        tuple(graph.times[a] for a in members),
-        tuple(
-            Arc(
-                number[arc.source],
-                number[arc.target],
-                arc.production,
-                arc.consumption,
-                arc.tokens,
-                arc.origin,
-                arc.channel,
-            )
-            for arc in arcs
-        ),
-    )
