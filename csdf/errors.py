@@ -40,6 +40,10 @@ class TooLargeError(CsdfError):
     """An exact answer would take more steps than allowed; the message says how many."""
 
 
+class OvertakingError(CsdfError):
+    """The analysis needs firings that end in the order in which they start."""
+
+
 class PeriodBoundsError(TooLargeError):
     """The exact period would take more steps than allowed.
 

@@ -21,10 +21,12 @@ import numpy as np
 from csdf import event_graph
 from csdf.consistency import firings, repetition_vector
 from csdf.cycle_ratio import maximum_cycle_ratio
-from csdf.errors import CsdfError, TooLargeError
+from csdf.errors import CsdfError, DeadlockError, OvertakingError, TooLargeError
 from csdf.event_graph import EventGraph
 from csdf.graph import Graph
-from csdf.lowered import lower
+from csdf.in_order import first_to_overtake
+from csdf.liveness import check_liveness
+from csdf.lowered import Lowered, lower
 from csdf.throughput import NODE_LIMIT, overtaking, throughput
 
 
@@ -114,8 +116,8 @@ def expand(
 
     `shortest` is that smallest period, where it is known.
 
-    Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if firings
-    may overtake each other or `period` is too short.
+    Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, `OvertakingError` if firings
+    may overtake each other, and `CsdfError` if `period` is too short.
     """
     repetitions = repetition_vector(graph)
     if firings(graph, repetitions) > NODE_LIMIT:
@@ -124,32 +126,41 @@ def expand(
             f"at most {NODE_LIMIT} can be looked at one by one"
         )
     lowered = lower(graph)
-    if overtaking(lowered):
-        name = lowered.names[min(overtaking(lowered))]
-        raise CsdfError(
-            f"firings of actor {name!r} may overlap and have different times, so a later one may "
-            "end first; give the actor a self-channel or a concurrency of 1"
-        )
-    if shortest is None:
+    counts = [repetitions[name] for name in lowered.names]
+    unordered = overtaking(lowered)
+    if unordered:
+        deadlock = check_liveness(graph)
+        if deadlock is not None:
+            raise DeadlockError(str(deadlock))
+    elif shortest is None:
         shortest = throughput(graph).period
+    events = event_graph.build(lowered, counts, counts)
+    if unordered:
+        _require_order(lowered, events, unordered)
+    # Edges are turned round so that the potentials are walks to, not from, each firing.
+    edges = events.nodes, events.target, events.source, events.time, events.delay
+    if shortest is None:
+        ratio = maximum_cycle_ratio(*edges).ratio
+        assert ratio is not None  # noqa: S101 (the graph is live)
+        shortest = ratio / events.time_unit
     if period is None:
         period = shortest
     if period < shortest:
         raise CsdfError(f"the graph cannot keep a period of {period}; the shortest is {shortest}")
-    counts = [repetitions[name] for name in lowered.names]
-    events = event_graph.build(lowered, counts, counts)
-    # Edges are turned round so that the potentials are walks to, not from, each firing.
-    result = maximum_cycle_ratio(
-        events.nodes,
-        events.target,
-        events.source,
-        events.time,
-        events.delay,
-        at_least=period * events.time_unit,
-    )
     ratio = period * events.time_unit
+    result = maximum_cycle_ratio(*edges, at_least=ratio)
     assert result.ratio == ratio  # noqa: S101 (no cycle exceeds the exact period)
     starts = [int(value) for value in result.potentials]
     channels = {i: arc.channel.name for i, arc in enumerate(lowered.arcs) if arc.channel}
     unit = events.time_unit * ratio.denominator
     return Expansion(lowered.names, period, events, starts, unit, channels)
+
+
+def _require_order(graph: Lowered, events: EventGraph, unordered: set[int]) -> None:
+    times = [event_graph.scaled(own, events.time_unit) for own in graph.times]
+    actor = first_to_overtake(events, times, sorted(unordered))
+    if actor is not None:
+        raise OvertakingError(
+            f"firings of actor {graph.names[actor]!r} may overlap and have different times, so a "
+            "later one may end first; give the actor a self-channel or a concurrency of 1"
+        )

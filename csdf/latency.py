@@ -1,6 +1,7 @@
-"""Latency: from the start of a source's first firing of an iteration to the end of a sink's last.
+"""Latency: from the start of a source's first firing of an iteration to the end of the last to end
+of the sink's firings of the same iteration.
 
-Three exact figures, since it depends on who decides when the source fires:
+It depends on who decides when the source fires:
 
 - in **self-timed** execution everybody fires as soon as possible. `first` is the latency of the
   first iteration, `steady` the largest of those that recur for ever, `worst` the largest of all. If
@@ -8,9 +9,11 @@ Three exact figures, since it depends on who decides when the source fires:
 - with **the source paced** at the period of the graph, `periodic` is the smallest latency of any
   schedule that repeats itself after that period: the longest walk from the source's to the sink's
   firing, where a constraint weighs time − λ × delay (`csdf.expansion`).
+- with the source paced as slowly as it may be, `minimal` is the smallest latency of all schedules:
+  the longest way from the source's to the sink's firing within an iteration.
 
-How the self-timed execution is followed until it recurs is in `csdf.recurrence`. Only what the sink
-depends on takes part.
+How the self-timed execution is followed until it recurs is in `csdf.recurrence`, or, for firings
+that may overtake each other, in `csdf.recording`. Only what the sink depends on takes part.
 
 Source: A. H. Ghamarian et al., "Latency minimization for synchronous data flow graphs", DSD 2007.
 """
@@ -18,13 +21,16 @@ Source: A. H. Ghamarian et al., "Latency minimization for synchronous data flow 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from csdf.errors import CsdfError
+from csdf.consistency import repetition_vector
+from csdf.errors import CsdfError, OvertakingError
 from csdf.expansion import Expansion, expand
 from csdf.graph import Graph
+from csdf.in_order import Ways
 from csdf.orders import Ordered, ordered
+from csdf.recording import all_before, pace, record
 from csdf.recurrence import Execution
 
 WORK_LIMIT = 4_000_000
@@ -36,6 +42,8 @@ class Latency:
     """See the module's docstring; all in the graph's unit of time.
 
     `steady` and `worst` are None if they do not exist or were not found; `reason` tells which.
+    `periodic` and `minimal` are None where firings may overtake each other; `minimal` also for
+    pipelined orders, and where the sink waits for no firing of the same iteration.
     """
 
     source: str
@@ -44,7 +52,8 @@ class Latency:
     steady: Fraction | None
     worst: Fraction | None
     reason: str | None
-    periodic: Fraction
+    periodic: Fraction | None
+    minimal: Fraction | None
 
     def as_json(self) -> dict[str, str | None]:
         """For `json.dumps`."""
@@ -53,6 +62,7 @@ class Latency:
             "steady": self.steady,
             "worst": self.worst,
             "periodic": self.periodic,
+            "minimal": self.minimal,
         }
         named: dict[str, str | None] = {"source": self.source, "sink": self.sink}
         named |= {key: None if one is None else str(one) for key, one in figures.items()}
@@ -75,36 +85,87 @@ def latency(
         if name not in graph.actor:
             known = ", ".join(map(repr, list(graph.actor)[:8]))
             raise CsdfError(f"{name!r} is no actor of the graph; there are {known}")
-    expansion = expand(graph)
+    try:
+        expansion = expand(graph)
+    except OvertakingError:
+        if any(placed.fired.values()):
+            raise
+        return _recorded(graph, source, sink, work_limit)
+    return _by_constraints(expansion, placed, source, sink, work_limit)
+
+
+def _by_constraints(
+    expansion: Expansion, placed: Ordered, source: str, sink: str, work_limit: int
+) -> Latency:
     first = _place(expansion, source, -placed.fired[source])
     last = _place(expansion, sink, len(expansion.firings(sink)) - 1 - placed.fired[sink])
     upstream = _ancestors(expansion, expansion.firings(sink))
     if first.firing not in upstream:
-        raise CsdfError(f"nothing leads from {source!r} to {sink!r}, so there is no latency")
+        raise _no_way(source, sink)
     same = first.firing == last.firing
     float_ = Fraction(0) if same else expansion.least_float(first.firing, last.firing)
     assert float_ is not None  # noqa: S101 (the firings of an actor are a cycle of constraints)
-    duration = graph.actor[sink].execution_times[last.number % graph.actor[sink].phases]
+    times = placed.graph.actor[sink].execution_times
+    duration = times[last.number % len(times)]
     walk = expansion.start(last.firing) - expansion.start(first.firing) - float_
     walk += (last.iteration - first.iteration) * expansion.period
+    way = None
+    if not any(placed.fired.values()):
+        way = Ways(expansion.events).longest(first.firing, last.firing, 0)
+    unit = expansion.events.time_unit
     execution = Execution(expansion, placed, upstream)
     follows = execution.is_held(first.firing)
     found = _self_timed(execution, first, last, work_limit if follows else 0)
-    latencies = [Fraction(one, expansion.events.time_unit) + duration for one in found.latencies]
-    reason = None
-    if not follows:
-        reason = f"nothing slows {source!r} down to the pace of {sink!r}, so iterations queue up"
-    elif found.recurs is None:
-        reason = f"the execution did not recur within {len(latencies)} iterations"
-    return Latency(
-        source,
-        sink,
-        latencies[0],
-        None if found.recurs is None or reason else max(latencies[found.recurs :]),
-        None if found.recurs is None or reason else max(latencies),
-        reason,
-        walk + duration,
+    latencies = [Fraction(one, unit) + duration for one in found.latencies]
+    return _summed_up(
+        Latency(
+            source,
+            sink,
+            latencies[0],
+            None,
+            None,
+            None if follows else _queues_up(source, sink),
+            walk + duration,
+            None if way is None else Fraction(way, unit) + duration,
+        ),
+        latencies,
+        found.recurs,
     )
+
+
+def _recorded(graph: Graph, source: str, sink: str, work_limit: int) -> Latency:
+    upstream = all_before(graph, sink)
+    if source not in upstream.actor:
+        raise _no_way(source, sink)
+    repetitions = repetition_vector(graph)
+    paces = [pace(part, repetitions) for part in (all_before(graph, source), upstream)]
+    follows = paces[0] == paces[1]
+    found = record(upstream, repetitions, sink, work_limit // 4 if follows else 0)
+    begins, ends = found.begins(source), found.ends(sink)
+    latencies = [end - begin for begin, end in zip(begins, ends, strict=False)]
+    recurs = max(found.recurs[source], found.recurs[sink]) if found.length else None
+    reason = None if follows else _queues_up(source, sink)
+    return _summed_up(
+        Latency(source, sink, latencies[0], None, None, reason, None, None), latencies, recurs
+    )
+
+
+def _summed_up(found: Latency, latencies: Sequence[Fraction], recurs: int | None) -> Latency:
+    """`found` with what the latencies of a self-timed execution say, or why they do not."""
+    if found.reason is not None:
+        return found
+    if recurs is None:
+        reason = f"the execution did not recur within {len(latencies)} iterations"
+        return replace(found, reason=reason)
+    return replace(found, steady=max(latencies[recurs:]), worst=max(latencies))
+
+
+def _no_way(source: str, sink: str) -> CsdfError:
+    return CsdfError(f"nothing leads from {source!r} to {sink!r}, so there is no latency")
+
+
+def _queues_up(source: str, sink: str) -> str:
+    return f"nothing slows {source!r} down to the pace of {sink!r}, so iterations queue up"
 
 
 @dataclass(frozen=True, slots=True)

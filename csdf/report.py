@@ -61,9 +61,12 @@ def _latency(found: Latency) -> list[str]:
         lines.append(f"            {_exact(found.steady)} in the steady state, self-timed")
         if found.worst > found.steady:
             lines.append(f"            {_exact(found.worst)} at worst, before the steady state")
-    lines.append(
-        f"            {_exact(found.periodic)} at best, with the source paced by the period"
-    )
+    if found.periodic is not None:
+        lines.append(
+            f"            {_exact(found.periodic)} at best, with the source paced by the period"
+        )
+    if found.minimal is not None and found.minimal != found.periodic:
+        lines.append(f"            {_exact(found.minimal)} at best, with the source paced slower")
     return lines
 
 

@@ -3,6 +3,10 @@
 A **periodic schedule** gives each firing of an iteration a start time; firing k of iteration n
 starts at start(k) + n × λ. The earliest such schedule at the graph's own period is as fast as
 self-timed execution, and needs no more room in any channel than its capacity (`csdf.expansion`).
+
+Where firings may overtake each other, there need not be one. But what self-timed execution does
+over and over again (`csdf.recording`) is a schedule of several iterations; it can be kept from the
+first iteration on, when all initial tokens have been there for ever.
 """
 
 from __future__ import annotations
@@ -11,19 +15,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from csdf.consistency import repetition_vector
+from csdf.errors import OvertakingError
 from csdf.expansion import expand
 from csdf.graph import Graph
 from csdf.orders import Ordered, ordered
+from csdf.recording import record
+
+FIRING_LIMIT = 1_000_000
+"""Firings after which an execution is taken not to recur."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Actor → start times of its firings in iteration 0; those of iteration n are n × `period`
-    later. The earliest start is 0.
+    """Actor → start times of its firings in the first `iterations`, which is 1 unless firings may
+    overtake. After them all comes again, `iterations` × `period` later. The earliest start is 0.
     """
 
     period: Fraction
     starts: Mapping[str, tuple[Fraction, ...]]
+    iterations: int = 1
 
 
 def periodic_schedule(graph: Graph | Ordered, period: Fraction | None = None) -> Schedule:
@@ -31,10 +42,19 @@ def periodic_schedule(graph: Graph | Ordered, period: Fraction | None = None) ->
 
     On processors, it keeps to their orders; firings are in the order of their iteration.
 
-    Raises as `csdf.expansion.expand` does.
+    Raises as `csdf.expansion.expand` does: `OvertakingError` only if a period is given, for a
+    pipelined order, or if the execution does not recur.
     """
     placed = graph if isinstance(graph, Ordered) else ordered(graph, {})
-    found = expand(placed.graph, period)
+    try:
+        found = expand(placed.graph, period)
+    except OvertakingError:
+        recurring = None
+        if period is None and not any(placed.fired.values()):
+            recurring = _recurring(placed.graph)
+        if recurring is None:
+            raise
+        return recurring
     lengths = {name: len(found.firings(name)) for name in found.actors}
     # Firing i of the expansion, which comes after the prologue, is number i + fired of all.
     numbers = [divmod(i + placed.fired[a], n) for a, n in lengths.items() for i in range(n)]
@@ -44,3 +64,18 @@ def periodic_schedule(graph: Graph | Ordered, period: Fraction | None = None) ->
         for firing in found.firings(name):
             starts[name][numbers[firing][1]] = next(earliest)
     return Schedule(found.period, {name: tuple(own) for name, own in starts.items()})
+
+
+def _recurring(graph: Graph) -> Schedule | None:
+    first = graph.actors[0].name
+    found = record(graph, repetition_vector(graph), first, FIRING_LIMIT)
+    if not found.length:
+        return None
+    since = max(found.recurs.values())
+    starts = {
+        name: [found.start(name, since * per + i) for i in range(found.length * per)]
+        for name, per in found.per_iteration.items()
+    }
+    earliest = min(map(min, starts.values()))
+    shifted = {name: tuple(start - earliest for start in own) for name, own in starts.items()}
+    return Schedule(found.turn / found.length, shifted, found.length)

@@ -140,7 +140,7 @@ def unroll(found: Graph, repetitions: dict[str, int]) -> Graph:
 def test_a_pipeline_with_room_for_two() -> None:
     """A waits for room, so its frames lie in the channel while B works."""
     found = graph({"A": (2,), "B": (5,)}, ("A", "B", (1,), (1,), 0, 2))
-    assert latency(found, "A", "B") == Latency("A", "B", 7, 10, 10, None, 7)
+    assert latency(found, "A", "B") == Latency("A", "B", 7, 10, 10, None, 7, 7)
 
 
 def test_a_source_that_nothing_slows_down() -> None:

@@ -32,7 +32,7 @@ def plain(found: Graph, orders: Orders) -> Execution | None:
     return execute(found, repetition_vector(found), shown)
 
 
-@examples(25, 3000)
+@examples(15, 1000)
 def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int) -> None:
     """The same period, or a deadlock in both; and the latency of every iteration, the first too."""
 
