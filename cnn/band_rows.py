@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cnn.draft import Draft, DraftLayer
 from cnn.errors import ModelError
@@ -19,7 +20,7 @@ from cnn.receptive_field import Rows, bands_of
 from cnn.row_rules import row_rule
 from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
 from cnn.supported import describe
-from cnn.views import Region, Views
+from cnn.views import Region, View, Views
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,9 @@ class FusedLayers:
             takes = taken[step.layer.name] = step.rule(asked)
             macs[step.layer.name] = int(step.layer.macs and step.layer.macs * takes.work)
             for index, source in step.sources:
-                for name, part in parts(self._draft, source, takes.inputs[index]):
+                seen = takes.inputs[index]
+                box = {ROWS_AXIS: (seen.start, seen.stop)}
+                for name, part in _real_rows(self._draft, source, box):
                     needed[name] = part.hull(needed.get(name))
         received = {name: part for name, part in needed.items() if name not in self._made}
         return Band(rows, taken, received, macs)
@@ -143,22 +146,39 @@ class _Step:
         self.sources = [(i, name) for i, name in enumerate(layer.node.input) if name in activations]
 
 
-def parts(draft: Draft, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
-    """The real tensors, and the rows of each, that `rows` of a tensor or view consist of."""
+Box: TypeAlias = Mapping[int, tuple[int, int]]
+"""Axis → (start, stop) of a part of a tensor; axes that are not named are whole."""
+
+
+def beneath(view: View, box: Box) -> list[tuple[str, Box]]:
+    """What a box of a view consists of, one level down: boxes of tensors or other views.
+
+    Of a region that is one box, of a join one of each part that it reaches, in order.
+    """
+    if isinstance(view, Region):
+        moved = dict(box)
+        for axis, start, stop in view.bounds:
+            first, last = box.get(axis, (0, stop - start))
+            moved[axis] = (start + first, start + last)
+        return [(view.of, moved)]
+    first, last = box.get(view.axis, (0, sum(view.extents)))
+    found: list[tuple[str, Box]] = []
+    for part, whole in zip(view.parts, bands_of(view.extents), strict=True):
+        common = whole.common(Rows(first, last))
+        if common:
+            own = common.moved(-whole.start)
+            found.append((part, {**box, view.axis: (own.start, own.stop)}))
+    return found
+
+
+def _real_rows(draft: Draft, name: str, box: Box) -> Iterator[tuple[str, Rows]]:
+    """The real tensors, and the rows of each, that a box consists of."""
     view = draft.views.get(name)
     if view is None:
-        yield name, rows
-    elif isinstance(view, Region):
-        first = next((start for axis, start, _ in view.bounds if axis == ROWS_AXIS), 0)
-        yield from parts(draft, view.of, rows.moved(first))
-    elif view.axis != ROWS_AXIS:
-        for part in view.parts:
-            yield from parts(draft, part, rows)
-    else:
-        for part, whole in zip(view.parts, bands_of(view.extents), strict=True):
-            common = rows.common(whole)
-            if common:
-                yield from parts(draft, part, common.moved(-whole.start))
+        yield name, Rows(*box[ROWS_AXIS])
+        return
+    for part, own in beneath(view, box):
+        yield from _real_rows(draft, part, own)
 
 
 def _output(draft: Draft, layers: tuple[DraftLayer, ...]) -> str:
@@ -203,6 +223,8 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
         frozenset(draft.reads(layer)),
     )
     try:
+        if draft.joins(layer):
+            raise NoRowRuleError("it joins parts of a layer")
         rule = row_rule(operands)
         by_rows = rule(Rows(0, 1)).inputs
         for index, name in enumerate(layer.node.input):

@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import helper
 
-from cnn.band_rows import Band, BandSet, FusedLayers
+from cnn.band_rows import Band, BandSet, Box, FusedLayers, beneath
 from cnn.draft import Draft, DraftLayer
 from cnn.prepared import closure, part, shape_of
-from cnn.receptive_field import Rows, bands_of
+from cnn.receptive_field import Rows
 from cnn.rewrites import Bands, part_name
 from cnn.row_taking import ROWS_AXIS, Taken
-from cnn.views import Join, Region, constant_node, slice_nodes
+from cnn.views import Bounds, Join, constant_node, region_name, slice_nodes
 
 
 def carry_out_bands(draft: Draft, rewrite: Bands) -> None:
@@ -103,7 +103,9 @@ class _BandWriter:
                 node.input[index] = f"{node.name}.{name}"
                 nodes = (constant_node(node.input[index], taken.constants[index]),)
             elif name in activations:
-                node.input[index] = self._rows(name, taken.inputs[index], layer.origin)
+                rows = taken.inputs[index]
+                box = {ROWS_AXIS: (rows.start, rows.stop)}
+                node.input[index] = self._come_by(name, box, layer.origin)
             elif index in taken.inputs:
                 node.input[index], nodes = self._constant_rows(layer, name, taken.inputs[index])
             elif name:
@@ -131,21 +133,33 @@ class _BandWriter:
         has_more = tensor == self._wanted.output and self._made[tensor] != self._band.rows
         return tensor + self._suffix + ("+" if has_more else "")
 
-    def _rows(self, name: str, rows: Rows, reader: str) -> str:
-        """`rows` of a tensor or view as this band's layers come by them."""
+    def _come_by(self, name: str, box: Box, reader: str) -> str:
+        """A box of a tensor or view as this band's layers come by it."""
         draft = self._draft
         view = draft.views.get(name)
-        if isinstance(view, Region):
-            first = next((start for axis, start, _ in view.bounds if axis == ROWS_AXIS), 0)
-            within = tuple(bound for bound in view.bounds if bound[0] != ROWS_AXIS)
-            return draft.region(self._rows(view.of, rows.moved(first), reader), within)
-        if isinstance(view, Join):
-            return self._joined(name, view, rows, reader)
-        if name in self._made:
-            whole, start = self._name(name), self._made[name].start
+        if view is None:
+            return self._cut_further(name, box, reader)
+        pieces = [self._come_by(part, own, reader) for part, own in beneath(view, box)]
+        if len(pieces) == 1 or not isinstance(view, Join):
+            return pieces[0]
+        joined = region_name(name, _bounds(box)) + self._suffix
+        if joined not in draft.views:
+            shape = list(draft.tensors[name].shape)
+            for axis, (start, stop) in box.items():
+                shape[axis] = stop - start
+            draft.add_tensor(joined, shape, draft.tensors[name].dtype)
+            extents = tuple(draft.tensors[piece].shape[view.axis] for piece in pieces)
+            draft.views[joined] = Join(view.axis, tuple(pieces), extents)
+        return joined
+
+    def _cut_further(self, tensor: str, box: Box, reader: str) -> str:
+        """A box of a real tensor, as a region of those rows of it that this band has."""
+        if tensor in self._made:
+            whole, first = self._name(tensor), self._made[tensor].start
         else:
-            whole, start = self._received(name, reader), self._band.received[name].start
-        return draft.region(whole, ((ROWS_AXIS, rows.start - start, rows.stop - start),))
+            whole, first = self._received(tensor, reader), self._band.received[tensor].start
+        start, stop = box[ROWS_AXIS]
+        return self._draft.region(whole, _bounds({**box, ROWS_AXIS: (start - first, stop - first)}))
 
     def _received(self, tensor: str, reader: str) -> str:
         """Rows of a tensor from outside, cut out by a layer of their own unless they are all."""
@@ -158,26 +172,9 @@ class _BandWriter:
             self._cuts.setdefault(tensor, []).append(cut)
         return name
 
-    def _joined(self, name: str, view: Join, rows: Rows, reader: str) -> str:
-        draft = self._draft
-        pieces: list[str] = []
-        if view.axis == ROWS_AXIS:
-            for piece, whole in zip(view.parts, bands_of(view.extents), strict=True):
-                common = rows.common(whole)
-                if common:
-                    pieces.append(self._rows(piece, common.moved(-whole.start), reader))
-        else:
-            pieces += [self._rows(piece, rows, reader) for piece in view.parts]
-        if len(pieces) == 1:
-            return pieces[0]
-        joined = f"{name}[rows {rows}]{self._suffix}"
-        if joined not in draft.views:
-            shape = list(draft.tensors[name].shape)
-            shape[ROWS_AXIS] = rows.count
-            draft.add_tensor(joined, shape, draft.tensors[name].dtype)
-            extents = tuple(draft.tensors[piece].shape[view.axis] for piece in pieces)
-            draft.views[joined] = Join(view.axis, tuple(pieces), extents)
-        return joined
+
+def _bounds(box: Box) -> Bounds:
+    return tuple((axis, start, stop) for axis, (start, stop) in sorted(box.items()))
 
 
 def _cut(draft: Draft, tensor: str, rows: Rows, name: str, origin: str) -> DraftLayer:

@@ -91,6 +91,10 @@ class Draft:
         names = dict.fromkeys(name for node in layer.nodes for name in node.input if name)
         return tuple(name for name in names if name not in made and name not in self.weights)
 
+    def joins(self, layer: DraftLayer) -> bool:
+        """Whether the layer only joins parts for the network's output (see `join`)."""
+        return any(name in self.views for name in layer.outputs)
+
     def replace(self, old: Iterable[str], new: Sequence[DraftLayer]) -> None:
         """Put the layers `new` in the place of the last of the layers called `old`.
 
@@ -193,7 +197,7 @@ class Draft:
             views=views,
             described={name: self.tensors[name] for name in self.views},
         )
-        layers = tuple(self._finished(layer, views) for layer in self.layers.values())
+        layers = self._finished_layers(views)
         made = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
         used = dict.fromkeys(name for layer in layers for name in layer.weights)
         network = Network(
@@ -208,6 +212,17 @@ class Draft:
             self.outputs,
         )
         return network, operators, {name: self.weights[name] for name in used}
+
+    def _finished_layers(self, views: Views) -> tuple[Layer, ...]:
+        """All layers but those parts that nobody reads, as where a stride skips their rows."""
+        needed = set(self.outputs)
+        found: list[Layer] = []
+        for layer in reversed(self.layers.values()):
+            finished = self._finished(layer, views)
+            if not layer.part_of or not needed.isdisjoint(finished.outputs):
+                needed.update(finished.inputs)
+                found.append(finished)
+        return tuple(reversed(found))
 
     def _finished(self, layer: DraftLayer, views: Views) -> Layer:
         read = [x for name in self.reads(layer) for x in views.assembly(name).tensors]

@@ -1,0 +1,72 @@
+"""Rewrites upon rewrites: slices of bands, bands of slices, in any order, compute the same."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cnn
+from benchmarks.agreement import agreements, random_frame, random_partition, relative_error
+from cnn.rewrites import Bands, Rewrite, Slices
+from tests.cnn.image_stacks import image_stacks
+from tests.cnn.test_bands import EVERYWHERE, EXACT, outputs, random_rows
+
+
+def random_rewrite(model: cnn.Model, dice: random.Random) -> Rewrite | None:
+    """Any layer in slices, any single layer in bands, or two neighbours in bands together."""
+    if dice.random() < 0.4:
+        sliceable = model.slice_channels()
+        if not sliceable:
+            return None
+        name = dice.choice(sorted(sliceable))
+        sizes = [size for size in sliceable[name].divide([dice.random() for _ in range(3)]) if size]
+        return Slices(name, tuple(sizes))
+    names = model.band_layers()
+    if not names:
+        return None
+    layers = [dice.choice(names)]
+    made = model.network.layer[layers[0]].outputs[0]
+    readers = model.network.consumers[made]
+    if made not in model.network.outputs and len(readers) == 1 and readers[0] in names:
+        layers += readers
+    fused = model.fused(layers)
+    if fused.height < 2:
+        return None
+    return Bands(tuple(layers), random_rows(fused.height, dice.randint(2, 3), dice.getrandbits(32)))
+
+
+def check(proto: onnx.ModelProto, seed: int, count: int, directory: Path) -> None:
+    (directory / "model.onnx").write_bytes(proto.SerializeToString())
+    whole = cnn.read(directory / "model.onnx")
+    dice = random.Random(seed)
+    model, rewrites = whole, []
+    for _ in range(count):
+        rewrite = random_rewrite(model, dice)
+        if rewrite is not None:
+            rewrites.append(rewrite)
+            model = model.rewritten([rewrite])
+    frame = random_frame(whole.network, seed)
+    expected = outputs(whole, frame, directory / "whole")
+    found = outputs(model, frame, directory / "rewritten")
+    assert relative_error(found[0], expected[0]) <= EXACT
+    partition = random_partition(model.network, 3, seed)
+    assert agreements(model, [partition], frame)[0].outputs <= EXACT
+    assert whole.rewritten(rewrites).network == model.network
+
+
+@given(proto=image_stacks(max_steps=4), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=4, **EVERYWHERE)
+def test_three_rewrites(proto: onnx.ModelProto, seed: int, tmp_path: Path) -> None:
+    check(proto, seed, 3, tmp_path)
+
+
+@pytest.mark.slow
+@given(proto=image_stacks(), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=30, **EVERYWHERE)
+def test_eight_rewrites(proto: onnx.ModelProto, seed: int, tmp_path: Path) -> None:
+    check(proto, seed, 8, tmp_path)
