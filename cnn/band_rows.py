@@ -223,7 +223,7 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
         frozenset(draft.reads(layer)),
     )
     try:
-        if draft.joins(layer):
+        if draft.is_joining(layer):
             raise NoRowRuleError("it joins parts of a layer")
         rule = row_rule(operands)
         by_rows = rule(Rows(0, 1)).inputs

@@ -91,10 +91,6 @@ class Draft:
         names = dict.fromkeys(name for node in layer.nodes for name in node.input if name)
         return tuple(name for name in names if name not in made and name not in self.weights)
 
-    def joins(self, layer: DraftLayer) -> bool:
-        """Whether the layer only joins parts for the network's output (see `join`)."""
-        return any(name in self.views for name in layer.outputs)
-
     def replace(self, old: Iterable[str], new: Sequence[DraftLayer]) -> None:
         """Put the layers `new` in the place of the last of the layers called `old`.
 
