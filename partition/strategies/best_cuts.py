@@ -2,7 +2,8 @@
 
 Devices that are alike are interchangeable, so the dynamic program runs over how many of each kind
 are used: for n equal devices that is n + 1 states, for n different ones 2^n, which covers every
-order of the devices. Beyond `MAX_WORK` the devices are used in the user's order only.
+order of the devices. Beyond `MAX_WORK` (11 different ones) the devices are used in
+the user's order only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from numpy.typing import NDArray
 from partition.traffic import Floats
 
 MAX_WORK = 5e8
-"""Transitions × segments beyond which the devices are used in the user's order only (about 1 s)."""
+"""Transitions × segments beyond which the devices are used in the user's order only (half a
+second)."""
+
+TRANSITION = 23_000
+"""What a transition costs besides its segments, in segments."""
 
 
 def best_cuts(
@@ -55,10 +60,10 @@ def best_cuts(
     return float(best[final][count]), _trace(kinds, choice, final, count)
 
 
-def is_affordable(counts: Sequence[int], units: int) -> bool:
-    """Whether every order of so many devices of each kind can be looked at."""
-    work = float(np.prod([count + 1.0 for count in counts])) * len(counts) * units**2
-    return work <= MAX_WORK
+def affordable_units(counts: Sequence[int]) -> int:
+    """For how many layers every order of so many devices of each kind can be looked at."""
+    transitions = float(np.prod([count + 1.0 for count in counts])) * len(counts)
+    return int(np.sqrt(max(MAX_WORK / transitions - TRANSITION, 0.0)))
 
 
 def _trace(
@@ -85,7 +90,7 @@ def _states(
     counts: Sequence[int], layers: int
 ) -> tuple[list[tuple[int, ...]], dict[tuple[int, ...], list[int]]]:
     """How many of each kind are used, in ascending order, and the kinds that may come last."""
-    if is_affordable(counts, layers):
+    if layers <= affordable_units(counts):
         states = sorted(itertools.product(*(range(count + 1) for count in counts)), key=sum)
         return states, {
             state: [kind for kind, used in enumerate(state) if used] for state in states

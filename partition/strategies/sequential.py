@@ -3,7 +3,8 @@
 Dynamic programs over the segments (`partition.strategies.segments`), which also choose the order of
 unlike devices; a device may stay empty. This is the exact optimum of what `sequential-count`,
 `sequential-profiled` and `sequential-balanced` approach, and of what `k-stage` does if no device
-gets two stages. By objective:
+gets two stages; for more than about eight unlike devices it is the optimum of fewer cut points
+(`partition.strategies.thinning`). By objective:
 
 - **period**: the shortest period; then, among all cuts that come within `TOLERANCE` of it, those
   that move the fewest bytes.
@@ -25,6 +26,7 @@ from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution
 from partition.strategies.best_cuts import best_cuts
 from partition.strategies.segments import Segments, segments
+from partition.strategies.thinning import expanded, thinned
 from partition.traffic import Floats
 
 TOLERANCE = 0.01
@@ -64,9 +66,10 @@ class Sequential:
 
 def contiguous_cut(problem: Problem, tolerance: float = TOLERANCE) -> tuple[NDArray[np.intp], bool]:
     """The cut of the shortest period, whatever the problem's objective; see `best_contiguous`."""
-    priced = segments(problem)
+    priced, places = thinned(segments(problem))
     found = _quickest(priced, priced.fitting(), tolerance)
-    return (least_overfull(problem, priced), False) if found is None else (found, True)
+    fits = found is not None
+    return expanded(least_overfull(problem, priced) if found is None else found, places), fits
 
 
 def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp], bool]:
@@ -75,6 +78,7 @@ def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp
     The layers are those between the positions of `priced`. Raises `PartitionError` for pins that no
     contiguous cut respects.
     """
+    priced, places = thinned(priced)
     fitting = priced.fitting()
     match problem.objective:
         case "period":
@@ -85,7 +89,8 @@ def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp
             found = _least(priced, fitting, priced.response_s)
         case "energy":
             found = _frugal(priced, fitting)
-    return (least_overfull(problem, priced), False) if found is None else (found, True)
+    fits = found is not None
+    return expanded(least_overfull(problem, priced) if found is None else found, places), fits
 
 
 def least_overfull(problem: Problem, priced: Segments) -> NDArray[np.intp]:

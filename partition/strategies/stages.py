@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution
-from partition.strategies.best_cuts import best_cuts, is_affordable
+from partition.strategies.best_cuts import best_cuts
 from partition.strategies.chosen import Chosen, choose
 from partition.strategies.segments import segments
 from partition.strategies.sequential import least_overfull
@@ -35,7 +35,7 @@ from partition.strategies.stage_search import (
     cut_vectors,
     device_orders,
 )
-from partition.traffic import Floats
+from partition.strategies.thinning import expanded, thinned
 
 AFFORDABLE = 5_000_000
 """Stages priced, cuts × orders × stages, up to which everything is tried for a number of stages."""
@@ -121,7 +121,8 @@ def _try_everything(stages: Stages, count: int, best: Best, *, again: bool) -> N
 
 def _one_each(stages: Stages, count: int) -> NDArray[np.intp]:
     """The best cuts for at most `count` devices with a stage each: [0 or 1, layers]."""
-    priced, objective = stages.priced, stages.problem.objective
+    objective = stages.problem.objective
+    priced, places = thinned(stages.priced)
     values = {
         "period": priced.seconds,
         "memory": priced.memory_share,
@@ -130,25 +131,10 @@ def _one_each(stages: Stages, count: int) -> NDArray[np.intp]:
     }[objective]
     values = np.where(priced.fitting(), values, np.inf)
     total = objective in ("latency", "energy")
-    members, kinds = _candidates(priced.kinds, values, count)
-    found = best_cuts(members, values[kinds], total=total, most=count)
-    return np.empty((0, stages.units), np.intp) if found is None else found[1][None]
-
-
-def _candidates(
-    kinds: tuple[tuple[int, ...], ...], values: Floats, count: int
-) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Device numbers by kind, and the kinds: all, or if those are too many to try in every order,
-    the `count` devices that would do best with all layers."""
-    if is_affordable([len(members) for members in kinds], values.shape[1] - 1):
-        return list(kinds), list(range(len(kinds)))
-    ranked = sorted(range(len(kinds)), key=lambda kind: float(values[kind, 0, -1]))
-    chosen: dict[int, tuple[int, ...]] = {}
-    for kind in ranked:
-        room = count - sum(len(members) for members in chosen.values())
-        if room > 0:
-            chosen[kind] = kinds[kind][:room]
-    return list(chosen.values()), list(chosen)
+    found = best_cuts(priced.kinds, values, total=total, most=count)
+    if found is None:
+        return np.empty((0, stages.units), np.intp)
+    return expanded(found[1], places)[None]
 
 
 def _gains(found: Chosen, best: Chosen) -> bool:

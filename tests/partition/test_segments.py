@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from cnn.network import Network
 from partition.devices import Device
 from partition.strategies import best_cuts as dynamic_program
 from partition.strategies import segments
-from partition.strategies.base import Problem
+from partition.strategies.base import Objective, Problem
 from partition.strategies.best_cuts import best_cuts
-from partition.strategies.sequential import contiguous_cut
+from partition.strategies.chosen import objective_value
+from partition.strategies.sequential import NEXT_PERIOD, Sequential, contiguous_cut
 from tests.partition.networks import chain, device_sets, networks
 
 
@@ -40,6 +42,22 @@ def test_no_cut_of_a_chain_has_a_shorter_period(
     numbers, _ = contiguous_cut(problem, tolerance=0.0)
     found = problem.costs.evaluate(numbers[None]).period_s[0]
     assert found == pytest.approx(problem.costs.evaluate(every_cut(problem)).period_s.min())
+
+
+@pytest.mark.parametrize("objective", ["memory", "latency", "energy"])
+@given(st.lists(st.sampled_from((1, 8, 64, 200)), min_size=1, max_size=6), device_sets(3))
+@settings(deadline=None, max_examples=15)
+def test_no_cut_of_a_chain_is_better_by_any_objective(
+    objective: Objective, macs: list[int], devices: tuple[Device, ...]
+) -> None:
+    alone = tuple(replace(device, host=None, memory_bytes=200 * 10**6) for device in devices)
+    network = chain(*[n << 18 for n in macs], elements=64, weights=[n << 15 for n in macs])
+    problem = Problem(network, alone, objective=objective)
+    numbers = problem.numbers(Sequential().solve(problem).assignment)
+    found = objective_value(problem, problem.costs.evaluate(numbers[None]))[0]
+    least = objective_value(problem, problem.costs.evaluate(every_cut(problem))).min()
+    tolerance = {"memory": 0.01, "latency": 1e-9, "energy": NEXT_PERIOD - 1}[objective]
+    assert found <= least * (1 + tolerance)
 
 
 @given(networks(6), device_sets(3), st.booleans())
