@@ -10,7 +10,7 @@ All times here are whole numbers; a `Clock` says of which fraction of the graph'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -39,6 +39,14 @@ class Problem:
     expansion: Expansion
     times: Sequence[int]
     on: Mapping[int, str]
+
+    def within(self, parts: Sequence[int]) -> Problem:
+        """The same with the constraints only that stay within a part; `parts` has each firing's."""
+        events, part = self.expansion.events, np.array(parts)
+        inner = part[events.source] == part[events.target]
+        columns = ("source", "target", "time", "delay", "arc")
+        kept = {name: getattr(events, name)[inner] for name in columns}
+        return replace(self, expansion=replace(self.expansion, events=replace(events, **kept)))
 
     @cached_property
     def processors(self) -> dict[str, list[int]]:
