@@ -29,7 +29,7 @@ class Schedule:
 
     steps: int
     start: float = 0.01
-    epoch: int = 20
+    epoch: int = 400
 
 
 def anneal(

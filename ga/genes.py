@@ -44,6 +44,11 @@ class Genes:
         """Assignments of genes [individuals, genes] as assignments of layers."""
         return np.asarray(population[:, self.of_layer], dtype=np.intp)
 
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum over each gene's layers of `values` [layers]: [genes]."""
+        sums = np.bincount(self.of_layer, values, minlength=self.count)
+        return np.asarray(sums, dtype=np.float64)
+
     def of(self, assignment: NDArray[np.integer]) -> NDArray[np.int16]:
         """An assignment of layers [layers] as one of genes: that of each gene's first layer."""
         _, first = np.unique(self.of_layer, return_index=True)

@@ -24,7 +24,7 @@ from ga import operators
 from ga.operators import Population
 
 Evaluate = Callable[[Population], NDArray[np.float64]]
-"""[individuals, genes] → objectives [individuals, 4], all to be minimised."""
+"""[individuals, genes] → objectives [individuals, 3], all to be minimised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ def _individual_type() -> type[Any]:
     from deap import base  # noqa: PLC0415
 
     class Minimised(base.Fitness):  # type: ignore[misc]
-        """Four objectives, all to be minimised."""
+        """Three objectives, all to be minimised."""
 
-        weights = (-1.0, -1.0, -1.0, -1.0)
+        weights = (-1.0, -1.0, -1.0)
 
     class Individual:
         """A row of the population, [genes]."""

@@ -1,57 +1,94 @@
-"""What the default search weighs: time, memory and bytes; and which compromise it takes.
+"""What the default search weighs, and which compromise it takes.
 
-**Time** is the period plus half of the busiest device's work, so that where the period is set by
-something else (a link, or cores that devices share) the work is still spread fairly. **Memory** is
-the heaviest device's weights relative to its share of all devices' memory, on top of the largest
-activation, which any device may have to hold. **Bytes** are those sent from device to device.
-**Phases** are counted because each is a subnet to deploy, a firing, and often a step of latency.
+**The front** is over three objectives, all to be minimised: the period, the heaviest device's
+memory, and the bytes that are sent per frame. Memory is the heaviest device's weights relative to
+its share of all devices' memory; for the objective `memory` it is the largest β of Eq. 2 (Tang &
+Stefanov, 2021) relative to that share. Memory limits are no objective but a constraint: what
+exceeds them is worse in every objective than what does not.
 
-Memory limits are no objective but a constraint: what exceeds them is worse in every objective than
-what does not.
+**The choice** among the front is a `Preference`: the weighted sum of logarithms of costs. A weight
+is thus an exchange rate: with time at 1 and memory at 0.4, one per cent of time is worth two and a
+half per cent of memory. *Time* is a geometric mean of the period and of the busiest device's
+layers, so that where the period is set by something else (a link, or cores that devices share) the
+work is still spread fairly; work that is little beside a firing is not worth spreading.
 
-One solution of a Pareto front is chosen by its `Preference`: the weighted sum of the objectives'
-logarithms. A weight is thus an exchange rate: with memory at 0.5, one per cent of time is worth two
-per cent of memory; with bytes at 0.05, twenty per cent of bytes; with phases at 0.02, fifty per
-cent of phases.
+**The slope.** Annealing towards a preference would stand still on plateaus if only the busiest
+device counted: the second busiest could not improve. So it sees generalised means with exponent
+`SMOOTHNESS` in the place of maxima over devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.cost import Costs
+from partition.cost import CostModel, Costs
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
-from partition.strategies.base import Problem
-
-FAIRNESS = 0.5
-"""How much the busiest device's work counts beside the period."""
+from partition.paper_equations import beta_bytes
+from partition.strategies.base import Objective, Problem
 
 OVER_LIMIT = 10.0
 """The factor by which every objective worsens as soon as a memory limit is exceeded."""
 
+WORK = 0.8
+"""How much the busiest device's layers count in the mean of them and the period."""
+
+FAIRNESS = 0.5
+"""How much the busiest device's work counts beside the period, where the two are added."""
+
+NEGLIGIBLE = 0.01
+"""The part of all weights and the largest activation that is nothing: below it, weights are not
+worth balancing."""
+
+SMOOTHNESS = 24.0
+"""The exponent of the generalised means: with 10 devices, one at the maximum counts 0.91 of it."""
+
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Exchange rates between the objectives; time's own weight is 1 unless it does not matter."""
+    """Exchange rates between costs; a weight of 0 leaves a cost out."""
 
     time: float = 1.0
-    memory: float = 0.5
-    traffic: float = 0.05
-    phases: float = 0.02
-
-    def score(self, objectives: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Smaller is better: [individuals] from objectives [individuals, 4]."""
-        weights = np.array([self.time, self.memory, self.traffic, self.phases])
-        return np.asarray(np.log(objectives) @ weights)
+    memory: float = 0.4
+    traffic: float = 0.005
+    phases: float = 0.0
+    latency: float = 0.0
+    energy: float = 0.0
 
 
-def fair_memory(devices: Sequence[Device]) -> NDArray[np.float64]:
-    """How much room for tensors each device has, relative to the mean: float64 [devices]."""
+PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
+    {
+        "period": Preference(),
+        "memory": Preference(time=0.01, memory=1.0, traffic=0.002),
+        "latency": Preference(time=0.05, memory=0.02, traffic=0.01, latency=1.0),
+        "energy": Preference(time=0.05, memory=0.02, traffic=0.01, energy=1.0),
+    }
+)
+"""The compromise for each objective of a problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """Costs of a population, its objectives [individuals, 3] and what its memory is counted by
+    [individuals, devices]."""
+
+    costs: Costs
+    objectives: Floats
+    memory: Floats
+
+
+def fair_memory(devices: Sequence[Device]) -> Floats:
+    """Each device's room for tensors relative to the mean: [devices].
+
+    A device without a limit counts as the largest of those that have one.
+    """
     limits = [device.memory_bytes for device in devices]
     largest = max((limit for limit in limits if limit is not None), default=1)
     empty = engine_bytes(1)
@@ -60,24 +97,81 @@ def fair_memory(devices: Sequence[Device]) -> NDArray[np.float64]:
 
 
 class Objectives:
-    """Turns costs into the four objectives, all above 0 and to be minimised."""
+    """Prices assignments of units (genes or layers): costs, objectives and scores.
 
-    def __init__(self, problem: Problem) -> None:
+    `beta` [units] is each unit's term of Eq. 2, in bytes.
+    """
+
+    def __init__(self, problem: Problem, model: CostModel, beta: Floats) -> None:
         network = problem.network
         limits = [device.memory_bytes for device in problem.devices]
         self._fair = fair_memory(problem.devices)
-        self._activation = max(network.activation_bytes(layer.name) for layer in network.layers)
+        self._model = model
+        self._beta = beta if problem.objective == "memory" else None
+        activation = max(network.activation_bytes(layer.name) for layer in network.layers)
+        weights = sum(tensor.bytes for tensor in network.weights.values())
+        self._negligible = NEGLIGIBLE * (weights + activation)
         ends = {*network.inputs, *network.outputs}
         self._floor = sum(network.tensors[name].bytes for name in ends)
+        self._firing_s = max(device.firing_s for device in problem.devices)
         self._allowed = float(sum(limit for limit in limits if limit is not None))
 
-    def __call__(self, costs: Costs) -> NDArray[np.float64]:
-        """Objectives [individuals, 4]: seconds, bytes, bytes, a count."""
-        time = costs.period_s + FAIRNESS * costs.busy_s.max(axis=1)
-        memory = (costs.weight_bytes / self._fair).max(axis=1) + self._activation
-        traffic = costs.wire_bytes + self._floor
-        values = np.column_stack([time, memory, traffic, costs.phases.sum(axis=1)])
-        if self._allowed:
-            excess = costs.overrun_bytes / self._allowed
-            values *= np.where(excess > 0, OVER_LIMIT * (1 + 10 * excess), 1.0)[:, None]
-        return np.asarray(np.maximum(values, np.finfo(float).tiny))
+    def price(self, population: NDArray[np.integer]) -> Priced:
+        """Price `population` [individuals, units]."""
+        costs = self._model.evaluate(population)
+        if self._beta is None:
+            memory = costs.weight_bytes / self._fair + self._negligible
+        else:
+            memory = beta_bytes(self._beta, population, len(self._fair)) / self._fair
+        values = [costs.period_s, memory.max(axis=1), costs.wire_bytes + self._floor]
+        penalty = self._penalty(costs)
+        objectives = np.maximum(np.column_stack(values), np.finfo(float).tiny) * penalty[:, None]
+        return Priced(costs, objectives, memory)
+
+    def score(self, priced: Priced, preference: Preference, *, smooth: bool) -> Floats:
+        """Smaller is better: [individuals]; `smooth` for the search, without for the choice."""
+        costs = priced.costs
+        busiest = _mean if smooth else _largest
+        period = costs.period_s
+        if smooth:
+            period = period * _mean(costs.busy_s) / np.maximum(_largest(costs.busy_s), _TINY)
+        work = WORK * _log(busiest(costs.compute_s) + self._firing_s)
+        total = preference.time * ((1 - WORK) * _log(period) + work)
+        total = total + preference.memory * _log(busiest(priced.memory))
+        total = total + preference.traffic * _log(priced.objectives[:, 2])
+        for weight, cost in (
+            (preference.phases, costs.phases.sum(axis=1)),
+            (preference.latency, costs.latency_s),
+            (preference.energy, costs.energy_j),
+        ):
+            if weight:
+                total = total + weight * _log(cost)
+        return np.asarray(total + _WORST * np.log(self._penalty(costs)))
+
+    def _penalty(self, costs: Costs) -> Floats:
+        """1 where memory limits are kept, at least `OVER_LIMIT` elsewhere: [individuals]."""
+        if not self._allowed:
+            return np.ones(len(costs.period_s))
+        excess = costs.overrun_bytes / self._allowed
+        return np.asarray(np.where(excess > 0, OVER_LIMIT * (1 + 10 * excess), 1.0))
+
+
+_TINY = np.finfo(float).tiny
+_WORST = 10.0
+"""How much the logarithm of the penalty counts: more than any weights do."""
+
+
+def _log(values: Floats) -> Floats:
+    return np.asarray(np.log(np.maximum(values, _TINY)))
+
+
+def _largest(values: Floats) -> Floats:
+    return np.asarray(values.max(axis=1))
+
+
+def _mean(values: Floats) -> Floats:
+    """The generalised mean of every row: at most its largest value, and almost that."""
+    largest = np.maximum(values.max(axis=1), _TINY)
+    return np.asarray(
+        largest * ((values / largest[:, None]) ** SMOOTHNESS).mean(axis=1) ** (1 / SMOOTHNESS)
+    )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Population = NDArray[np.int16]
 
+RELIEFS = 0.3
 SHIFTS = 0.6
 """How often `move_run` shifts a boundary."""
 
@@ -97,3 +98,53 @@ def move_run(
     )
     moved[rows[exchanged], back[exchanged]] = population[rows, start][exchanged]
     return moved
+
+
+def relieve(
+    rng: np.random.Generator,
+    population: Population,
+    pinned: NDArray[np.integer],
+    sizes: NDArray[np.float64],
+) -> Population:
+    """Each row's fullest device gives a gene away, half of the time in exchange for another.
+
+    `sizes` [kinds, genes, devices] are what genes cost devices in several ways; each row draws the
+    way in which fullness is meant. The gene goes to the device of a neighbouring gene, or to the
+    emptiest device. Pinned genes stay.
+    """
+    individuals, genes = population.shape
+    kinds, _, devices = sizes.shape
+    rows = np.arange(individuals)
+    drawn = sizes[rng.integers(0, kinds, individuals)]
+    own = np.take_along_axis(drawn, population[:, :, None].astype(np.intp), axis=2)[:, :, 0]
+    slots = population + rows[:, None] * devices
+    load = np.bincount(slots.ravel(), own.ravel(), minlength=individuals * devices)
+    load = load.reshape(individuals, devices)
+    fullest = load.argmax(axis=1)
+    free = pinned < 0
+    luck = rng.random((individuals, genes))
+    given = (luck * ((population == fullest[:, None]) & free)).argmax(axis=1)
+    beside = np.clip(given + rng.choice((-1, 1), individuals), 0, genes - 1)
+    target = np.where(rng.random(individuals) < 0.6, population[rows, beside], load.argmin(axis=1))
+    target = np.where(target == fullest, load.argmin(axis=1), target)
+    back = (luck * ((population == target[:, None]) & free)).argmax(axis=1)
+    moved = population.copy()
+    is_given = (population[rows, given] == fullest) & free[given]
+    is_back = is_given & (rng.random(individuals) < 0.5)
+    is_back &= (population[rows, back] == target) & free[back]
+    moved[rows[is_back], back[is_back]] = fullest[is_back]
+    moved[rows[is_given], given[is_given]] = target[is_given]
+    return moved
+
+
+def shift_or_relieve(
+    rng: np.random.Generator,
+    population: Population,
+    pinned: NDArray[np.integer],
+    devices: int,
+    sizes: NDArray[np.float64],
+) -> Population:
+    """`relieve` in `RELIEFS` of the rows, `move_run` in the others."""
+    relieved = relieve(rng, population, pinned, sizes)
+    shifted = move_run(rng, population, pinned, devices)
+    return np.where((rng.random(len(population)) < RELIEFS)[:, None], relieved, shifted)

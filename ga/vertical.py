@@ -1,19 +1,21 @@
-"""The default strategy: any layer on any device, weighing time, memory and bytes together.
+"""Any layer on any device, weighing time, memory and bytes together.
 
-1. **Seeds**: contiguous cuts (`partition.strategies.sequential`) at several tolerances, which move
-   few bytes, and longest-processing-time assignments by time and by weights, which balance best.
-2. **NSGA-II** (`ga.nsga`) over the four objectives of `ga.objectives` combines them.
+1. **Seeds**: contiguous cuts at several tolerances, which move few bytes, cuts that balance memory,
+   and longest-processing-time assignments by time, weights and Eq. 2, which balance best.
+2. **NSGA-II** (`ga.nsga`) over the three objectives of `ga.objectives` combines them.
 3. **Annealing** (`ga.annealing`) improves the best of its population by moving runs of layers over
    boundaries, towards the preference.
 4. Of the Pareto front of everything found, within the memory limits if anything is, the solution
-   that `Preference` ranks first is taken.
+   that the problem's preference ranks first is taken. The whole front is returned with it.
 
 The search is over genes (`ga.genes`); its effort is counted in steps, not seconds, so that a seed
-determines the result on any machine.
+determines the result on any machine. How far a better solution could be is told by bounds that no
+assignment can pass: the work of all devices together, and the heaviest layer on its best device.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,13 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga import annealing, nsga, seeding
+from ga.descent import descend
+from ga.front import front_of, gap_of
 from ga.genes import Genes, genes
-from ga.objectives import Objectives, Preference
-from ga.operators import Population, move_run
+from ga.objectives import PREFERENCES, Objectives, Preference, fair_memory
+from ga.operators import Population, shift_or_relieve
 from partition.cost import Costs
 from partition.errors import PartitionError
-from partition.strategies.base import Problem, SearchProgress, Solution
+from partition.paper_equations import layer_beta_bytes
+from partition.strategies.base import Problem, SearchProgress, Solution, ignore_progress
 from partition.strategies.sequential import contiguous_cut
+from partition.strategies.sequential_balanced import SequentialBalanced
+
+HEAT = 0.03
+"""Temperature that annealing starts from: a worsening by 3 % is kept with probability 1/e."""
 
 TOLERANCES = (0.0, 0.05, 0.2)
 """How much longer than the shortest period the cuts among the seeds may be to save bytes."""
@@ -41,9 +50,11 @@ class Effort:
 
     nsga: nsga.Parameters = field(default_factory=nsga.Parameters)
     chains: int = 64
-    work: float = 45e6
+    work: float = 90e6
     least_steps: int = 100
-    most_steps: int = 1000
+    most_steps: int = 2000
+    descents: int = 4
+    descent: int = 40
 
     def steps(self, grouped: Genes, devices: int) -> int:
         """Annealing steps for a network of this size."""
@@ -57,7 +68,8 @@ class Vertical:
     name = "vertical"
 
     def __init__(self, preference: Preference | None = None, effort: Effort | None = None) -> None:
-        self._preference = preference or Preference()
+        """`preference` replaces that of the problem's objective."""
+        self._preference = preference
         self._effort = effort or Effort()
 
     def solve(self, problem: Problem) -> Solution:
@@ -73,36 +85,41 @@ class Vertical:
             problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
             numbers = np.maximum(problem.pinned, 0)
             return Solution(problem.assignment(numbers), "no layer has a choice of device"), True
-        found = np.unique(self._search(problem, grouped), axis=0)
+        preference = self._preference or PREFERENCES[problem.objective]
+        found = np.unique(self._search(problem, grouped, preference), axis=0)
         layers = grouped.layers(found)
-        costs = problem.costs.evaluate(layers)
-        objectives = Objectives(problem)(costs)
-        score = self._preference.score(objectives)
-        chosen = int(score.argmin())
-        fits = costs.overrun_bytes[chosen] <= 0
-        explanation = self._explanation(problem, grouped, costs, chosen, _front_size(objectives))
+        exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
+        priced = exact.price(layers)
+        chosen = int(exact.score(priced, preference, smooth=False).argmin())
+        fits = bool(priced.costs.overrun_bytes[chosen] <= 0)
+        front = front_of(problem, layers, priced)
+        gap = gap_of(problem, priced, chosen)
+        explanation = _explanation(problem, grouped, priced.costs, chosen, len(front))
+        if gap is not None:
+            explanation += f"; no assignment betters its {problem.objective} by more than {gap:.1%}"
         if not fits:
             explanation += "; no solution was found that fits every device's memory"
         elif problem.slack_frames == 0:
             explanation += "; channels have no spare frame, for want of memory"
-        return Solution(problem.assignment(layers[chosen]), explanation), bool(fits)
+        assignment = problem.assignment(layers[chosen])
+        return Solution(assignment, explanation, optimal=False, gap=gap, front=front), fits
 
-    def _search(self, problem: Problem, grouped: Genes) -> Population:
+    def _search(self, problem: Problem, grouped: Genes, preference: Preference) -> Population:
         devices, effort = len(problem.devices), self._effort
         rng = np.random.default_rng(problem.seed)
-        objectives = Objectives(problem)
+        objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
         steps = effort.steps(grouped, devices)
         total = effort.nsga.generations + steps
 
         def evaluate(population: Population) -> NDArray[np.float64]:
-            return objectives(grouped.costs.evaluate(population))
+            return objectives.price(population).objectives
 
         def score(population: Population) -> NDArray[np.float64]:
-            return self._preference.score(evaluate(population))
+            return objectives.score(objectives.price(population), preference, smooth=True)
 
         def on_generation(done: int, values: NDArray[np.float64]) -> None:
             least = values[:, 0].min() * 1000
-            problem.on_progress(SearchProgress(done, total, f"time {least:.1f} ms"))
+            problem.on_progress(SearchProgress(done, total, f"period {least:.1f} ms"))
 
         def on_step(done: int) -> None:
             if done % 10 == 0 or done == steps:
@@ -113,36 +130,58 @@ class Vertical:
         population = nsga.evolve(
             rng, seeds, grouped.pinned, devices, evaluate, effort.nsga, on_generation
         )
-        ranked = population[np.argsort(score(population), kind="stable")]
+        ranked = np.concatenate([seeds, population])
+        ranked = ranked[np.argsort(score(ranked), kind="stable")]
         starts = ranked[np.arange(effort.chains) % max(1, effort.chains // 4) % len(ranked)]
-        schedule = annealing.Schedule(steps)
-        move = partial(move_run, pinned=grouped.pinned, devices=devices)
+        schedule = annealing.Schedule(steps, start=HEAT)
+        sizes = _sizes(problem, grouped)
+        move = partial(shift_or_relieve, pinned=grouped.pinned, devices=devices, sizes=sizes)
         refined = annealing.anneal(rng, starts, move, score, schedule, on_step)
-        return np.concatenate([seeds, population, refined])
+        leading = refined[np.argsort(score(refined), kind="stable")]
+        leading = leading[np.sort(np.unique(leading, axis=0, return_index=True)[1])]
+        relieved = [
+            descend(rng, state, grouped.pinned, sizes, score, effort.descent, lambda _: None)
+            for state in leading[: effort.descents]
+        ]
+        return np.concatenate([seeds, population, refined, np.array(relieved)])
 
-    def _explanation(
-        self, problem: Problem, grouped: Genes, costs: Costs, chosen: int, front: int
-    ) -> str:
-        ideal = 1 / (1 / problem.costs.layer_s.sum(axis=0)).sum()
-        balance = ideal / max(costs.compute_s[chosen].max(), ideal)
-        weights = costs.weight_bytes[chosen]
-        heaviest = len(weights) * weights.max() / weights.sum() if weights.any() else 1.0
-        rates = self._preference
-        return (
-            f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
-            f"solutions the best compromise (time {rates.time:g}, memory {rates.memory:g}, "
-            f"bytes {rates.traffic:g}, phases {rates.phases:g}): {balance:.0%} of perfect balance "
-            f"in work, heaviest weights {heaviest:.2f} times the fair share"
-        )
+
+def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
+    """What each gene costs a device in time and in what the objective balances: [2, genes,
+    devices], relative to the whole."""
+    network, beta = grouped.network, grouped.sums(_beta(problem))
+    weights = [network.weight_bytes((layer.name,)) for layer in network.layers]
+    memory = beta if problem.objective == "memory" or not any(weights) else np.array(weights, float)
+    seconds = grouped.costs.layer_s
+    held = np.broadcast_to(memory[:, None] / fair_memory(problem.devices), seconds.shape)
+    return np.stack([part / max(part.sum(), 1e-300) for part in (seconds, held)])
+
+
+def _beta(problem: Problem) -> NDArray[np.float64]:
+    return layer_beta_bytes(problem.network)
+
+
+def _explanation(problem: Problem, grouped: Genes, costs: Costs, chosen: int, front: int) -> str:
+    ideal = 1 / (1 / problem.costs.layer_s.sum(axis=0)).sum()
+    balance = ideal / max(costs.compute_s[chosen].max(), ideal)
+    weights = costs.weight_bytes[chosen]
+    heaviest = len(weights) * weights.max() / weights.sum() if weights.any() else 1.0
+    return (
+        f"NSGA-II and annealing over {grouped.count} groups of layers; from a front of {front} "
+        f"solutions the best compromise for {problem.objective}: {balance:.0%} of perfect balance "
+        f"in work, heaviest weights {heaviest:.2f} times the fair share"
+    )
 
 
 def _seeds(rng: np.random.Generator, problem: Problem, grouped: Genes) -> Population:
     network, devices = grouped.network, len(problem.devices)
     weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
-    by_weight = np.repeat(weights[:, None], devices, axis=1)
+    sizes = (grouped.costs.layer_s, weights[:, None], grouped.sums(_beta(problem))[:, None])
     seeds = [
-        seeding.longest_first(rng, 2, grouped.costs.layer_s, grouped.pinned, spread=0.2),
-        seeding.longest_first(rng, 2, by_weight, grouped.pinned, spread=0.2),
+        seeding.longest_first(
+            rng, 2, np.broadcast_to(size, (grouped.count, devices)), grouped.pinned, spread=0.2
+        )
+        for size in sizes
     ]
     for tolerance in TOLERANCES:
         try:
@@ -150,11 +189,7 @@ def _seeds(rng: np.random.Generator, problem: Problem, grouped: Genes) -> Popula
         except PartitionError:  # pins that no contiguous cut respects
             break
         seeds.append(grouped.of(cut)[None])
+    with contextlib.suppress(PartitionError):
+        balanced = SequentialBalanced().solve(replace(problem, on_progress=ignore_progress))
+        seeds.append(grouped.of(problem.numbers(balanced.assignment))[None])
     return np.concatenate(seeds)
-
-
-def _front_size(objectives: NDArray[np.float64]) -> int:
-    """Number of solutions that no other beats in one objective without losing in another."""
-    no_worse = (objectives[:, None] <= objectives[None]).all(axis=2)
-    better = (objectives[:, None] < objectives[None]).any(axis=2)
-    return int((~(no_worse & better).any(axis=0)).sum())

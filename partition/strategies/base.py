@@ -145,11 +145,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """One of a front: no other is better in all of period (s), memory (bytes, the fullest device's
+    in the strategy's own count) and bytes sent per frame.
+    """
+
+    assignment: Mapping[str, str]
+    period_s: float
+    memory_bytes: float
+    wire_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
     """A device for every layer, and a sentence for people on how it was chosen.
 
     `network` is what `rewrites` make of the problem's network, None if there are none; the
-    assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`.
+    assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`. `front` is what the
+    strategy found to choose from, if it keeps that.
     """
 
     assignment: Mapping[str, str]
@@ -158,6 +171,7 @@ class Solution:
     network: Network | None = None
     optimal: bool | None = None
     gap: float | None = None
+    front: tuple[Candidate, ...] = field(default=(), compare=False)
 
 
 class Strategy(Protocol):

@@ -8,11 +8,9 @@ import pytest
 
 import cnn
 from cnn.network import Network
-from csdf.from_network import HOST
 from ga.paper import Parameters, evolve
 from ga.vertical import Vertical
 from ga.vertical_paper import saving_percent
-from partition.planner import make_plan
 from partition.strategies.base import Problem
 from tests.partition.strategy_contract import equal
 
@@ -31,22 +29,28 @@ def test_the_papers_search_saves_what_can_be_saved(count: int) -> None:
     assert saving_percent(problem, evolution.best) == pytest.approx(100 * (1 - 1 / count), abs=0.2)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_default_search_is_fair_in_work_and_weights_and_moves_little(seed: int) -> None:
-    network, devices = resnet50(), equal(4)
-    problem = Problem(network, devices, seed=seed)
+@pytest.mark.parametrize(
+    ("count", "bound", "share", "megabytes"), [(4, 0.98, 1.05, 17), (10, 0.95, 1.2, 37)]
+)
+def test_one_plan_is_fair_in_work_and_weights_and_moves_little(
+    count: int, bound: float, share: float, megabytes: float
+) -> None:
+    problem = Problem(resnet50(), equal(count))
     solution = Vertical().solve(problem)
-    plan = make_plan(network, "", devices, solution.assignment, strategy="vertical", explanation="")
-    compute = {device.name: 0.0 for device in devices}
-    for phase in plan.phases:
-        compute[phase.device] += phase.predicted_s
-    weights = [part.weights_bytes for part in plan.memory.values()]
-    between_devices = sum(
-        channel.tensor.bytes
-        for channel in plan.channels
-        if not channel.is_local and HOST not in (channel.source_device, channel.target_device)
-    )
-    assert sum(compute.values()) / 4 >= 0.95 * max(compute.values())
-    assert max(weights) <= 1.12 * sum(weights) / 4
-    assert between_devices <= 17e6
-    assert len(plan.phases) <= 20
+    found = problem.costs.evaluate(problem.numbers(solution.assignment)[None])
+    weights = found.weight_bytes[0]
+    assert problem.costs.layer_s[:, 0].sum() / found.compute_s[0].max() >= bound * count
+    assert weights.max() <= share * weights.sum() / count
+    ends = {*problem.network.inputs, *problem.network.outputs}
+    with_the_launcher = sum(problem.network.tensors[name].bytes for name in ends)
+    assert found.wire_bytes[0] - with_the_launcher <= megabytes * 1e6
+    periods = [candidate.period_s for candidate in solution.front]
+    assert len(periods) >= 10
+    assert periods == sorted(periods)
+
+
+@pytest.mark.parametrize("count", [2, 6, 10])
+def test_the_objective_memory_saves_what_equation_2_allows(count: int) -> None:
+    problem = Problem(resnet50(), equal(count), objective="memory")
+    numbers = problem.numbers(Vertical().solve(problem).assignment)
+    assert saving_percent(problem, numbers) == pytest.approx(100 * (1 - 1 / count), abs=0.1)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ga import annealing, nsga
-from ga.objectives import OVER_LIMIT, Objectives, Preference
-from ga.operators import move_run
+from ga.descent import descend
+from ga.front import front_rows
+from ga.objectives import OVER_LIMIT, Objectives, Preference, Priced
+from ga.operators import move_run, relieve
 from partition.devices import Device
+from partition.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import MB, equal
@@ -22,7 +28,7 @@ def two_goals(population: np.ndarray) -> np.ndarray:
     """Ones on the left against ones on the right: every split of 20 genes is a compromise."""
     boundaries = (population[:, 1:] != population[:, :-1]).sum(axis=1)
     ones = population.sum(axis=1)
-    columns = [1 + ones, 21 - ones, 1 + boundaries, np.ones(len(population))]
+    columns = [1 + ones, 21 - ones, 1 + boundaries]
     return np.column_stack(columns).astype(float)
 
 
@@ -79,35 +85,107 @@ def test_annealing_never_returns_worse_than_it_was_given_and_moves_no_pin() -> N
     assert (found[:, pinned >= 0] == 0).all()
 
 
+def priced(problem: Problem, *assignments: list[int]) -> tuple[Objectives, Priced]:
+    objectives = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
+    return objectives, objectives.price(np.array(assignments))
+
+
 def test_exceeding_a_limit_is_worse_than_anything_within_it() -> None:
     network = chain(10**9, 10**9, weights=[5 * MB, 5 * MB])
     problem = Problem(network, equal(2, 84 * MB))
-    together, spread = Objectives(problem)(problem.costs.evaluate(np.array([[0, 0], [0, 1]])))
+    objectives, found = priced(problem, [0, 0], [0, 1])
+    together, spread = found.objectives
     assert (together > OVER_LIMIT / 2 * spread).all()
+    score = objectives.score(found, Preference(), smooth=False)
+    assert score[0] > score[1] + 10
 
 
 def test_weights_count_by_the_memory_that_a_device_has() -> None:
     network = chain(1, 1, weights=[MB, MB])
     small, large = Device("small", 100 * MB), Device("large", 1000 * MB)
-    problem = Problem(network, (small, large))
-    onto = Objectives(problem)(problem.costs.evaluate(np.array([[0, 0], [1, 1]])))
-    assert onto[1, 1] < 0.2 * onto[0, 1]
+    _, found = priced(Problem(network, (small, large)), [0, 0], [1, 1])
+    assert found.objectives[1, 1] < 0.2 * found.objectives[0, 1]
 
 
-def test_among_equal_periods_the_fairer_work_wins() -> None:
+def test_for_the_objective_memory_equation_2_counts() -> None:
+    network = chain(1, 1, weights=[MB, MB])
+    _, found = priced(Problem(network, equal(2), objective="memory"), [0, 0], [0, 1])
+    beta = layer_beta_bytes(network)
+    np.testing.assert_array_equal(found.memory, [[beta.sum(), 0], beta])
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_among_equal_periods_the_fairer_work_wins(smooth: bool) -> None:
     network = chain(10**9, 10**9)
     shared = tuple(Device(name, host="box", host_cores=1, wire_s_per_message=0) for name in "ab")
-    problem = Problem(network, shared)
-    costs = problem.costs.evaluate(np.array([[0, 0], [0, 1]]))
-    assert costs.period_s[0] == pytest.approx(costs.period_s[1], rel=0.01)
-    alone, spread = Objectives(problem)(costs)[:, 0]
-    assert spread < 0.9 * alone
+    objectives, found = priced(Problem(network, shared), [0, 0], [0, 1])
+    period = found.costs.period_s
+    assert period[0] == pytest.approx(period[1], rel=0.01)
+    alone, spread = objectives.score(found, Preference(), smooth=smooth)
+    assert spread < alone - 0.1
 
 
 def test_a_preference_is_an_exchange_rate() -> None:
-    preference = Preference(time=1.0, memory=0.5, traffic=0.0, phases=0.0)
-    same = preference.score(np.array([[1.0, 1.0, 1.0, 1.0], [2.0, 0.25, 9.0, 9.0]]))
+    """Half the memory for a time longer by 2 to the power of a half is an even trade."""
+    network = chain(10**9, 10**9, weights=[MB, MB])
+    objectives, found = priced(Problem(network, equal(2)), [0, 0], [0, 0])
+    costs = replace(
+        found.costs,
+        period_s=np.array([1.0, 2**0.5]),
+        compute_s=np.array([[1.0, 0.0], [2**0.5, 0.0]]),
+    )
+    memory = np.array([[1.0, 0.0], [0.5, 0.5]])
+    traded = replace(found, costs=costs, memory=memory)
+    rates = Preference(time=1.0, memory=0.5, traffic=0.0)
+    same = objectives.score(traded, rates, smooth=False)
     assert same[0] == pytest.approx(same[1])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 5))
+def test_relieving_takes_from_the_fullest_and_leaves_pins(seed: int, devices: int) -> None:
+    rng = np.random.default_rng(seed)
+    population = rng.integers(0, devices, (6, 12)).astype(np.int16)
+    pinned = np.where(rng.random(12) < 0.3, 0, -1)
+    population[:, pinned >= 0] = 0
+    sizes = np.repeat(rng.random((1, 12, 1)) + 0.1, devices, axis=2)
+    moved = relieve(rng, population, pinned, sizes)
+    assert (moved[:, pinned >= 0] == 0).all()
+    for before, after in zip(population, moved, strict=True):
+        fullest = np.bincount(before, sizes[0, :, 0], minlength=devices).argmax()
+        changed = np.flatnonzero(before != after)
+        assert len(changed) <= 2
+        assert all(fullest in (before[gene], after[gene]) for gene in changed)
+
+
+def test_descent_ends_where_no_move_or_exchange_is_better() -> None:
+    sizes = np.repeat(np.array([5.0, 4.0, 3.0, 3.0, 3.0])[None, :, None], 2, axis=2)
+
+    def fullest(population: np.ndarray) -> np.ndarray:
+        ones = (population * sizes[0, :, 0]).sum(axis=1)
+        return np.maximum(ones, 18.0 - ones)
+
+    start = np.zeros(5, dtype=np.int16)
+    rng = np.random.default_rng(0)
+    found = descend(rng, start, np.full(5, -1), sizes, fullest, 20, lambda _: None)
+    assert fullest(found[None])[0] == 9.0  # 5 + 4 on one side, 3 + 3 + 3 on the other
+    pinned = np.array([0, -1, -1, -1, -1])
+    held = descend(rng, start, pinned, sizes, fullest, 20, lambda _: None)
+    assert held[0] == 0
+
+
+@given(st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=12))
+def test_a_front_has_each_of_what_nothing_betters_once(points: list[tuple[int, ...]]) -> None:
+    values = np.array(points, dtype=float)
+    kept = {tuple(values[row]) for row in front_rows(values)}
+    wanted = {
+        tuple(map(float, point))
+        for point in points
+        if not any(
+            o != point and all(a <= b for a, b in zip(o, point, strict=True)) for o in points
+        )
+    }
+    assert kept == wanted
+    assert len(front_rows(values)) == len(wanted)
 
 
 def test_residual_networks_have_their_weights_at_the_end() -> None:

@@ -30,7 +30,7 @@ class TestVertical(StrategyContract):
         assert cut.weight_bytes.max() > 2.5 * fair
         assert found.weight_bytes.max() < 1.25 * fair
         assert problem.costs.layer_s[:, 0].sum() / 4 > 0.9 * found.compute_s.max()
-        assert found.phases.sum() <= 16  # longest processing time first: 61
+        assert found.phases.sum() <= 24  # longest processing time first: 61
 
     def test_one_fast_device_does_a_tiny_network_alone(self) -> None:
         network = chain(1000, 1000, 1000)
