@@ -64,9 +64,12 @@ class SequentialBalanced:
         problem.on_progress(SearchProgress(1, 1, f"{used} segments"))
         over = problem.costs.evaluate(numbers[None]).overrun_bytes[0]
         fit = "" if over <= 0 else "; no cut by depth was found to fit every device's memory"
+        heard = problem.objective in ("period", "memory")
+        unheard = "" if heard else f" ({problem.objective} plays no part)"
         return Solution(
             problem.assignment(numbers),
-            f"cuts by depth into {used} segments, the heaviest as light as can be, {way}{fit}",
+            f"cuts by depth into {used} segments, the heaviest as light as can be{unheard}, "
+            f"{way}{fit}",
         )
 
 

@@ -40,8 +40,10 @@ class SequentialCount:
         counts = np.bincount(numbers, minlength=len(problem.devices))
         told = "-".join(str(count) for count in counts)
         problem.on_progress(SearchProgress(1, 1, told))
+        unheard = "" if problem.objective == "period" else f" ({problem.objective} plays no part)"
         return Solution(
-            problem.assignment(numbers), f"equal numbers of layers in every segment{note}: {told}"
+            problem.assignment(numbers),
+            f"equal numbers of layers in every segment{unheard}{note}: {told}",
         )
 
 

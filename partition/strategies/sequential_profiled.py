@@ -11,6 +11,9 @@ itself; the explanation says that too.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,24 +49,14 @@ class SequentialProfiled:
         """
         deep = by_depth(problem)
         priced = segments(deep.problem).at(deep.positions)
-        most = min(len(problem.devices), deep.levels)
-        counts = {
-            stages: count_cuts(deep.levels, stages)
-            * sum(1 for _ in device_orders(priced.kinds, stages, again=False))
-            for stages in range(1, most + 1)
-        }
-        work = sum(stages * count for stages, count in counts.items())
-        partitions = sum(counts.values())
-        if work <= self._affordable:
+        counts = self._counts(deep.levels, priced.kinds)
+        if counts is not None:
             population = self._every(problem, deep, priced, counts)
-            way = f"best of all {partitions} cuts by depth"
+            way = f"best of all {sum(counts.values())} cuts by depth"
         else:
             numbers, _ = best_contiguous(problem, priced)
             population = deep.numbers(numbers)[None]
-            way = (
-                f"best cut by depth, by dynamic programming ({partitions:.1e} are too many to try "
-                "them all)"
-            )
+            way = "best cut by depth, by dynamic programming (there are too many to try them all)"
             problem.on_progress(SearchProgress(1, 1, "by dynamic programming"))
         if not len(population):
             raise no_cut_respects(problem)
@@ -74,6 +67,20 @@ class SequentialProfiled:
             problem.assignment(chosen.numbers),
             f"{way}, by {problem.objective}, from {seconds} seconds of layers{fit}",
         )
+
+    def _counts(self, levels: int, kinds: Sequence[Sequence[int]]) -> dict[int, int] | None:
+        """Numbers of stages → partitions to try; None if that is more than is affordable."""
+        found: dict[int, int] = {}
+        left = self._affordable
+        for stages in range(1, min(sum(map(len, kinds)), levels) + 1):
+            each = stages * count_cuts(levels, stages)
+            orders = device_orders(kinds, stages, again=False)
+            number = sum(1 for _ in itertools.islice(orders, left // each + 1))
+            left -= number * each
+            if left < 0:
+                return None
+            found[stages] = number * count_cuts(levels, stages)
+        return found
 
     def _every(
         self, problem: Problem, deep: DepthOrder, priced: Segments, counts: dict[int, int]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution
-from partition.strategies.best_cuts import best_cuts
+from partition.strategies.best_cuts import affordable_units, best_cuts
 from partition.strategies.chosen import Chosen, choose
 from partition.strategies.segments import segments
 from partition.strategies.sequential import least_overfull
@@ -36,6 +36,7 @@ from partition.strategies.stage_search import (
     device_orders,
 )
 from partition.strategies.thinning import expanded, thinned
+from partition.traffic import Floats
 
 AFFORDABLE = 5_000_000
 """Stages priced, cuts × orders × stages, up to which everything is tried for a number of stages."""
@@ -131,10 +132,29 @@ def _one_each(stages: Stages, count: int) -> NDArray[np.intp]:
     }[objective]
     values = np.where(priced.fitting(), values, np.inf)
     total = objective in ("latency", "energy")
-    found = best_cuts(priced.kinds, values, total=total, most=count)
+    members, kinds = _candidates(priced.kinds, values, count)
+    found = best_cuts(members, values[kinds], total=total, most=count)
     if found is None:
         return np.empty((0, stages.units), np.intp)
     return expanded(found[1], places)[None]
+
+
+def _candidates(
+    kinds: tuple[tuple[int, ...], ...], values: Floats, count: int
+) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Device numbers by kind, and the kinds: all, or if those are too many to try in every order,
+    the `count` devices that would do best with half of the layers."""
+    units = values.shape[1] - 1
+    if units <= affordable_units([len(members) for members in kinds]):
+        return list(kinds), list(range(len(kinds)))
+    halves = np.minimum(values[:, 0, units // 2], values[:, units // 2, -1])
+    chosen: dict[int, tuple[int, ...]] = {}
+    for kind in np.argsort(halves, kind="stable").tolist():
+        room = count - sum(len(members) for members in chosen.values())
+        if room > 0:
+            chosen[kind] = kinds[kind][:room]
+    in_order = sorted(chosen)
+    return [chosen[kind] for kind in in_order], in_order
 
 
 def _gains(found: Chosen, best: Chosen) -> bool:

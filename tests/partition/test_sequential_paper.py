@@ -14,7 +14,7 @@ from partition.devices import Device
 from partition.errors import PartitionError
 from partition.planner import plan_solution
 from partition.strategies.balanced_split import balanced_split
-from partition.strategies.base import Problem, Solution
+from partition.strategies.base import Problem, Solution, Strategy
 from partition.strategies.chosen import objective_value
 from partition.strategies.depth import by_depth
 from partition.strategies.segments import segments
@@ -63,6 +63,12 @@ class TestSequentialCount(StrategyContract):
         assert "no contiguous cut was found to fit" in solution.explanation
 
 
+@pytest.mark.parametrize("strategy", [SequentialCount(), SequentialBalanced()])
+def test_an_objective_that_plays_no_part_is_told(strategy: Strategy) -> None:
+    problem = Problem(residual(2), equal(2), objective="energy")
+    assert "(energy plays no part)" in strategy.solve(problem).explanation
+
+
 class TestSequentialProfiled(StrategyContract):
     strategy = SequentialProfiled()
 
@@ -104,6 +110,10 @@ class TestSequentialProfiled(StrategyContract):
                 hurried, self.strategy.solve(problem))])
         ).period_s  # fmt: skip
         assert best[0] <= best[1] * 1.01 + 1e-12
+
+    def test_orders_of_twenty_unlike_devices_are_not_even_counted(self) -> None:
+        devices = tuple(Device(f"d{i}", macs_per_s=1e9 * (1 + i)) for i in range(20))
+        assert "dynamic" in self.strategy.solve(Problem(chain(*[1] * 25), devices)).explanation
 
     def test_pins_that_interleave_are_refused(self) -> None:
         for strategy in (self.strategy, SequentialProfiled(affordable=0)):

@@ -101,6 +101,13 @@ class TestKStage(StrategyContract):
         best, quick = problem.costs.evaluate(np.array(rows)).period_s
         assert quick <= 1.02 * best
 
+    def test_of_many_unlike_devices_the_fast_ones_are_taken(self) -> None:
+        devices = tuple(Device(f"d{i}", macs_per_s=1e9 * (1 + i)) for i in range(14))
+        problem = Problem(residual(8), devices)
+        used = set(KStage(affordable=10**4).solve(problem).assignment.values())
+        assert len(used) >= 5
+        assert {"d13", "d12", "d11"} <= used
+
     def test_it_goes_on_until_memory_suffices(self) -> None:
         network = chain(*[1] * 6, weights=[4_000_000] * 6)
         solution = self.strategy.solve(Problem(network, equal(6, 100 * 10**6)))
