@@ -128,7 +128,8 @@ def test_among_equal_periods_the_fairer_work_wins(smooth: bool) -> None:
 def test_a_preference_is_an_exchange_rate() -> None:
     """Half the memory for a time longer by 2 to the power of a half is an even trade."""
     network = chain(10**9, 10**9, weights=[MB, MB])
-    objectives, found = priced(Problem(network, equal(2)), [0, 0], [0, 0])
+    devices = (Device("a", firing_s=0.0), Device("b", firing_s=0.0))
+    objectives, found = priced(Problem(network, devices), [0, 0], [0, 0])
     costs = replace(
         found.costs,
         period_s=np.array([1.0, 2**0.5]),
