@@ -5,12 +5,14 @@ SciPy and NetworkX find them too, but take longer to import than most graphs to 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from csdf.lowered import Arc, Lowered
 
 
 def components(graph: Lowered) -> list[tuple[Lowered, list[int]]]:
     """The strongly connected components that contain a cycle, with the numbers of their actors."""
-    members = _strongly_connected(graph)
+    members = strongly_connected(len(graph.names), ((arc.source, arc.target) for arc in graph.arcs))
     label = {actor: number for number, actors in enumerate(members) for actor in actors}
     inside: dict[int, list[Arc]] = {}
     for arc in graph.arcs:
@@ -21,16 +23,15 @@ def components(graph: Lowered) -> list[tuple[Lowered, list[int]]]:
     ]
 
 
-def _strongly_connected(graph: Lowered) -> list[list[int]]:
-    """The actors of each component, by S. R. Kosaraju's two searches."""
-    size = len(graph.names)
-    forth: list[set[int]] = [set() for _ in range(size)]
-    back: list[set[int]] = [set() for _ in range(size)]
-    for arc in graph.arcs:
-        forth[arc.source].add(arc.target)
-        back[arc.target].add(arc.source)
+def strongly_connected(nodes: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """The nodes of each component, by S. R. Kosaraju's two searches; edges are (source, target)."""
+    forth: list[set[int]] = [set() for _ in range(nodes)]
+    back: list[set[int]] = [set() for _ in range(nodes)]
+    for source, target in edges:
+        forth[source].add(target)
+        back[target].add(source)
     seen: set[int] = set()
-    order = [actor for start in range(size) for actor in _search(start, forth, seen)]
+    order = [actor for start in range(nodes) for actor in _search(start, forth, seen)]
     seen = set()
     found = [sorted(_search(start, back, seen)) for start in reversed(order) if start not in seen]
     return sorted(found)

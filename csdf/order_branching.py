@@ -17,8 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
+from csdf.components import strongly_connected
 from csdf.order_problem import Clock, Problem, Turns, Wait
 
 Waits = tuple[Wait, ...]
@@ -115,15 +114,13 @@ class _Search:
 
 def _parts(problem: Problem) -> Groups:
     """Per firing the number of the part of those that wait for each other round cycles."""
-    from scipy.sparse import coo_array  # noqa: PLC0415 (slow to import; few graphs need it)
-    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
-
     events = problem.expansion.events
-    ones = np.ones(len(events.source), np.int8)
-    shape = (events.nodes, events.nodes)
-    matrix = coo_array((ones, (events.source, events.target)), shape=shape).tocsr()
-    _, label = connected_components(matrix, directed=True, connection="strong")
-    return tuple(label.tolist())
+    edges = zip(events.source.tolist(), events.target.tolist(), strict=True)
+    part = [0] * events.nodes
+    for number, firings in enumerate(strongly_connected(events.nodes, edges)):
+        for firing in firings:
+            part[firing] = number
+    return tuple(part)
 
 
 def _put_off(clock: Clock, parts: Groups, starts: list[int]) -> list[int]:
