@@ -7,14 +7,15 @@ such a layer is divided, by channels or by rows, and only such a layer.
    weights are small, fused more or less.
 2. **Annealing** over states (`ga.shares`) decides at once what is split, how, and where it goes; it
    starts from runs and necklaces (`ga.share_seeds`).
-3. The best states are carried out, and priced exactly as any plan is. The best of them is taken.
+3. The best states are carried out, and priced exactly as any plan is.
+4. The estimates learn what they have missed of the best one, and the search goes on near it, until
+   neither improves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from partition.traffic import Floats
 from partition.units import find_units
 
 RATES: Mapping[Objective, Rates] = {
-    "period": Rates(time=1.0, memory=0.7, traffic=0.03, parts=0.01),
+    "period": Rates(time=1.0, memory=1.0, traffic=0.03, parts=0.01),
     "memory": Rates(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
     "latency": Rates(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
     "energy": Rates(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
@@ -57,13 +58,15 @@ FINENESS = 0.05
 @dataclass(frozen=True, slots=True)
 class Effort:
     """`chains` of annealing take `work` / (chains × units × devices) steps each, within bounds; of
-    each way to form units, the `finalists` best states are carried out and priced."""
+    each way to form units, the `finalists` best states are carried out and priced. The best way is
+    refined at most `refinements` times."""
 
     chains: int = 48
     work: float = 12e6
     least_steps: int = 200
     most_steps: int = 1500
     finalists: int = 10
+    refinements: int = 4
 
     def steps(self, rows: UnitRows) -> int:
         """Annealing steps for units and devices of this number."""
@@ -86,68 +89,118 @@ class Hybrid:
             problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
             numbers = np.zeros(len(problem.network.layers), dtype=np.intp)
             return Solution(problem.assignment(numbers), "one device has every layer, whole")
-        fair = fair_memory(problem.devices)
-        found: list[_Finalist] = []
-        ways = _ways(problem, model)
-        for number, rows in enumerate(ways):
-            best = f"period {found[0].costs.period_s[0] * 1000:.1f} ms" if found else "splitting"
-            watched = partial(_watch, problem, number, len(ways), best)
-            states = self._search(problem, rows, fair, watched)
-            splits = (carry_out(problem, model, rows, state) for state in states)
-            found += [_finalist(problem, split, fair) for split in splits]
-            found.sort(key=lambda finalist: finalist.rank)
-        return _solution(problem, found[0])
-
-    def _search(
-        self, problem: Problem, rows: UnitRows, fair: Floats, on_step: Callable[[int, int], None]
-    ) -> States:
-        """The best states of one way to form units, best first."""
-        effort = self._effort
-        rng = np.random.default_rng(problem.seed)
-        shares = Shares(problem, rows, fair)
-        score = partial(shares.score, rates=RATES[problem.objective])
-        first = share_seeds.seeds(rng, rows, fair)
-        ranked = first[np.argsort(score(first), kind="stable")]
-        starts = ranked[np.arange(effort.chains) % len(ranked)]
-        steps = effort.steps(rows)
-        schedule = annealing.Schedule(steps, start=START, epoch=EPOCH)
-        found = annealing.anneal(
-            rng, starts, Moves(rows), score, schedule, lambda done: on_step(done, steps)
-        )
-        unique = np.unique(np.concatenate([found, first]), axis=0)
-        return np.asarray(unique[np.argsort(score(unique), kind="stable")][: effort.finalists])
+        ways = _ways(problem, model, self._effort)
+        progress = _Progress(problem, sum(way.steps for way in ways), self._effort.refinements)
+        found = [way.search(progress) for way in ways]
+        way, best = min(zip(ways, found, strict=True), key=lambda pair: pair[1].rank)
+        for _ in range(self._effort.refinements):
+            better = way.refine(best, progress)
+            if better.rank >= best.rank:
+                break
+            best = better
+        progress.end()
+        return _solution(problem, best)
 
 
 @dataclass(frozen=True)
 class _Finalist:
-    """A split that was priced exactly; the smallest `rank` wins."""
+    """A state that was carried out and priced exactly; the smallest `rank` wins."""
 
+    state: States
     split: Split
     costs: Costs
     beta_bytes: Floats
     rank: tuple[float, float]
 
 
-def _ways(problem: Problem, model: Rewritable) -> list[UnitRows]:
-    """Different ways to form units, as arrays."""
+class _Way:
+    """The search over one way to form units."""
+
+    def __init__(self, problem: Problem, model: Rewritable, rows: UnitRows, effort: Effort) -> None:
+        self._problem = problem
+        self._model = model
+        self._rows = rows
+        self._effort = effort
+        self._fair = fair_memory(problem.devices)
+        self._rng = np.random.default_rng(problem.seed)
+        self._shares = Shares(problem, rows, self._fair)
+        self._moves = Moves(rows)
+        self.steps = effort.steps(rows)
+
+    def search(self, progress: _Progress) -> _Finalist:
+        """The best that annealing finds from runs and necklaces."""
+        first = share_seeds.seeds(self._rng, self._rows, self._fair)
+        ranked = first[np.argsort(self._score(first), kind="stable")]
+        starts = ranked[np.arange(self._effort.chains) % len(ranked)]
+        return self._best(starts, first, annealing.Schedule(self.steps, START, EPOCH), progress)
+
+    def refine(self, best: _Finalist, progress: _Progress) -> _Finalist:
+        """The best near `best`, by estimates that have learnt from it."""
+        truth = best.costs
+        self._shares.learn(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
+        starts = np.repeat(best.state[None], self._effort.chains, axis=0)
+        schedule = annealing.Schedule(max(1, self.steps // 4), START / 4, EPOCH)
+        return self._best(starts, starts[:0], schedule, progress)
+
+    def _best(
+        self, starts: States, others: States, schedule: annealing.Schedule, progress: _Progress
+    ) -> _Finalist:
+        found = annealing.anneal(
+            self._rng, starts, self._moves, self._score, schedule, progress.step
+        )
+        states = np.unique(np.concatenate([found, others]), axis=0)
+        ranked = states[np.argsort(self._score(states), kind="stable")]
+        return min(
+            map(self._finalist, ranked[: self._effort.finalists]), key=lambda each: each.rank
+        )
+
+    def _score(self, states: States) -> Floats:
+        return self._shares.score(states, RATES[self._problem.objective])
+
+    def _finalist(self, state: States) -> _Finalist:
+        split = carry_out(self._problem, self._model, self._rows, state)
+        population = split.numbers[None]
+        costs = split.problem.costs.evaluate(population)
+        layer_beta = layer_beta_bytes(split.problem.network)
+        beta = beta_bytes(layer_beta, population, len(self._fair))[0]
+        score = _exact_score(split.problem, costs, float((beta / self._fair).max()))
+        return _Finalist(state, split, costs, beta, (float(costs.overrun_bytes[0]), score))
+
+
+class _Progress:
+    """Tells of steps; refinements that turn out to be unnecessary are skipped at the end."""
+
+    def __init__(self, problem: Problem, steps: int, refinements: int) -> None:
+        self._tell = problem.on_progress
+        self._total = steps + refinements * steps // 4
+        self._done = 0
+
+    def step(self, _: int) -> None:
+        """One more step of annealing is done."""
+        self._done += 1
+        if self._done % 50 == 0:
+            done = min(self._done, self._total)
+            self._tell(SearchProgress(done, self._total, "what to split and where"))
+
+    def end(self) -> None:
+        """The search is over."""
+        self._tell(SearchProgress(self._total, self._total, "done"))
+
+
+def _ways(problem: Problem, model: Rewritable, effort: Effort) -> list[_Way]:
+    """Different ways to form units."""
     fair_share = float(layer_beta_bytes(problem.network).sum()) / len(problem.devices)
     found = dict.fromkeys(
         find_units(problem, model, None if part is None else part * fair_share) for part in FUSED
     )
-    return [unit_rows(problem, model, units, FINENESS) for units in found]
+    rows = (unit_rows(problem, model, units, FINENESS) for units in found)
+    return [_Way(problem, model, each, effort) for each in rows]
 
 
-def _watch(problem: Problem, way: int, ways: int, best: str, done: int, steps: int) -> None:
-    if done % 50 == 0 or done == steps:
-        problem.on_progress(SearchProgress(way * steps + done, ways * steps, best))
-
-
-def _finalist(problem: Problem, split: Split, fair: Floats) -> _Finalist:
+def _exact_score(problem: Problem, costs: Costs, memory_bytes: float) -> float:
+    """As `Shares.score`, from exact costs of one assignment, with phases in the place of parts."""
     rates = RATES[problem.objective]
-    network = split.problem.network
-    population = split.numbers[None]
-    costs = split.problem.costs.evaluate(population)
-    beta = beta_bytes(layer_beta_bytes(network), population, len(problem.devices))[0]
+    network = problem.network
     match problem.objective:
         case "latency":
             time = costs.latency_s[0]
@@ -157,9 +210,8 @@ def _finalist(problem: Problem, split: Split, fair: Floats) -> _Finalist:
             time = (costs.period_s[0] * costs.compute_s.max()) ** 0.5
     ends = {*network.inputs, *network.outputs}
     traffic = costs.wire_bytes[0] + sum(network.tensors[name].bytes for name in ends)
-    terms = np.log([time, (beta / fair).max(), traffic, costs.phases.sum()])
-    weights = [rates.time, rates.memory, rates.traffic, rates.parts]
-    return _Finalist(split, costs, beta, (float(costs.overrun_bytes[0]), float(terms @ weights)))
+    terms = np.log([time, memory_bytes, traffic, costs.phases.sum()])
+    return float(terms @ [rates.time, rates.memory, rates.traffic, rates.parts])
 
 
 def _solution(problem: Problem, best: _Finalist) -> Solution:

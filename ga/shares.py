@@ -65,6 +65,15 @@ class ShareCosts:
     overrun_bytes: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """What estimates have missed of the truth, each [devices, 1]."""
+
+    compute_s: Floats
+    busy_s: Floats
+    beta_bytes: Floats
+
+
 class Shares:
     """Prices states of one problem's units; see the module's docstring.
 
@@ -86,6 +95,22 @@ class Shares:
         hosts = [device.host for device in problem.devices]
         alone = [host is None or hosts.count(host) == 1 for host in hosts]
         self._on_link = np.array(alone, dtype=np.float64)[:, None]
+        zeros = np.zeros((self.devices, 1))
+        self._missed = Missed(zeros, zeros, zeros)
+
+    def learn(self, state: States, compute_s: Floats, busy_s: Floats, beta_bytes: Floats) -> None:
+        """Add to all estimates from now on what those for `state` [units, devices] have missed.
+
+        The true figures, [devices], are those after the state has been carried out.
+        """
+        zeros = np.zeros((self.devices, 1))
+        self._missed = Missed(zeros, zeros, zeros)
+        costs = self.evaluate(state[None])
+        self._missed = Missed(
+            compute_s[:, None] - costs.compute_s,
+            busy_s[:, None] - costs.busy_s,
+            beta_bytes[:, None] - costs.beta_bytes,
+        )
 
     def evaluate(self, states: States) -> ShareCosts:
         """Price every state."""
@@ -99,15 +124,16 @@ class Shares:
         beta = _total(share, rows.own_bytes) + _total(has, rows.shared_bytes)
         beta += self._cut_bytes(share, parts)
         flows = self._flows(share, has, parts)
-        compute += (flows.received_bytes + flows.sent_bytes) * self._touched_s
+        copying = (flows.received_bytes + flows.sent_bytes) * self._touched_s
         counted = has.sum(axis=1).T
-        busy, period = self._costs.times(compute, np.minimum(counted, 1.0), flows)
+        phases = compute + copying + self._missed.busy_s
+        busy, period = self._costs.times(phases, np.minimum(counted, 1.0), flows)
         memory = self._memory(share, has, counted, flows)
         return ShareCosts(
-            compute,
+            compute + self._missed.compute_s,
             busy,
             period,
-            beta,
+            beta + self._missed.beta_bytes,
             flows.wire_bytes,
             parts.sum(axis=1),
             self._costs.overrun(memory),
