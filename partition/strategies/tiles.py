@@ -28,8 +28,11 @@ from partition.strategies.chosen import objective_value
 from partition.strategies.sequential import Sequential
 from partition.strategies.tilings import Tiling, Tilings
 
-PRICED = 8
+PRICED = 10
 """How many tilings are rewritten and priced."""
+
+TOLERANCE = 0.01
+"""By how much the objective may be missed for the sake of fewer bytes."""
 
 
 class Tiles:
@@ -54,12 +57,12 @@ class Tiles:
         promising = sorted(found, key=lambda tiling: _estimated_rank(problem, tiling))[:PRICED]
         priced: list[_Priced] = []
         for done, tiling in enumerate(promising, start=1 + steps - len(promising)):
-            priced.append(_price(problem, model, tiling))
-            best = min(priced, key=lambda each: each.rank)
-            problem.on_progress(SearchProgress(done, steps, best.text))
+            priced += _price(problem, model, tiling)
+            best = _best(priced)
+            problem.on_progress(SearchProgress(done, steps, _explanation(problem, best)))
         return Solution(
             best.problem.assignment(best.numbers),
-            best.text,
+            _explanation(problem, best),
             rewrites=(best.tiling.bands(problem),),
             network=best.problem.network,
         )
@@ -69,15 +72,23 @@ class Tiles:
 class _Priced:
     """A tiling that was carried out: `problem` is what it leads to, `numbers` its assignment.
 
-    `rank` orders what fits devices' memory before what does not, then by the objective, then by
-    the bytes that are moved.
+    `overrun_bytes` exceed devices' memory, `value` is the objective's.
     """
 
     tiling: Tiling
     problem: Problem
     numbers: NDArray[np.intp]
-    rank: tuple[float, float, float]
-    text: str
+    overrun_bytes: float
+    value: float
+    wire_bytes: float
+
+
+def _best(priced: list[_Priced]) -> _Priced:
+    """What fits memory best; of that, what moves the fewest bytes among the best by objective."""
+    least = min(each.overrun_bytes for each in priced)
+    fitting = [each for each in priced if each.overrun_bytes == least]
+    enough = min(each.value for each in fitting) * (1 + TOLERANCE)
+    return min((each for each in fitting if each.value <= enough), key=lambda x: x.wire_bytes)
 
 
 def _untiled(problem: Problem) -> Solution:
@@ -101,18 +112,17 @@ def _estimated_rank(problem: Problem, tiling: Tiling) -> tuple[float, float]:
     return float(overrun), tiling.loads.period_s
 
 
-def _price(problem: Problem, model: Rewritable, tiling: Tiling) -> _Priced:
-    """Carry a tiling out and choose where rows are cut out of what enters it."""
+def _price(problem: Problem, model: Rewritable, tiling: Tiling) -> list[_Priced]:
+    """Carry a tiling out, in every way of cutting rows out of what enters it."""
     tiled = after(problem, model, [tiling.bands(problem)])
     population = _placements(problem, tiled, tiling)
     costs = tiled.costs.evaluate(population)
     value = costs.latency_s if problem.objective == "latency" else objective_value(tiled, costs)
-    row = int(np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))[0])
-    rank = tuple(float(each[row]) for each in (costs.overrun_bytes, value, costs.wire_bytes))
-    text = _explanation(problem, tiling)
-    if costs.overrun_bytes[row] > 0:
-        text += "; no tiling was found that fits every device's memory"
-    return _Priced(tiling, tiled, population[row], (rank[0], rank[1], rank[2]), text)
+    measures = (costs.overrun_bytes.tolist(), value.tolist(), costs.wire_bytes.tolist())
+    return [
+        _Priced(tiling, tiled, numbers, *found)
+        for numbers, *found in zip(population, *measures, strict=True)
+    ]
 
 
 def _placements(problem: Problem, tiled: Problem, tiling: Tiling) -> NDArray[np.intp]:
@@ -144,14 +154,18 @@ def _placements(problem: Problem, tiled: Problem, tiling: Tiling) -> NDArray[np.
     return population
 
 
-def _explanation(problem: Problem, tiling: Tiling) -> str:
-    layers = problem.network.layers
+def _explanation(problem: Problem, best: _Priced) -> str:
+    layers, tiling = problem.network.layers, best.tiling
     last = layers[tiling.stop - 1].name
     rows = " + ".join(str(count) for count in tiling.rows if count)
     rest = len({*tiling.numbers[: tiling.start].tolist(), *tiling.numbers[tiling.stop :].tolist()})
-    others = f"; the others on {rest} of the devices" if rest else ""
-    return (
+    text = (
         f"{tiling.stop - tiling.start} of {len(layers)} layers, to {last!r}, "
         f"fused in {len(tiling.devices)} bands of {rows} rows, whose halo adds "
-        f"{tiling.halo_share:.1%} to their arithmetic{others}"
+        f"{tiling.halo_share:.1%} to their arithmetic"
     )
+    if rest:
+        text += f"; the others on {rest} of the devices"
+    if best.overrun_bytes > 0:
+        text += "; no tiling was found that fits every device's memory"
+    return text

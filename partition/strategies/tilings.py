@@ -29,6 +29,9 @@ SHORTEST_S = 1e-12
 MOST_STOPS = 24
 """How many places to stop at are considered; more are thinned out evenly."""
 
+FEW = 0.25
+"""The share of the mean number of rows below which a band hardly pays."""
+
 ROUNDS = 3
 """How often rows are dealt out anew for what the halo costs each band."""
 
@@ -101,16 +104,27 @@ class Tilings:
         return [found[round(place)] for place in np.linspace(0, len(found) - 1, MOST_STOPS)]
 
     def at(self, stop: int) -> Iterator[Tiling]:
-        """Tilings that stop there, with the rest on one device, on two and so on."""
+        """Tilings that stop there, with the rest on one device, on two and so on.
+
+        Each once with all devices that have time left, and once without those that would get but
+        few rows: these hardly shorten the period, but send and receive like the others.
+        """
         names = [layer.name for layer in self._problem.network.layers[self.start : stop]]
         fused = self._model.fused(names)
         for most in range(1, len(self._problem.devices) + 1):
             numbers = self._others(stop, most)
-            tiling = self._tiling(stop, fused, numbers)
-            if tiling is not None:
-                yield tiling
-                if all(tiling.rows[number] for number in numbers[stop:]):
-                    return
+            tiling = self._tiling(stop, fused, numbers, set(range(len(self._problem.devices))))
+            if tiling is None:
+                continue
+            yield tiling
+            fewest = FEW * fused.height / len(tiling.devices)
+            chosen = {number for number in tiling.devices if tiling.rows[number] >= fewest}
+            if len(chosen) < len(tiling.devices):
+                without_few = self._tiling(stop, fused, numbers, chosen)
+                if without_few is not None:
+                    yield without_few
+            if all(tiling.rows[number] for number in numbers[stop:]):
+                return
 
     def _goes_on(self, position: int, crossing: set[str]) -> bool:
         if position >= self._limit:
@@ -131,15 +145,20 @@ class Tilings:
                 numbers[stop:] = found[1]
         return _filled(numbers)
 
-    def _tiling(self, stop: int, fused: FusedLayers, numbers: NDArray[np.intp]) -> Tiling | None:
-        """Rows for all devices that `numbers` leave time for; None if that is but one."""
+    def _tiling(
+        self, stop: int, fused: FusedLayers, numbers: NDArray[np.intp], chosen: set[int]
+    ) -> Tiling | None:
+        """Rows for the `chosen` devices that `numbers` leave time for; None if that is but one."""
         tiled = slice(self.start, stop)
         fixed = self._estimate.untiled_s(numbers, tiled)
+        barred = [number for number in range(len(fixed)) if number not in chosen]
+        busy_till = fixed.copy()
+        busy_till[barred] = np.inf
         whole = np.maximum(self._problem.costs.layer_s[tiled].sum(axis=0), SHORTEST_S)
         slower = np.ones(len(fixed))
         best: Tiling | None = None
         for _ in range(ROUNDS):
-            rows = apportion(fused.height, equal_times(fixed, whole * slower).tolist())
+            rows = apportion(fused.height, equal_times(busy_till, whole * slower).tolist())
             used = [number for number, count in enumerate(rows) if count]
             if len(used) < 2:
                 break

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cnn
+from cnn.network import Network
 from cnn.rewrites import Bands
 from partition.cost import CostModel
 from partition.devices import Device
@@ -17,7 +18,7 @@ from partition.rewriting import after
 from partition.strategies.band_shares import equal_times
 from partition.strategies.base import Problem
 from partition.strategies.tile_loads import LoadEstimate
-from partition.strategies.tiles import Tiles
+from partition.strategies.tiles import TOLERANCE, Tiles
 from partition.strategies.tilings import MOST_STOPS, Tilings
 from tests.partition.rewriting_contract import RewritingContract, chain_model, residual_model
 from tests.partition.strategy_contract import MB, equal
@@ -108,20 +109,27 @@ class TestTiles(RewritingContract):
         assert not solution.rewrites
         assert "no layers at the beginning can be computed in bands" in solution.explanation
 
-    def test_rows_are_cut_out_by_whoever_makes_that_cheapest(self) -> None:
-        """Links that are slow beside computing: the input goes to one device and is passed on."""
+    def test_the_input_goes_to_one_device_that_passes_rows_on(self) -> None:
+        assert len(self.cutting_devices(self.chain(*[10**9] * 4), slow(4))) == 1
+
+    def test_over_slow_links_each_device_gets_the_input_itself(self) -> None:
+        """The launcher's link is not the bottleneck; the one of a device that passes on would be."""
         devices = tuple(Device(f"d{i}", link_bytes_per_s=1e6, macs_per_s=1e9) for i in range(4))
-        solution = self.solve(self.residual(2), devices)
+        assert len(self.cutting_devices(self.residual(2), devices)) > 1
+
+    def cutting_devices(self, network: Network, devices: tuple[Device, ...]) -> set[str]:
+        """Who cuts rows out of the network's input."""
+        solution = self.solve(network, devices)
         assert solution.network is not None
-        cuts = [x.name for x in solution.network.layers if x.operator == "Slice"]
-        assert len({solution.assignment[name] for name in cuts}) == 1
+        cuts = [layer.name for layer in solution.network.layers if layer.operator == "Slice"]
+        return {solution.assignment[name] for name in cuts}
 
     @pytest.mark.parametrize("objective", ["memory", "latency", "energy"])
     def test_every_objective_is_honoured(self, objective: str) -> None:
         model = residual_model(4)
         problem = Problem(model.network, equal(3, 400 * MB), objective=objective, model=model)
         by_period = Problem(model.network, equal(3, 400 * MB), model=model)
-        assert value(problem) <= value(by_period, objective)
+        assert value(problem) <= value(by_period, objective) * (1 + TOLERANCE)
 
 
 def value(problem: Problem, objective: str = "") -> float:
