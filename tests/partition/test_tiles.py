@@ -113,7 +113,7 @@ class TestTiles(RewritingContract):
         assert len(self.cutting_devices(self.chain(*[10**9] * 4), slow(4))) == 1
 
     def test_over_slow_links_each_device_gets_the_input_itself(self) -> None:
-        """The launcher's link is not the bottleneck; the one of a device that passes on would be."""
+        """What is the bottleneck would be the link of a device that passes rows on."""
         devices = tuple(Device(f"d{i}", link_bytes_per_s=1e6, macs_per_s=1e9) for i in range(4))
         assert len(self.cutting_devices(self.residual(2), devices)) > 1
 
