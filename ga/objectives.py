@@ -13,22 +13,22 @@ layers, so that where the period is set by something else (a link, or cores that
 work is still spread fairly; work that is little beside a firing is not worth spreading.
 
 **The slope.** Annealing towards a preference would stand still on plateaus if only the busiest
-device counted: the second busiest could not improve. So it sees generalised means with exponent
-`SMOOTHNESS` in the place of maxima over devices.
+device counted: the second busiest could not improve. So it sees `ga.fairness.smooth_maximum` in the
+place of maxima over devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cnn.network import Network
+from ga.fairness import fair_memory, smooth_maximum
 from partition.cost import CostModel, Costs
-from partition.devices import Device
-from partition.engine_memory import engine_bytes
 from partition.paper_equations import beta_bytes
 from partition.strategies.base import Objective, Problem
 
@@ -44,9 +44,6 @@ FAIRNESS = 0.5
 NEGLIGIBLE = 0.01
 """The part of all weights and the largest activation that is nothing: below it, weights are not
 worth balancing."""
-
-SMOOTHNESS = 24.0
-"""The exponent of the generalised means: with 10 devices, one at the maximum counts 0.91 of it."""
 
 Floats = NDArray[np.float64]
 
@@ -84,16 +81,10 @@ class Priced:
     memory: Floats
 
 
-def fair_memory(devices: Sequence[Device]) -> Floats:
-    """Each device's room for tensors relative to the mean: [devices].
-
-    A device without a limit counts as the largest of those that have one.
-    """
-    limits = [device.memory_bytes for device in devices]
-    largest = max((limit for limit in limits if limit is not None), default=1)
-    empty = engine_bytes(1)
-    room = np.array([max((limit or largest) - empty, largest / 100) for limit in limits])
-    return np.asarray(room / room.mean())
+def negligible_bytes(network: Network) -> float:
+    """How many bytes of weights are nothing beside all of them and the largest activation."""
+    activation = max(network.activation_bytes(layer.name) for layer in network.layers)
+    return NEGLIGIBLE * (sum(tensor.bytes for tensor in network.weights.values()) + activation)
 
 
 class Objectives:
@@ -108,9 +99,7 @@ class Objectives:
         self._fair = fair_memory(problem.devices)
         self._model = model
         self._beta = beta if problem.objective == "memory" else None
-        activation = max(network.activation_bytes(layer.name) for layer in network.layers)
-        weights = sum(tensor.bytes for tensor in network.weights.values())
-        self._negligible = NEGLIGIBLE * (weights + activation)
+        self._negligible = negligible_bytes(network)
         ends = {*network.inputs, *network.outputs}
         self._floor = sum(network.tensors[name].bytes for name in ends)
         self._firing_s = max(device.firing_s for device in problem.devices)
@@ -131,10 +120,10 @@ class Objectives:
     def score(self, priced: Priced, preference: Preference, *, smooth: bool) -> Floats:
         """Smaller is better: [individuals]; `smooth` for the search, without for the choice."""
         costs = priced.costs
-        busiest = _mean if smooth else _largest
+        busiest = _smooth if smooth else _largest
         period = costs.period_s
         if smooth:
-            period = period * _mean(costs.busy_s) / np.maximum(_largest(costs.busy_s), _TINY)
+            period = period * _smooth(costs.busy_s) / np.maximum(_largest(costs.busy_s), _TINY)
         work = WORK * _log(busiest(costs.compute_s) + self._firing_s)
         total = preference.time * ((1 - WORK) * _log(period) + work)
         total = total + preference.memory * _log(busiest(priced.memory))
@@ -169,9 +158,5 @@ def _largest(values: Floats) -> Floats:
     return np.asarray(values.max(axis=1))
 
 
-def _mean(values: Floats) -> Floats:
-    """The generalised mean of every row: at most its largest value, and almost that."""
-    largest = np.maximum(values.max(axis=1), _TINY)
-    return np.asarray(
-        largest * ((values / largest[:, None]) ** SMOOTHNESS).mean(axis=1) ** (1 / SMOOTHNESS)
-    )
+def _smooth(values: Floats) -> Floats:
+    return smooth_maximum(values, axis=1)

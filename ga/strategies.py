@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ga.auto import Auto
 from ga.hybrid import Hybrid
 from ga.vertical import Vertical
 from ga.vertical_paper import VerticalPaper
@@ -23,6 +24,7 @@ from partition.strategies.stages import KStage, TwoStage
 from partition.strategies.tiles import Tiles
 
 _ALL: tuple[Strategy, ...] = (
+    Auto(),
     Vertical(),
     VerticalPaper(),
     Sequential(),

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from ga import annealing, nsga, seeding
 from ga.descent import descend
+from ga.fairness import fair_memory
 from ga.front import front_of, gap_of
 from ga.genes import Genes, genes
-from ga.objectives import PREFERENCES, Objectives, Preference, fair_memory
+from ga.objectives import PREFERENCES, Objectives, Preference
 from ga.operators import Population, shift_or_relieve
 from partition.cost import Costs
 from partition.errors import PartitionError

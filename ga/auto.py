@@ -1,0 +1,216 @@
+"""The default strategy: tries several ways to divide the network and takes the best for the user.
+
+Every candidate becomes a plan, so that they are compared by what plans predict, whatever they
+rewrite. The comparison is by the preference for the problem's objective (`ga.objectives`), the
+same that the search of `vertical` goes by. Candidates: contiguous cuts, the vertical search, whole
+copies (if the objective is the period), and, where whole layers leave a device more than its share,
+the hybrid of slices and bands.
+
+One device alone is planned too. Where it is better by the objective itself, the explanation says
+so; where it is better by more than `ALONE_MARGIN`, it is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ga.fairness import fair_memory
+from ga.hybrid import Hybrid
+from ga.objectives import PREFERENCES, WORK, negligible_bytes
+from ga.vertical import Vertical
+from partition.energy import energy_j
+from partition.errors import PartitionError
+from partition.plan import Plan
+from partition.planner import plan_solution
+from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
+from partition.strategies.batch_split import BatchSplit
+from partition.strategies.sequential import Sequential
+from partition.timing import loads
+
+ALONE_MARGIN = 0.2
+"""By how much one device alone must have a shorter period than all together to be chosen: spreading
+a network spares memory, so it may cost a little time. For other objectives there is no margin."""
+
+UNEVEN = 1.1
+"""Above how many times the fair share of work or weights splitting single layers is tried."""
+
+_PROGRESS_STEPS = 100
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    name: str
+    solution: Solution
+    plan: Plan
+
+
+class Auto:
+    """See the module's docstring."""
+
+    name = "auto"
+
+    def __init__(
+        self,
+        candidates: Sequence[Strategy] | None = None,
+        splitting: Strategy | None = None,
+    ) -> None:
+        """`splitting` is tried where `candidates` leave a device more than its share."""
+        chosen = (Sequential(), Vertical(), BatchSplit()) if candidates is None else candidates
+        self._candidates = tuple(chosen)
+        self._splitting = splitting or Hybrid()
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`; raises `PartitionError` if no candidate gives a plan that fits."""
+        alone = _alone(problem)
+        if len(problem.devices) == 1 and alone is not None:
+            problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
+            return alone.solution
+        found, refusals = self._solved(problem)
+        if not found:
+            if alone is None:
+                raise refusals[0]
+            explanation = f"one device alone: nothing else fits ({refusals[0]})"
+            return replace(alone.solution, explanation=explanation)
+        rank = _ranking(problem)
+        best = min(found, key=lambda candidate: rank(candidate.plan))
+        others = ", ".join(candidate.name for candidate in found if candidate is not best)
+        compared = f" (compared with {others})" if others else ""
+        told = f"{best.name}{compared}: {best.solution.explanation}"
+        if alone is None:
+            return replace(best.solution, explanation=told)
+        value, without = _value(problem, best.plan), _value(problem, alone.plan)
+        device = alone.plan.phases[0].device
+        beside = f"{_shown(problem, without)} instead of {_shown(problem, value)}"
+        margin = ALONE_MARGIN if problem.objective == "period" else 0.0
+        if without * (1 + margin) < value:
+            explanation = f"one device alone, {device}, is better: {beside} with {best.name}"
+            return replace(alone.solution, explanation=explanation)
+        if without <= value:
+            told = f"{told}; one device alone, {device}, would do: {beside}, for more memory"
+        return replace(best.solution, explanation=told)
+
+    def _solved(self, problem: Problem) -> tuple[list[_Candidate], list[PartitionError]]:
+        found: list[_Candidate] = []
+        refusals: list[PartitionError] = []
+        strategies = [each for each in self._candidates if _applies(each, problem)]
+        total = len(strategies) + 1
+        for number, strategy in enumerate([*strategies, self._splitting]):
+            if strategy is self._splitting and not _is_uneven(problem, found):
+                continue
+            try:
+                found.append(_candidate(problem, strategy, number, total))
+            except PartitionError as error:  # pins or memory that this one cannot respect
+                refusals.append(error)
+        problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
+        return found, refusals
+
+
+def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) -> _Candidate:
+    def show(search: SearchProgress) -> None:
+        part = _PROGRESS_STEPS * search.done // max(1, search.total)
+        done = number * _PROGRESS_STEPS + min(part, _PROGRESS_STEPS)
+        whole = total * _PROGRESS_STEPS
+        problem.on_progress(SearchProgress(done, whole, f"{strategy.name}: {search.best}"))
+
+    watched = replace(problem, on_progress=show)
+    solution = strategy.solve(watched)
+    plan = plan_solution(problem, solution, model_digest="", strategy=strategy.name)
+    return _Candidate(strategy.name, solution, plan)
+
+
+def _applies(strategy: Strategy, problem: Problem) -> bool:
+    if strategy.name != BatchSplit.name:
+        return True
+    return problem.objective == "period" and problem.model is not None and not problem.pins
+
+
+def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
+    """Whether whole layers leave some device more than its share (or nothing fits at all)."""
+    if problem.model is None or problem.objective not in ("period", "memory"):
+        return False
+    vertical = [candidate.plan for candidate in found if not candidate.plan.rewrites]
+    if not vertical:
+        return True
+    work = problem.costs.layer_s
+    fair_s = 1 / (1 / work.sum(axis=0)).sum()
+    fair = fair_memory(problem.devices) / len(problem.devices)
+    weights = sum(tensor.bytes for tensor in problem.network.weights.values())
+    floor = negligible_bytes(problem.network)
+
+    def unevenness(plan: Plan) -> float:
+        busiest = max(load.compute_s for load in loads(plan.devices, plan.phases, ()).values())
+        held = np.array([plan.memory[device.name].weights_bytes for device in plan.devices])
+        share = (held / fair).max() / (weights + floor)
+        return float(max(busiest / fair_s, share))
+
+    return min(map(unevenness, vertical)) > UNEVEN
+
+
+def _alone(problem: Problem) -> _Candidate | None:
+    """Everything on the one device that does it best, if there is one that can."""
+    pinned = set(problem.pins.values())
+    plans = []
+    for device in problem.devices:
+        if pinned - {device.name}:
+            continue
+        assignment = {layer.name: device.name for layer in problem.network.layers}
+        solution = Solution(assignment, f"everything on {device.name}")
+        try:
+            plan = plan_solution(problem, solution, model_digest="", strategy=Auto.name)
+        except PartitionError:  # its memory does not suffice
+            continue
+        plans.append(_Candidate("one device alone", solution, plan))
+    return min(plans, key=lambda candidate: _value(problem, candidate.plan), default=None)
+
+
+def _value(problem: Problem, plan: Plan) -> float:
+    """What the objective is about, of a plan: seconds, joules, or the fullest device's bytes."""
+    match problem.objective:
+        case "period":
+            return plan.period_s
+        case "latency":
+            return plan.latency_s
+        case "energy":
+            return energy_j(plan)
+    return float(max(memory.total_bytes for memory in plan.memory.values()))
+
+
+def _shown(problem: Problem, value: float) -> str:
+    match problem.objective:
+        case "energy":
+            return f"{value:.3g} J per frame"
+        case "memory":
+            return f"{value / 1e6:.1f} MB"
+    per = "per frame" if problem.objective == "period" else "from a frame to its result"
+    return f"{value * 1e3:.1f} ms {per}"
+
+
+def _ranking(problem: Problem) -> Callable[[Plan], float]:
+    """The preference of `ga.objectives`, of plans; smaller is better."""
+    preference, network = PREFERENCES[problem.objective], problem.network
+    fair = fair_memory(problem.devices)
+    floor = negligible_bytes(network)
+    firing_s = max(device.firing_s for device in problem.devices)
+
+    def rank(plan: Plan) -> float:
+        load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
+        busiest = max(own.compute_s for own in load.values()) + firing_s
+        memory = [plan.memory[device.name] for device in plan.devices]
+        if problem.objective == "memory":
+            held = np.array([each.eq2_bytes for each in memory])
+        else:
+            held = np.array([each.weights_bytes for each in memory]) + floor
+        terms = (
+            (preference.time * (1 - WORK), plan.period_s),
+            (preference.time * WORK, busiest),
+            (preference.memory, float((held / fair).max())),
+            (preference.traffic, plan.bytes_per_frame + 1),
+            (preference.latency, plan.latency_s),
+            (preference.energy, energy_j(plan)),
+        )
+        return sum(weight * float(np.log(max(cost, 1e-300))) for weight, cost in terms if weight)
+
+    return rank

@@ -1,0 +1,73 @@
+"""The default strategy takes what is best by the objective, and says what one device would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from ga import nsga
+from ga.auto import Auto
+from ga.hybrid import Effort as HybridEffort
+from ga.hybrid import Hybrid
+from ga.vertical import Effort, Vertical
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.planner import plan_solution
+from partition.strategies.base import Objective, Problem
+from partition.strategies.batch_split import BatchSplit
+from partition.strategies.sequential import Sequential
+from tests.partition.networks import chain, residual
+from tests.partition.rewriting_contract import RewritingContract
+from tests.partition.strategy_contract import MB, equal
+
+QUICK = Vertical(
+    effort=Effort(nsga.Parameters(16, 10), chains=16, most_steps=100, descents=1, descent=5)
+)
+SPLITTING = Hybrid(HybridEffort(chains=8, least_steps=20, most_steps=40, finalists=2))
+
+
+class TestAuto(RewritingContract):
+    strategy = Auto((Sequential(), QUICK, BatchSplit()), SPLITTING)
+
+    def test_memory_limits_are_respected_where_they_can_be(self) -> None:
+        network = chain(*[10**6] * 8, weights=[5 * MB] * 8)
+        devices = (Device("small", 100 * MB), Device("roomy", 250 * MB))
+        problem = Problem(network, devices)
+        plan_solution(problem, self.strategy.solve(problem), model_digest="", strategy="auto")
+
+    def test_without_a_model_there_is_nothing_to_rewrite(self) -> None:
+        solution = self.strategy.solve(Problem(residual(2), equal(2)))
+        assert not solution.rewrites
+
+
+def test_the_choice_and_its_rivals_are_named() -> None:
+    solution = Auto((Sequential(), QUICK)).solve(Problem(residual(16), equal(4)))
+    assert solution.explanation.startswith("vertical (compared with sequential)")
+    assert len(set(solution.assignment.values())) == 4
+
+
+def test_one_device_is_chosen_where_links_cost_more_than_they_give() -> None:
+    devices = tuple(Device(f"d{i}", link_bytes_per_s=1e4) for i in range(3))
+    solution = Auto((Sequential(), QUICK)).solve(Problem(residual(4), devices))
+    assert len(set(solution.assignment.values())) == 1
+    assert "one device alone" in solution.explanation
+
+
+def test_devices_that_share_a_core_are_told_to_be_no_faster() -> None:
+    shared = tuple(Device(f"d{i}", host="box", host_cores=1) for i in range(3))
+    network = chain(*[10**9] * 9, weights=[5 * MB] * 9)
+    solution = Auto((Sequential(), QUICK)).solve(Problem(network, shared))
+    assert len(set(solution.assignment.values())) == 3
+    assert "one device alone, d0, would do" in solution.explanation
+
+
+@pytest.mark.parametrize("objective", ["latency", "energy", "memory"])
+def test_other_objectives(objective: Objective) -> None:
+    network = chain(*[10**9] * 6, weights=[20 * MB] * 6)
+    solution = Auto((Sequential(), QUICK)).solve(Problem(network, equal(3), objective=objective))
+    assert len(set(solution.assignment.values())) == (3 if objective == "memory" else 1)
+
+
+def test_what_fits_nowhere_is_refused_in_a_sentence() -> None:
+    network = chain(1, 1, weights=[10**9, 10**9])
+    with pytest.raises(PartitionError, match="would hold"):
+        Auto((Sequential(), QUICK)).solve(Problem(network, equal(2, 100 * MB)))
