@@ -9,7 +9,16 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
 
 from launcher.config_units import parse_bytes, parse_link, parse_speed
 
@@ -57,6 +66,39 @@ class ModelConfig(_Strict):
         int,
         Field(ge=0, lt=2**32, description="Seed of the weights that a weightless model gets"),
     ] = 0
+    name: Annotated[
+        str | None,
+        Field(description="What it is called beside other networks; its file's name by default"),
+    ] = None
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        if name is not None and not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is no name for a network: use 1 to 64 letters, digits, '.', '_' and "
+                "'-', a letter or digit first"
+            )
+        return name
+
+
+def _one_or_several(value: object) -> str:
+    return SEVERAL if isinstance(value, tuple) else ONE
+
+
+ONE, SEVERAL = "one model", "several models"
+"""What pydantic calls the two forms of `model:` in its messages' locations."""
+
+Models = Annotated[
+    Annotated[ModelConfig, _short_form("path", str), Tag(ONE)]
+    | Annotated[
+        tuple[Annotated[ModelConfig, _short_form("path", str)], ...],
+        Field(min_length=1),
+        Tag(SEVERAL),
+    ],
+    Discriminator(_one_or_several),
+]
+"""The network, or a list of networks that run side by side."""
 
 
 class NodeConfig(_Strict):
@@ -195,12 +237,13 @@ class RunConfig(_Strict):
 
 
 class ClusterConfig(_Strict):
-    """One network, the nodes that it runs on, and what is streamed through it."""
+    """One network or several, the nodes that they run on, and what is streamed through them."""
 
     model_config = ConfigDict(title="cluster.yaml")
 
     model: Annotated[
-        ModelConfig, _short_form("path", str), Field(description="The network that is run")
+        Models,
+        Field(description="The network that is run, or a list of networks that run side by side"),
     ]
     nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
     strategy: Annotated[
@@ -209,6 +252,10 @@ class ClusterConfig(_Strict):
     input: Annotated[
         InputConfig, _short_form("files", str, tuple), Field(description="What is streamed")
     ] = InputConfig(files=(RANDOM,))
+    inputs: Annotated[
+        dict[str, Annotated[InputConfig, _short_form("files", str, tuple)]],
+        Field(description="Network to what is streamed through it, for those without it: input"),
+    ] = {}
     frames: Annotated[
         int | None, Field(ge=1, description="How many to stream; the inputs are repeated")
     ] = None
@@ -230,3 +277,8 @@ class ClusterConfig(_Strict):
         bool, Field(description="Whether results are compared with the whole model's")
     ] = True
     run: Annotated[RunConfig, Field(description="Timeouts and order")] = RunConfig()
+
+    @property
+    def models(self) -> tuple[ModelConfig, ...]:
+        """All networks."""
+        return self.model if isinstance(self.model, tuple) else (self.model,)

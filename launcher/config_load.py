@@ -8,13 +8,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.config import ClusterConfig
+from launcher.config import ClusterConfig, InputConfig, ModelConfig
 from launcher.config_sentences import suggestion, validated
 from launcher.config_source import Location, Source, read_source
 from launcher.errors import BadInputError
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
 """How a model that is no file begins: `onnx-wheel:`, `builtin:`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A network that the user names: what it is called, its path (or `onnx-wheel:NAME`), what else
+    is said of it, and where in the file."""
+
+    name: str
+    path: str
+    config: ModelConfig
+    location: Location
 
 
 @dataclass(frozen=True)
@@ -30,10 +41,28 @@ class Cluster:
         return self.folder / Path(text).expanduser()
 
     @property
+    def models(self) -> tuple[ModelFile, ...]:
+        """All networks, in the user's order."""
+        several = isinstance(self.config.model, tuple)
+        found = []
+        for index, model in enumerate(self.config.models):
+            text = model.path
+            is_file = is_file_name(text)
+            found.append(
+                ModelFile(
+                    model.name or (Path(text).stem if is_file else text.partition(":")[2]),
+                    str(self.path(text)) if is_file else text,
+                    model,
+                    ("model", index) if several else ("model",),
+                )
+            )
+        return tuple(found)
+
+    @property
     def model(self) -> str:
-        """The model's path, or its name where it is no file (such as `onnx-wheel:resnet50`)."""
-        text = self.config.model.path
-        return str(self.path(text)) if is_file_name(text) else text
+        """The model's path, or its name where it is no file (such as `onnx-wheel:resnet50`); of
+        several models all, with `+` between them."""
+        return "+".join(model.path for model in self.models)
 
     def changed(self, **values: Any) -> Cluster:
         """The same cluster with some keys replaced by values already checked."""
@@ -58,6 +87,7 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     cluster = Cluster(validated(source), source, path.parent)
     _check_nodes(cluster)
     _check_pins(cluster)
+    _check_models(cluster)
     _check_files(cluster)
     return cluster
 
@@ -100,25 +130,51 @@ def _check_pins(cluster: Cluster) -> None:
             )
 
 
-def _check_files(cluster: Cluster) -> None:
-    config = cluster.config
-    if is_file_name(config.model.path):
-        location: Location = ("model",)
-        if ("model", "path") in cluster.source.lines:
-            location = ("model", "path")
-        _must_be_file(cluster, location, Path(cluster.model))
+def _check_models(cluster: Cluster) -> None:
+    models = cluster.models
+    names = [model.name for model in models]
+    for number, model in enumerate(models):
+        if model.name in names[:number]:
+            location = (*model.location, "name")
+            raise cluster.error(
+                location if location in cluster.source.lines else model.location,
+                f"another network is called {model.name!r} already; give this one a name of its "
+                f"own: {{path: {model.config.path}, name: …}}",
+            )
+    for name in cluster.config.inputs:
+        if name not in names:
+            raise cluster.error(
+                ("inputs", name),
+                f"there is no network {name!r}"
+                + (suggestion(name, names) or f"; the networks are {', '.join(names)}"),
+            )
     for key in ("labels", "truth"):
-        text = getattr(config, key)
+        if len(models) > 1 and getattr(cluster.config, key) is not None:
+            raise cluster.error((key,), "is for one classifier, and several networks are run")
+
+
+def _check_files(cluster: Cluster) -> None:
+    for model in cluster.models:
+        if is_file_name(model.config.path):
+            within = (*model.location, "path")
+            location = within if within in cluster.source.lines else model.location
+            _must_be_file(cluster, location, Path(model.path))
+    for key in ("labels", "truth"):
+        text = getattr(cluster.config, key)
         if text is not None:
             _must_be_file(cluster, (key,), cluster.path(text))
-    if config.input.is_random:
+    _check_input(cluster, cluster.config.input, ("input",))
+    for name, given in cluster.config.inputs.items():
+        _check_input(cluster, given, ("inputs", name))
+
+
+def _check_input(cluster: Cluster, given: InputConfig, at: Location) -> None:
+    if given.is_random:
         return
-    for index, pattern in enumerate(config.input.files):
+    for index, pattern in enumerate(given.files):
         if not matching_files(cluster.folder, pattern):
-            candidates: tuple[Location, ...] = (
-                ("input", "files", index), ("input", index), ("input", "files"), ("input",),
-            )  # fmt: skip
-            location = next((at for at in candidates if at in cluster.source.lines), ("input",))
+            candidates = ((*at, "files", index), (*at, index), (*at, "files"), at)
+            location = next((place for place in candidates if place in cluster.source.lines), at)
             shown = cluster.folder / Path(pattern).expanduser()
             raise cluster.error(location, f"no file matches {str(shown)!r}")
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from launcher.config import ClusterConfig, InputConfig, ModelConfig, NodeConfig, RunConfig
+from launcher.config import (
+    ONE,
+    SEVERAL,
+    ClusterConfig,
+    InputConfig,
+    ModelConfig,
+    NodeConfig,
+    RunConfig,
+)
 from launcher.config_source import Location, Source
 
 
@@ -43,13 +51,12 @@ def _with_tuples(data: object) -> object:
 
 def _location(problem: Mapping[str, Any]) -> Location:
     """The place in the user's file: without the names that pydantic gives to union members."""
-    location: Location = problem["loc"]
-    for start in (("model", "input_shape"), ("input", "mean"), ("input", "std")):
-        if location[:2] == start:
-            return start
-    if location[:1] == ("pins",):
-        return location[:2]
-    return tuple(part for part in location if part != "[key]")
+    given: Location = problem["loc"]
+    location = tuple(part for part in given if part not in (ONE, SEVERAL, "[key]"))
+    for length in range(2, len(location)):
+        if location[length - 1] in ("input_shape", "mean", "std"):
+            return location[:length]
+    return location[:2] if location[:1] == ("pins",) else location
 
 
 def _line(source: Source, location: Location) -> int:
@@ -67,6 +74,8 @@ def _keys(location: Location) -> tuple[str, ...]:
         ("run",): RunConfig,
     }
     path = tuple(part for part in location if isinstance(part, str))
+    if path[:1] == ("inputs",):
+        path = ("input", *path[2:])
     return tuple(models[path].model_fields) if path in models else ()
 
 
@@ -75,7 +84,7 @@ def _as_written(data: object) -> object:
 
 
 _SHORT: dict[Location, str] = {
-    ("model",): "must be a path, or a mapping with the key path",
+    ("model",): "must be a path, or a mapping with the key path, or a list of these",
     ("input",): "must be a glob, a list of globs, random, or a mapping with the key files",
 }
 
@@ -98,9 +107,9 @@ _WANTED = {
 def _what(problem: Mapping[str, Any], location: Location) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     given = _as_written(problem.get("input"))
-    if location in (("input", "mean"), ("input", "std")):
+    if location[-1:] in (("mean",), ("std",)):
         return f"must be one number, or a list with one per channel, not {given!r}"
-    if location == ("model", "input_shape"):
+    if location[-1:] == ("input_shape",):
         return f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {given!r}"
     if kind == "extra_forbidden":
         known = _keys(location[:-1])
@@ -114,7 +123,7 @@ def _what(problem: Mapping[str, Any], location: Location) -> str:
         shown = "nothing" if given is None else repr(given)
         if isinstance(given, bool):
             shown = f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
-        return f"{_SHORT.get(location, _WANTED[kind])}, not {shown}"
+        return f"{_wanted(location, kind)}, not {shown}"
     if kind in ("greater_than_equal", "greater_than"):
         bound = context.get("ge", context.get("gt", 0))
         return f"must be {'at least' if 'ge' in context else 'above'} {int(bound)}, not {given!r}"
@@ -128,3 +137,10 @@ def _what(problem: Mapping[str, Any], location: Location) -> str:
             return "no node is listed; a cluster needs at least one"
         return "must not be empty"
     return str(problem["msg"])
+
+
+def _wanted(location: Location, kind: str) -> str:
+    """What should stand there; lists and mappings of short forms have them as members."""
+    if len(location) == 2 and (location[0], type(location[1])) in (("model", int), ("inputs", str)):
+        return _SHORT[({"model": "model", "inputs": "input"}[str(location[0])],)]
+    return _SHORT.get(location, _WANTED[kind])

@@ -11,19 +11,16 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
-from cnn.network import Network
-from launcher.classes import is_classifier, read_labels, read_truth
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
-from launcher.inputs import open_inputs
-from launcher.outputs import OutputFolder
+from launcher.networks import compare_all, open_results
 from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
 from launcher.plan_saving import check_save_folder, save_plan
 from launcher.planning import (
@@ -37,14 +34,12 @@ from launcher.planning import (
 )
 from launcher.processes import start_agents
 from launcher.progress import Progress
-from launcher.reference import reference_results
 from launcher.report import Report, make_report
 from launcher.request import Request
-from launcher.results import Results
 from launcher.run import run
-from launcher.runtime import Array, Node, Runner, RunOptions, Update
+from launcher.runtime import Node, Runner, RunOptions, Update
 from launcher.subnet_files import cut_subnets
-from launcher.verify import Agreement, FirstResults, compare
+from launcher.verify import worst_of
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -97,9 +92,10 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         check_save_folder(request.save)
     if saved is None:
         check_strategy(cluster)
-    progress.say(f"reading {cluster.config.model.path}")
+    progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
-    progress.say(summary(model.network, model.filled_seed))
+    for part in model.parts or (model,):
+        progress.say(summary(part.network, part.filled_seed))
     if request.plan_only:
         plan = _plan(cluster, model, saved, progress)
         if request.save is not None:
@@ -107,7 +103,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         return Outcome(plan, None)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
-        results = _open_results(request, cluster, model.network, folder, stack)
+        results = open_results(request, cluster, model, folder, stack)
         progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
         runner = stack.enter_context(runtime(nodes_of(cluster)))
         plan = _plan(cluster, model, saved, progress)
@@ -128,7 +124,8 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             functools.partial(_show, progress),
             options,
         )
-        agreement = _compare(model, results, folder, progress) if cluster.config.verify else None
+        show = _counting(progress, "comparing with the whole model")
+        agreements = compare_all(model, results, folder, show)
         report = make_report(
             plan,
             with_warmup(plan, result),
@@ -136,7 +133,8 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             order=options.order,
             input_description=results.inputs.description,
             first_result_s=(results.first_result_s or time.monotonic()) - started_s,
-            agreement=agreement,
+            agreement=worst_of(agreements.values()),
+            networks=agreements if len(agreements) > 1 else None,
             tolerance=request.tolerance,
             accuracy=results.accuracy(),
         )
@@ -179,44 +177,6 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
     return cluster.changed(**given), saved
 
 
-def _open_results(
-    request: Request, cluster: Cluster, network: Network, folder: Path, stack: ExitStack
-) -> Results:
-    config, classifier = cluster.config, is_classifier(network)
-    inputs = open_inputs(
-        network,
-        config.input,
-        cluster.folder,
-        frames=config.frames,
-        seed=config.seed,
-        is_classifier=classifier,
-        where="--input" if request.inputs else cluster.source.where(("input",)),
-    )
-    inputs.check()
-    labels: tuple[str, ...] = ()
-    truth: tuple[int, ...] = ()
-    if not classifier and (key := "labels" if config.labels else "truth" if config.truth else ""):
-        raise cluster.error(
-            (key,), f"{network.name} is no classifier: it has more outputs than one score per class"
-        )
-    if config.labels is not None:
-        labels = read_labels(cluster.path(config.labels))
-    if config.truth is not None:
-        truth = read_truth(cluster.path(config.truth), len(inputs.items))
-    writer = None
-    if request.output is not None:
-        writer = OutputFolder(
-            request.output,
-            network.outputs,
-            input_name=lambda frame: inputs.items[inputs.source(frame)].name,
-            top=request.top if classifier else 0,
-            labels=labels,
-        )
-        stack.enter_context(writer)
-    first = FirstResults(folder / "first") if config.verify else None
-    return Results(inputs, network.outputs, writer, first, truth)
-
-
 def _plan(cluster: Cluster, model: Model, saved: SavedPlan | None, progress: Progress) -> Plan:
     if saved is None:
         plan = search_plan(cluster, model, progress)
@@ -245,29 +205,6 @@ def _options(cluster: Cluster) -> RunOptions:
         silence_timeout_s=chosen.silence_timeout_s,
         lease_s=chosen.lease_s,
     )
-
-
-def _compare(model: Model, results: Results, folder: Path, progress: Progress) -> Agreement | None:
-    if results.first is None:
-        return None
-    count = results.inputs.distinct
-    show = _counting(progress, "comparing with the whole model")
-    show(0, count)
-    original = model.write_original(folder / "original")
-
-    def heard() -> Iterator[tuple[int, Mapping[str, Array]]]:
-        references = reference_results(
-            original,
-            count,
-            results.inputs.__getitem__,
-            folder / "reference",
-            lambda done: show(done, count),
-        )
-        for number, outputs in references:
-            results.on_reference(number, outputs)
-            yield number, outputs
-
-    return compare(results.first, results.outputs, heard())
 
 
 def _counting(progress: Progress, stage: str) -> Callable[[int, int], None]:

@@ -112,14 +112,20 @@ def _cluster_text(cluster: Cluster) -> str:
     """The configuration as it was run, with absolute paths and nothing that is a default."""
     config = cluster.config
     data = config.model_dump(mode="json", exclude_defaults=True)
-    if is_file_name(config.model.path):
-        data["model"]["path"] = str(Path(cluster.model).resolve())
+    several = isinstance(config.model, tuple)
+    for entry, model in zip(
+        data["model"] if several else [data["model"]], cluster.models, strict=True
+    ):
+        if is_file_name(model.config.path):
+            entry["path"] = str(Path(model.path).resolve())
     for key in ("labels", "truth"):
         if key in data:
             data[key] = str(cluster.path(data[key]).resolve())
-    if not config.input.is_random:
-        files = [str(cluster.path(pattern).absolute()) for pattern in config.input.files]
-        data["input"]["files"] = files
+    given = [(data["inputs"][name], own) for name, own in config.inputs.items()]
+    given += [(data["input"], config.input)] if "input" in data else []
+    for entry, own in given:
+        if not own.is_random:
+            entry["files"] = [str(cluster.path(pattern).absolute()) for pattern in own.files]
     ordered = {key: data[key] for key in type(config).model_fields if key in data}
     return "# Made by launch --save; the plan beside it is for these nodes.\n" + yaml.safe_dump(
         ordered, sort_keys=False, allow_unicode=True, width=100

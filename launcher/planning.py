@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cnn.errors import CnnError
+from cnn.merge import merge
 from cnn.model import Model, read
 from cnn.network import Network
 from ga.strategies import STRATEGIES
@@ -30,10 +31,20 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 
 def read_model(cluster: Cluster) -> Model:
-    """The model that the cluster names; `BadInputError`, with the line, if it cannot be used."""
-    wanted = cluster.config.model
+    """The model that the cluster names, or all of them merged (`cnn.merge`).
+
+    Raises `BadInputError`, with the line, if one cannot be used.
+    """
+    models = []
+    for wanted in cluster.models:
+        config = wanted.config
+        try:
+            found = read(wanted.path, input_shapes=config.input_shape, seed=config.fill_seed)
+        except CnnError as error:
+            raise cluster.error(wanted.location, str(error)) from error
+        models.append(found.called(wanted.name))
     try:
-        return read(cluster.model, input_shapes=wanted.input_shape, seed=wanted.fill_seed)
+        return merge(models)
     except CnnError as error:
         raise cluster.error(("model",), str(error)) from error
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from launcher.runtime import RunResult
@@ -85,6 +86,8 @@ class Report:
     proof: str
     explanation: str
     nodes: tuple[NodeReport, ...]
+    networks: Mapping[str, Agreement] = field(default_factory=dict)
+    """How far each network is from the whole of it, where several run side by side."""
 
     @property
     def agrees(self) -> bool:
@@ -104,14 +107,24 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """The report as JSON-like data; an infinite error (NaN in a result) becomes null."""
         found = self.agreement
-        data = asdict(replace(self, agreement=None))
+        data = asdict(replace(self, agreement=None, networks={}))
         del data["agreement"]
+        data["networks"] = {name: _agreement_as_json(own) for name, own in self.networks.items()}
         finite = found is not None and math.isfinite(found.max_relative_error)
         data["verified"] = found is not None
         data["agrees"] = self.agrees if found else None
         data["max_relative_error"] = found.max_relative_error if found and finite else None
         data["worst_frame"], data["worst_output"] = self.worst_frame, self.worst_output
         return data
+
+
+def _agreement_as_json(found: Agreement) -> dict[str, Any]:
+    finite = math.isfinite(found.max_relative_error)
+    return {
+        "max_relative_error": found.max_relative_error if finite else None,
+        "worst_frame": found.worst_input,
+        "worst_output": found.worst_output,
+    }
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:
@@ -152,11 +165,12 @@ def make_report(
     agreement: Agreement | None,
     tolerance: float,
     accuracy: Accuracy | None,
+    networks: Mapping[str, Agreement] | None = None,
 ) -> Report:
     """Put together what a run of `plan` gave.
 
     `measured` is the plan with the agents' warm-up timings; `first_result_s` counts from the start
-    of the command.
+    of the command. `networks` has the agreement of each where there are several.
     """
     frames = len(result.received_s)
     seconds = result.received_s[-1] - result.sent_s[0]
@@ -185,6 +199,7 @@ def make_report(
         proof=plan.proof,
         explanation=plan.explanation,
         nodes=_nodes(plan, result, frames),
+        networks=networks or {},
     )
 
 

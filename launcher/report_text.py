@@ -86,6 +86,7 @@ def _lines(report: Report) -> list[str]:
         f"first result {report.first_result_s:.1f} s after the start",
         f"{megabytes(report.bytes_per_frame)} per frame between nodes",
         _agreement(report),
+        *_networks(report),
     ]
     if report.accuracy is not None:
         whole = report.accuracy.whole_model
@@ -106,6 +107,15 @@ def _agreement(report: Report) -> str:
         f"{verdict} ONNX Runtime on the whole model: largest relative difference {shown}, "
         f"allowed {report.tolerance:.0e}"
     )
+
+
+def _networks(report: Report) -> list[str]:
+    """A line for each network, where there are several."""
+    return [
+        f"  {name}: largest relative difference {found.max_relative_error:.1e} "
+        f"(output {found.worst_output!r} of frame {found.worst_input})"
+        for name, found in report.networks.items()
+    ]
 
 
 def _plan_nodes(plan: Plan) -> Table:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 from launcher.classes import top_class
 from launcher.inputs import Inputs
-from launcher.outputs import OutputFolder
 from launcher.report import Accuracy
 from launcher.runtime import Array
 from launcher.verify import FirstResults
+
+
+class Writer(Protocol):
+    """Where results are written to."""
+
+    def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
+        """Write one frame's results."""
+        ...
 
 
 class Results:
@@ -24,7 +32,7 @@ class Results:
         self,
         inputs: Inputs,
         outputs: tuple[str, ...],
-        writer: OutputFolder | None,
+        writer: Writer | None,
         first: FirstResults | None,
         truth: tuple[int, ...],
     ) -> None:

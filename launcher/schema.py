@@ -19,13 +19,16 @@ def cluster_schema() -> dict[str, Any]:
     schema = ClusterConfig.model_json_schema(mode="validation")
     properties = schema["properties"]
     text = {"type": "string"}
-    for key, model, short in (
-        ("model", ModelConfig, [text]),
-        ("input", InputConfig, [text, {"type": "array", "items": text, "minItems": 1}]),
-    ):
-        whole = {"$ref": f"#/$defs/{model.__name__}"}
-        described = {name: properties[key][name] for name in ("description",)}
-        properties[key] = {**described, "anyOf": [*short, whole]}
+    several = {"type": "array", "items": text, "minItems": 1}
+    model = [text, {"$ref": f"#/$defs/{ModelConfig.__name__}"}]
+    given = [text, several, {"$ref": f"#/$defs/{InputConfig.__name__}"}]
+    forms: dict[str, dict[str, Any]] = {
+        "model": {"anyOf": [*model, {"type": "array", "items": {"anyOf": model}, "minItems": 1}]},
+        "input": {"anyOf": given},
+        "inputs": {"type": "object", "additionalProperties": {"anyOf": given}},
+    }
+    for key, form in forms.items():
+        properties[key] = {"description": properties[key]["description"], **form}
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
 
 

@@ -14,7 +14,7 @@ one frame at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,12 +40,14 @@ class FirstResults:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._spread: dict[tuple[int, str], float] = {}
+        self._names: tuple[str, ...] = ()
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, number: int, outputs: Outputs) -> None:
         """Take in a result of distinct input `number`: the first is kept, others compared."""
         file = self._file(number)
         if not file.exists():
+            self._names = tuple(outputs)
             np.savez(file, *outputs.values())
             return
         for name, kept in self.get(number, tuple(outputs)).items():
@@ -55,9 +57,9 @@ class FirstResults:
                 self._spread[number, name] = max(known, strayed)
 
     def get(self, number: int, names: tuple[str, ...]) -> Outputs:
-        """The kept result; `names` are its outputs in the order in which they were added."""
+        """The kept result: those of its outputs that are called `names`."""
         with np.load(self._file(number), allow_pickle=False) as kept:
-            return {name: kept[f"arr_{index}"] for index, name in enumerate(names)}
+            return {name: kept[f"arr_{self._names.index(name)}"] for name in names}
 
     def relative_error(self, number: int, name: str, kept: Array, wanted: Array) -> float:
         """The bound of the module's docstring for one output; infinite for NaN or infinity."""
@@ -87,6 +89,11 @@ def compare(
             if error > worst.max_relative_error:
                 worst = Agreement(error, number, name)
     return worst
+
+
+def worst_of(agreements: Iterable[Agreement]) -> Agreement | None:
+    """The one with the largest error; None if there is none."""
+    return max(agreements, key=lambda found: found.max_relative_error, default=None)
 
 
 def _largest_difference(left: Array, right: Array) -> float:

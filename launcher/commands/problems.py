@@ -54,7 +54,8 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
     if model is None:
         return cluster
     given = str(Path(model).absolute()) if Path(model).exists() else model
-    return cluster.changed(model=cluster.config.model.model_copy(update={"path": given}))
+    changed = cluster.config.models[0].model_copy(update={"path": given, "name": None})
+    return cluster.changed(model=changed)
 
 
 def cluster_problem(cluster: Cluster, objective: Objective, seed: int) -> tuple[Model, Problem]:
