@@ -172,10 +172,19 @@ def _value(problem: Problem, plan: Plan) -> float:
         case "period":
             return plan.period_s
         case "latency":
-            return plan.latency_s
+            return _unloaded_latency_s(plan)
         case "energy":
             return energy_j(plan)
     return float(max(memory.total_bytes for memory in plan.memory.values()))
+
+
+def _unloaded_latency_s(plan: Plan) -> float:
+    """Of a frame that finds the pipeline empty: all devices' work, and the transfers, one by one."""
+    load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
+    return sum(
+        load[device.name].busy_s + load[device.name].received_bytes / device.link_bytes_per_s
+        for device in plan.devices
+    )
 
 
 def _shown(problem: Problem, value: float) -> str:
@@ -208,7 +217,7 @@ def _ranking(problem: Problem) -> Callable[[Plan], float]:
             (preference.time * WORK, busiest),
             (preference.memory, float((held / fair).max())),
             (preference.traffic, plan.bytes_per_frame + 1),
-            (preference.latency, plan.latency_s),
+            (preference.latency, _unloaded_latency_s(plan)),
             (preference.energy, energy_j(plan)),
         )
         return sum(weight * float(np.log(max(cost, 1e-300))) for weight, cost in terms if weight)
