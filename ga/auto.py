@@ -179,7 +179,7 @@ def _value(problem: Problem, plan: Plan) -> float:
 
 
 def _unloaded_latency_s(plan: Plan) -> float:
-    """Of a frame that finds the pipeline empty: all devices' work, and the transfers, one by one."""
+    """Of a frame that finds the pipeline empty: all devices' work and transfers, one by one."""
     load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
     return sum(
         load[device.name].busy_s + load[device.name].received_bytes / device.link_bytes_per_s
