@@ -32,6 +32,9 @@ Unit = Literal["tokens", "bytes"]
 EFFORT = 60_000
 """What a search may cost by default: about milliseconds, but counted, not measured."""
 
+_HALVINGS = 40
+"""How often ample capacities are halved, at most, before each channel is looked at by itself."""
+
 _AS_FOUND = 8
 """Conflicts of a step of the front that are taken as they are found, since the next is near."""
 
@@ -178,7 +181,7 @@ class Search:
 
     def _begin(self, goal: Goal) -> None:
         self._goal = goal
-        self._cover = Cover(self._storage.least, self._cost)
+        self._cover = Cover(self._storage.least, self._storage.grain, self._cost)
         self._started = self._storage.work
         self._at_least = self._size(self._storage.least)
         self._best: tuple[int, ...] | None = None
@@ -206,6 +209,8 @@ class Search:
         rounds = 0
         while True:
             capacities, self._at_least = self._cover.smallest()
+            if rounds >= as_found:
+                capacities = self._summed(capacities)
             if self._best is not None and self._size(self._best) <= self._at_least:
                 return self._best
             self._tell()
@@ -228,6 +233,20 @@ class Search:
             if (rounds - as_found) & (rounds - as_found - 1) == 0:
                 shrunk = self._shrunk(free, capacities)
                 self._best = min(self._best or shrunk, shrunk, key=self._size)
+
+    def _summed(self, capacities: tuple[int, ...]) -> tuple[int, ...]:
+        """The smallest distribution, once no sum is known that it misses."""
+        while self._spent() < 1:
+            free, missed = capacities, 0
+            while (wanted := self._storage.missed_sum(free, self._goal)) is not None:
+                self._cover.add_sum(wanted)
+                ample, places = self._storage.ample(self._goal), dict(wanted.weights)
+                free = tuple(ample[p] if p in places else c for p, c in enumerate(free))
+                missed += 1
+            if not missed:
+                break
+            capacities, self._at_least = self._cover.smallest()
+        return capacities
 
     def _conflict(self, capacities: Sequence[int]) -> Conflict | None:
         """Why `capacities` miss the goal, if they do. Raises `OutOfEffort`."""
@@ -259,9 +278,19 @@ class Search:
         return free
 
     def _shrunk(self, enough: Sequence[int], least: Sequence[int]) -> tuple[int, ...]:
-        """From capacities that meet the goal, down channel by channel, as far as effort goes."""
+        """From capacities that meet the goal, down as far as effort goes, but not below `least`.
+
+        All channels alike at first, then one after the other, the dearest first.
+        """
         capacities = list(enough)
         with contextlib.suppress(OutOfEffort):
+            for _ in range(_HALVINGS):
+                half = [
+                    low + (high - low) // 2 for low, high in zip(least, capacities, strict=True)
+                ]
+                if half == capacities or self._conflict(half) is not None:
+                    break
+                capacities = half
             for place in sorted(range(len(capacities)), key=lambda p: (-self._cost[p], p)):
                 low, high = least[place], capacities[place]
                 while low < high:

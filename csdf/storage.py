@@ -30,6 +30,8 @@ from csdf.graph import Channel, Graph
 from csdf.liveness import check_liveness, waiting_cycle
 from csdf.lowered import Arc, Lowered, Origin, lower
 from csdf.reverse_channels import mirrors
+from csdf.sums import Sum, Sums
+from csdf.sums import fits as fits_sums
 from csdf.throughput import components, overtaking, throughput
 from csdf.untimed import Execution
 from csdf.waits import Waits, fits
@@ -69,8 +71,13 @@ class Storage:
         self._firings = [by_name[actor.name] * actor.phases for actor in graph.actors]
         self._sized = [graph.channel[name] for name in self.names]
         self._moved = [by_name[channel.source] * sum(channel.production) for channel in self._sized]
-        self.least = tuple(self._alone(channel) for channel in self._sized)
         self.grain = tuple(math.gcd(*c.production, *c.consumption) for c in self._sized)
+        self.least = tuple(
+            least + (channel.initial_tokens - least) % grain
+            for least, channel, grain in zip(
+                map(self._alone, self._sized), self._sized, self.grain, strict=True
+            )
+        )
         room = dict(zip(self.names, self.least, strict=True))
         self._lowered = lower(with_capacities(graph, room))
         place = {name: i for i, name in enumerate(self.names)}
@@ -82,6 +89,10 @@ class Storage:
         }
         self.overtakes = bool(overtaking(self._lowered))
         self._timeless = not all(time for times in self._lowered.times for time in times)
+        initial = [channel.initial_tokens for channel in self._sized]
+        self._sums: Sums | None = None
+        if not self.overtakes and fits_sums(self._lowered):
+            self._sums = Sums(self._lowered, self._repetitions, self._place, initial)
         self._waits: Waits | None = None
         # What was analysed last of those whose exact period is known, and that.
         self._met: tuple[tuple[int, ...], Fraction] | None = None
@@ -110,6 +121,13 @@ class Storage:
             max(least, channel.initial_tokens + iterations * moved)
             for least, channel, moved in zip(self.least, self._sized, self._moved, strict=True)
         )
+
+    def missed_sum(self, capacities: Sequence[int], goal: Goal) -> Sum | None:
+        """A sum of capacities that the goal asks for and these miss, if any is known."""
+        if self._sums is None:
+            return None
+        self.work += 200 + self._sums.edges
+        return self._sums.missed(capacities, goal)
 
     def conflict(self, capacities: Sequence[int], goal: Goal) -> Conflict | None:
         """A conflict that shows that `capacities` miss the goal; None if they meet it.
@@ -184,7 +202,7 @@ class Storage:
         before = waits.steps
         found = waits.slowest(at_least, enough)
         steps = waits.steps - before + 1
-        self.work += 200 + 2 * len(capacities) + steps * (60 + waits.edges // 20)
+        self.work += 200 + 2 * len(capacities) + steps * (60 + waits.edges // 30)
         return Conflict(found.period, self._needed(capacities, found.more))
 
     def _by_cycle_ratio(self, capacities: Sequence[int]) -> Conflict:

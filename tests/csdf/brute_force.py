@@ -1,0 +1,80 @@
+"""All distributions of capacities there are up to some size, each executed as plainly as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from csdf.consistency import repetition_vector
+from csdf.graph import Graph
+from csdf.storage import with_capacities
+from tests.csdf import oracle
+
+
+def distributions(
+    graph: Graph, names: Sequence[str], cost: Sequence[int], most: int
+) -> Iterator[tuple[int, dict[str, int]]]:
+    """(size, channel → capacity) of all that cost `most` or less; a token's cost is 1 or more."""
+    if not names:
+        yield 0, {}
+        return
+    capacity = graph.channel[names[0]].initial_tokens
+    while capacity * cost[0] <= most:
+        own = capacity * cost[0]
+        for size, room in distributions(graph, names[1:], cost[1:], most - own):
+            yield own + size, {names[0]: capacity, **room}
+        capacity += 1
+
+
+def components(graph: Graph) -> list[Graph]:
+    """The parts of a graph that no channel joins."""
+    part = {actor.name: actor.name for actor in graph.actors}
+    for channel in graph.channels:
+        one, other = part[channel.source], part[channel.target]
+        part = {name: one if own == other else own for name, own in part.items()}
+    return [
+        Graph(
+            graph.name,
+            tuple(a for a in graph.actors if part[a.name] == own),
+            tuple(c for c in graph.channels if part[c.source] == own),
+        )
+        for own in dict.fromkeys(part.values())
+    ]
+
+
+def period(graph: Graph) -> Fraction | None:
+    """None if the execution takes too long to recur. All channels must be bounded."""
+    found = Fraction(0)
+    repetitions = repetition_vector(graph)
+    for part in components(graph):
+        own = repetition_vector(part)
+        times = oracle.period(part, own)
+        if times is None:
+            return None
+        actor = part.actors[0].name
+        found = max(found, times * repetitions[actor] / own[actor])
+    return found
+
+
+def shortest(
+    graph: Graph, names: Sequence[str], cost: Sequence[int], most: int
+) -> dict[int, Fraction] | None:
+    """Size → the shortest period of any live distribution of that size; None if unknown."""
+    best: dict[int, Fraction] = {}
+    for size, room in distributions(graph, names, cost, most):
+        candidate = with_capacities(graph, room)
+        if oracle.executes(candidate, repetition_vector(candidate)):
+            own = period(candidate)
+            if own is None:
+                return None
+            best[size] = min(best.get(size, own), own)
+    return best
+
+
+def front(best: dict[int, Fraction]) -> list[tuple[int, Fraction]]:
+    """(size, period) where nothing smaller is as fast."""
+    found: list[tuple[int, Fraction]] = []
+    for size in sorted(best):
+        if not found or best[size] < found[-1][1]:
+            found.append((size, best[size]))
+    return found

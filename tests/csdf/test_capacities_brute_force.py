@@ -1,0 +1,76 @@
+"""The smallest capacities against all distributions there are, executed one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from csdf.capacities import Search, Unit
+from csdf.errors import CsdfError
+from csdf.graph import Graph
+from csdf.liveness import check_liveness
+from csdf.storage import unbounded, with_capacities
+from tests.csdf import brute_force
+from tests.csdf.effort import examples, holds
+from tests.csdf.graphs import consistent_graphs
+
+
+@st.composite
+def sizable_graphs(draw: st.DrawFn) -> Graph:
+    """Live if nothing is bounded; one to four channels to size, of one to three bytes per token."""
+    found = draw(consistent_graphs(3, 5))
+    weighed = tuple(replace(c, token_bytes=draw(st.integers(1, 3))) for c in found.channels)
+    found = replace(found, channels=weighed)
+    assume(1 <= len(unbounded(found)) <= 4)
+    assume(check_liveness(found) is None)
+    return found
+
+
+def distributions(found: Graph, names: list[str], cost: list[int], size: int) -> int:
+    """How many there are, about."""
+    count, places = 1.0, len(names)
+    start = sum(found.channel[n].initial_tokens * c for n, c in zip(names, cost, strict=True))
+    for i, own in enumerate(cost, 1):
+        count *= (size - start + own * places) / own / i
+    return round(count)
+
+
+@examples(20, 250)
+@pytest.mark.parametrize("unit", ["tokens", "bytes"])
+def test_fronts(tries: int, unit: Unit) -> None:
+    @given(sizable_graphs())
+    def check(found: Graph) -> None:
+        names = unbounded(found)
+        cost = [found.channel[name].token_bytes if unit == "bytes" else 1 for name in names]
+        search = Search(found, unit=unit)
+        try:
+            front = search.front()
+        except CsdfError:  # more room always helps
+            times = sum((t for a in found.actors for t in a.execution_times), Fraction(0))
+            front = search.front(max(Fraction(1), times))
+        assume(front.complete or not search.overtakes)
+        assert front.complete
+        size = front.points[-1].size
+        assume(distributions(found, names, cost, size) <= 400)
+        best = brute_force.shortest(found, names, cost, size)
+        assume(best is not None)
+        assert best is not None
+        expected = brute_force.front(best)
+        assert [(point.size, point.period) for point in front.points] == expected
+        for point in front.points:
+            capacities = [point.capacities[name] for name in names]
+            assert sum(n * c for n, c in zip(capacities, cost, strict=True)) == point.size
+            assert brute_force.period(with_capacities(found, point.capacities)) == point.period
+        live = Search(found, unit=unit).smallest_live()
+        assert (live.exact, live.point.size) == (True, expected[0][0])
+        for size, period in expected:
+            smallest = Search(found, unit=unit).smallest(period)
+            assert smallest.at_least <= size <= smallest.point.size
+            assert smallest.exact or search.overtakes
+            assert smallest.point.period <= period
+
+    holds(tries, check)
