@@ -60,7 +60,7 @@ def check(proto: onnx.ModelProto, seed: int, count: int, directory: Path) -> Non
 
 
 @given(proto=image_stacks(max_steps=4), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=4, **EVERYWHERE)
+@settings(max_examples=3, **EVERYWHERE)
 def test_three_rewrites(proto: onnx.ModelProto, seed: int, tmp_path: Path) -> None:
     check(proto, seed, 3, tmp_path)
 

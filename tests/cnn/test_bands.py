@@ -91,7 +91,7 @@ def check(proto: onnx.ModelProto, bands: int, seed: int, directory: Path) -> Non
 
 
 @given(proto=image_stacks(), bands=st.integers(2, 5), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=8, **EVERYWHERE)
+@settings(max_examples=6, **EVERYWHERE)
 def test_any_layers_in_any_bands(
     proto: onnx.ModelProto, bands: int, seed: int, tmp_path: Path
 ) -> None:
