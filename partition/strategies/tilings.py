@@ -67,7 +67,6 @@ class Tilings:
     def __init__(self, problem: Problem, model: Rewritable) -> None:
         self._problem = problem
         self._model = model
-        self._seconds = problem.costs.layer_s
         priced = segments(problem)
         self._kinds = priced.kinds
         self._segment_s = np.where(priced.allowed, priced.seconds, np.inf)
