@@ -7,9 +7,9 @@ is cut out but where two layers need different rows of the same tensor.
 
 What a band receives from outside are layers of their own, `t[rows 0:10]`, that cut its rows, halo
 included, out of a tensor `t`. They cost next to nothing and can run where `t` is made; then only
-these rows travel. If instead such a layer runs with its band, all of `t` travels to it: right for a
-network's input, which comes to whoever reads it as a whole. A tensor that itself comes in bands is
-not joined: only the rows of the neighbours that are needed are cut out and sent.
+these rows travel. If instead such a layer runs with its band, all of `t` travels to it, which may
+suit a network's input: it comes as a whole to whoever reads it. A tensor that itself comes in
+bands is not joined: only the rows of the neighbours that are needed are cut out and sent.
 """
 
 from __future__ import annotations
