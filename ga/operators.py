@@ -143,8 +143,9 @@ def shift_or_relieve(
     pinned: NDArray[np.integer],
     devices: int,
     sizes: NDArray[np.float64],
+    reliefs: float = RELIEFS,
 ) -> Population:
-    """`relieve` in `RELIEFS` of the rows, `move_run` in the others."""
+    """`relieve` in the share `reliefs` of the rows, `move_run` in the others."""
     relieved = relieve(rng, population, pinned, sizes)
     shifted = move_run(rng, population, pinned, devices)
-    return np.where((rng.random(len(population)) < RELIEFS)[:, None], relieved, shifted)
+    return np.where((rng.random(len(population)) < reliefs)[:, None], relieved, shifted)

@@ -16,6 +16,8 @@ assignment can pass: the work of all devices together, and the heaviest layer on
 from __future__ import annotations
 
 import contextlib
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -27,8 +29,8 @@ from ga.descent import descend
 from ga.fairness import fair_memory
 from ga.front import front_of, gap_of
 from ga.genes import Genes, genes
-from ga.objectives import PREFERENCES, Objectives, Preference
-from ga.operators import Population, shift_or_relieve
+from ga.objectives import PREFERENCES, Objectives, Preference, Priced
+from ga.operators import RELIEFS, Population, shift_or_relieve
 from partition.cost import Costs
 from partition.errors import PartitionError
 from partition.paper_equations import layer_beta_bytes
@@ -43,10 +45,17 @@ TOLERANCES = (0.0, 0.05, 0.2)
 """How much longer than the shortest period the cuts among the seeds may be to save bytes."""
 
 
+Watch = Callable[[float, float], None]
+"""Gets the part of the states that have been priced, in [0, 1], and the least score among them; an
+exception that it raises ends the search."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is searched. Annealing takes `work` / (chains × tensors × (devices + 3)) steps, as
-    that product is what a step costs, but no fewer and no more than the bounds.
+    """How much is searched, and how. Annealing takes `work` / (chains × tensors × (devices + 3))
+    steps, as that product is what a step costs, but no fewer and no more than the bounds. It starts
+    from temperature `heat`; its worst chains restart after every `epoch` steps; the share `reliefs`
+    of its moves relieves a fullest device.
     """
 
     nsga: nsga.Parameters = field(default_factory=nsga.Parameters)
@@ -56,6 +65,9 @@ class Effort:
     most_steps: int = 2000
     descents: int = 4
     descent: int = 40
+    heat: float = HEAT
+    epoch: int = 400
+    reliefs: float = RELIEFS
 
     def steps(self, grouped: Genes, devices: int) -> int:
         """Annealing steps for a network of this size."""
@@ -68,10 +80,16 @@ class Vertical:
 
     name = "vertical"
 
-    def __init__(self, preference: Preference | None = None, effort: Effort | None = None) -> None:
+    def __init__(
+        self,
+        preference: Preference | None = None,
+        effort: Effort | None = None,
+        watch: Watch | None = None,
+    ) -> None:
         """`preference` replaces that of the problem's objective."""
         self._preference = preference
         self._effort = effort or Effort()
+        self._watch = watch or (lambda _part, _score: None)
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; what does not fit with spare frames is searched without them."""
@@ -111,21 +129,34 @@ class Vertical:
         objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
         steps = effort.steps(grouped, devices)
         total = effort.nsga.generations + steps
+        evolved = effort.nsga.individuals * effort.nsga.generations
+        states = evolved + effort.chains * steps
+        least_score = math.inf
+
+        def rate(priced: Priced) -> NDArray[np.float64]:
+            nonlocal least_score
+            scores = objectives.score(priced, preference, smooth=True)
+            least_score = min(least_score, float(scores.min()))
+            return scores
 
         def evaluate(population: Population) -> NDArray[np.float64]:
-            return objectives.price(population).objectives
+            priced = objectives.price(population)
+            rate(priced)
+            return priced.objectives
 
         def score(population: Population) -> NDArray[np.float64]:
-            return objectives.score(objectives.price(population), preference, smooth=True)
+            return rate(objectives.price(population))
 
         def on_generation(done: int, values: NDArray[np.float64]) -> None:
             least = values[:, 0].min() * 1000
             problem.on_progress(SearchProgress(done, total, f"period {least:.1f} ms"))
+            self._watch(effort.nsga.individuals * done / states, least_score)
 
         def on_step(done: int) -> None:
             if done % 10 == 0 or done == steps:
                 progress = SearchProgress(effort.nsga.generations + done, total, "refining")
                 problem.on_progress(progress)
+                self._watch((evolved + effort.chains * done) / states, least_score)
 
         seeds = _seeds(rng, problem, grouped)
         population = nsga.evolve(
@@ -134,9 +165,15 @@ class Vertical:
         ranked = np.concatenate([seeds, population])
         ranked = ranked[np.argsort(score(ranked), kind="stable")]
         starts = ranked[np.arange(effort.chains) % max(1, effort.chains // 4) % len(ranked)]
-        schedule = annealing.Schedule(steps, start=HEAT)
+        schedule = annealing.Schedule(steps, effort.heat, effort.epoch)
         sizes = _sizes(problem, grouped)
-        move = partial(shift_or_relieve, pinned=grouped.pinned, devices=devices, sizes=sizes)
+        move = partial(
+            shift_or_relieve,
+            pinned=grouped.pinned,
+            devices=devices,
+            sizes=sizes,
+            reliefs=effort.reliefs,
+        )
         refined = annealing.anneal(rng, starts, move, score, schedule, on_step)
         leading = refined[np.argsort(score(refined), kind="stable")]
         leading = leading[np.sort(np.unique(leading, axis=0, return_index=True)[1])]
