@@ -20,6 +20,7 @@ from csdf.analysis import analyze, stuck
 from csdf.capacities import EFFORT, Search, Unit
 from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
+from csdf.initial_phases import after as after_initial_phases
 from csdf.latency import latency
 from csdf.order_search import EFFORT as ORDER_EFFORT
 from csdf.order_search import Found, find_orders
@@ -40,10 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        graph = files.read(options.file, options.processor)
+        graph, initial = files.read_with_initial_phases(options.file, options.processor)
     except CsdfError as error:
         return _fail(error, EXIT_UNREADABLE)
     try:
+        if initial and options.command is not _analyze:
+            raise CsdfError("has initial phases, which only `csdf analyze` knows")
+        options.initial = initial
         return int(options.command(options, graph))
     except TooLargeError as error:
         return _fail(f"{options.file}: {error}", EXIT_TOO_LARGE)
@@ -56,10 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     if (options.source is None) != (options.sink is None):
         raise CsdfError("--source and --sink are given together, or neither")
+    if options.initial and (options.order or options.source is not None):
+        raise CsdfError("has initial phases, which --order and --source do not know")
     placed: Graph | Ordered = graph
     try:
-        placed = ordered(graph, _orders(options.order)) if options.order else graph
-    except DeadlockError as error:  # before the orders are under way
+        if options.initial:
+            placed = after_initial_phases(graph, options.initial)
+        elif options.order:
+            placed = ordered(graph, _orders(options.order))
+    except InconsistentGraphError:  # which is told below
+        result = analyze(graph)
+    except DeadlockError as error:  # before the initial phases are over, or orders under way
         result = stuck(graph, str(error))
     else:
         graph = placed.graph if isinstance(placed, Ordered) else placed

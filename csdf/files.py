@@ -6,6 +6,7 @@ from pathlib import Path
 
 from csdf import json_format, sdf3, sdf3_writer
 from csdf.graph import Graph
+from csdf.initial_phases import InitialPhases
 
 
 def read(path: str | Path, processor: str | None = None) -> Graph:
@@ -13,6 +14,15 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
     if Path(path).suffix.lower() == ".json":
         return json_format.read(path)
     return sdf3.read(path, processor)
+
+
+def read_with_initial_phases(
+    path: str | Path, processor: str | None = None
+) -> tuple[Graph, InitialPhases]:
+    """Like `read`, of a file that may have initial phases."""
+    if Path(path).suffix.lower() == ".json":
+        return json_format.read(path), InitialPhases({}, {}, {})
+    return sdf3.read_with_initial_phases(path, processor)
 
 
 def as_text(graph: Graph, path: str | Path) -> str:

@@ -11,50 +11,72 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from csdf.graph import Channel, Graph
+from csdf.initial_phases import InitialPhases
+
+NONE = InitialPhases({}, {}, {})
 
 
 class Untimed:
     """Channels' tokens and free places, and how often each actor has fired."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, initial: InitialPhases = NONE) -> None:
+        self.graph, self.initial = graph, initial
         self.tokens = {c.name: c.initial_tokens for c in graph.channels}
         self.fired = {a.name: 0 for a in graph.actors}
 
     def phase(self, actor: str) -> int:
-        return self.fired[actor] % self.graph.actor[actor].phases
+        """Counted from the first initial one."""
+        phases = self.graph.actor[actor].phases
+        initial = len(self.initial.times.get(actor, ()))
+        return min(self.fired[actor], initial) + max(0, self.fired[actor] - initial) % phases
+
+    def time(self, actor: str) -> Fraction:
+        """Of the actor's next firing."""
+        times = self.initial.times.get(actor, ()) + self.graph.actor[actor].execution_times
+        return times[self.phase(actor)]
+
+    def taken(self, c: Channel) -> int:
+        """By the next firing of the channel's target."""
+        rates = self.initial.consumption.get(c.name, ()) + c.consumption
+        return rates[self.phase(c.target)]
+
+    def given(self, c: Channel) -> int:
+        """By the next firing of the channel's source."""
+        rates = self.initial.production.get(c.name, ()) + c.production
+        return rates[self.phase(c.source)]
 
     def lacking(self, actor: str) -> dict[tuple[str, bool], int]:
         """(channel, for space) → what is missing for the actor's next firing."""
-        phase = self.phase(actor)
         found = {}
         for c in self.graph.channels:
-            if c.target == actor and self.tokens[c.name] < c.consumption[phase]:
-                found[c.name, False] = c.consumption[phase] - self.tokens[c.name]
+            if c.target == actor and self.tokens[c.name] < self.taken(c):
+                found[c.name, False] = self.taken(c) - self.tokens[c.name]
             if c.source == actor and c.capacity is not None:
                 free = c.capacity - self.tokens[c.name]
-                if free < c.production[phase]:
-                    found[c.name, True] = c.production[phase] - free
+                if free < self.given(c):
+                    found[c.name, True] = self.given(c) - free
         return found
 
     def fire(self, actor: str) -> None:
-        phase = self.phase(actor)
         for c in self.graph.channels:
-            if c.target == actor:
-                self.tokens[c.name] -= c.consumption[phase]
-            if c.source == actor:
-                self.tokens[c.name] += c.production[phase]
+            taken = self.taken(c) if c.target == actor else 0
+            given = self.given(c) if c.source == actor else 0
+            self.tokens[c.name] += given - taken
         self.fired[actor] += 1
 
 
 def executes(graph: Graph, repetitions: Mapping[str, int]) -> bool:
     """Whether one iteration can be executed, firing whatever comes first."""
     wanted = {a.name: repetitions[a.name] * a.phases for a in graph.actors}
-    state = Untimed(graph)
+    return executed(Untimed(graph), wanted) == wanted
+
+
+def executed(state: Untimed, most: Mapping[str, int]) -> Mapping[str, int]:
+    """How often every actor can fire, up to so many times."""
     while True:
-        able = [a for a, fired in state.fired.items() if fired < wanted[a] and not state.lacking(a)]
+        able = [a for a, fired in state.fired.items() if fired < most[a] and not state.lacking(a)]
         if not able:
-            return state.fired == wanted
+            return state.fired
         state.fire(able[0])
 
 
@@ -64,14 +86,19 @@ def with_change(graph: Graph, channel: Channel) -> Graph:
     return Graph(graph.name, graph.actors, replaced)
 
 
-def period(graph: Graph, repetitions: Mapping[str, int]) -> Fraction | None:
+def period(
+    graph: Graph, repetitions: Mapping[str, int], initial: InitialPhases = NONE
+) -> Fraction | None:
     """The time of one iteration of a live graph in self-timed execution; None if not found.
 
     Follows the execution of the whole graph: every channel must be bounded, or it may not recur.
     """
     now = Fraction(0)
-    state = Untimed(graph)
-    running: list[tuple[Fraction, str, int]] = []
+    state = Untimed(graph, initial)
+    # (end, actor, what it gives, what room it frees)
+    running: list[
+        tuple[Fraction, str, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
+    ] = []
     # Untimed moves tokens at once; here they are claimed at the start and given at the end.
     free = {c.name: c.capacity - c.initial_tokens for c in graph.channels if c.capacity is not None}
     seen: dict[object, tuple[Fraction, int]] = {}
@@ -82,24 +109,22 @@ def period(graph: Graph, repetitions: Mapping[str, int]) -> Fraction | None:
             ended = [one for one in running if one[0] == now]
             if ended:
                 running.remove(ended[0])
-                _, actor, phase = ended[0]
-                for c in graph.channels:
-                    if c.source == actor:
-                        state.tokens[c.name] += c.production[phase]
-                    if c.target == actor and c.name in free:
-                        free[c.name] += c.consumption[phase]
+                for name, tokens in ended[0][2]:
+                    state.tokens[name] += tokens
+                for name, places in ended[0][3]:
+                    free[name] += places
                 continue
             able = [
                 a.name
                 for a in graph.actors
                 if (a.concurrency is None or sum(r[1] == a.name for r in running) < a.concurrency)
                 and all(
-                    state.tokens[c.name] >= c.consumption[state.phase(a.name)]
+                    state.tokens[c.name] >= state.taken(c)
                     for c in graph.channels
                     if c.target == a.name
                 )
                 and all(
-                    free[c.name] >= c.production[state.phase(a.name)]
+                    free[c.name] >= state.given(c)
                     for c in graph.channels
                     if c.source == a.name and c.name in free
                 )
@@ -110,19 +135,24 @@ def period(graph: Graph, repetitions: Mapping[str, int]) -> Fraction | None:
             if firings_now > 500:
                 return None  # time may stand still
             actor = able[0]
-            phase = state.phase(actor)
-            for c in graph.channels:
-                if c.target == actor:
-                    state.tokens[c.name] -= c.consumption[phase]
-                if c.source == actor and c.name in free:
-                    free[c.name] -= c.production[phase]
+            inputs = [(c, state.taken(c)) for c in graph.channels if c.target == actor]
+            outputs = [(c, state.given(c)) for c in graph.channels if c.source == actor]
+            end = now + state.time(actor)
+            for c, tokens in inputs:
+                state.tokens[c.name] -= tokens
+            for c, places in outputs:
+                if c.name in free:
+                    free[c.name] -= places
             state.fired[actor] += 1
-            running.append((now + graph.actor[actor].execution_times[phase], actor, phase))
+            given = tuple((c.name, tokens) for c, tokens in outputs)
+            freed = tuple((c.name, tokens) for c, tokens in inputs if c.name in free)
+            running.append((end, actor, given, freed))
         key = (
             tuple(state.tokens.values()),
             tuple(free.values()),
             tuple(n % (repetitions[a] * graph.actor[a].phases) for a, n in state.fired.items()),
-            tuple(sorted((end - now, actor, phase) for end, actor, phase in running)),
+            tuple(n < len(initial.times.get(a, ())) for a, n in state.fired.items()),
+            tuple(sorted((end - now, *rest) for end, *rest in running)),
         )
         if key in seen:
             then, before = seen[key]

@@ -175,7 +175,7 @@ def test_a_name_that_xml_cannot_hold() -> None:
         ("1,2,1", "0,0,0", "channel 'c': all rates of its source are zero"),
         ("1,2,1", "9999999999999999999", "is no list of numbers"),
         ("1,2,1", "99999999999*1", "the lists have more than 2000000 entries"),
-        ("1,2,1", "1;1,2,1", "rate '1;1,2,1' has initial phases, which are not supported"),
+        ("1,2,1", "1;1,2,1", "line 5: 1 rates for the 0 initial phases of actor 'A'"),
         ("0.25", "1e999999", "time '1e999999' is no list of numbers"),
         ("0.25", "-1", "time '-1' is no list of numbers"),
         ("0.25", "1/0", "time '1/0' is no list of numbers"),
