@@ -1,8 +1,8 @@
 """The default strategy: tries several ways to divide the network and takes the best for the user.
 
 Every candidate becomes a plan, so that they are compared by what plans predict, whatever they
-rewrite. The comparison is by the preference for the problem's objective (`ga.objectives`), the
-same that the search of `vertical` goes by. Candidates: contiguous cuts, the vertical search, whole
+rewrite. The comparison is by the preference for the problem's objective (`ga.objectives`), which
+the search of `vertical` goes by as well. Candidates: contiguous cuts, the vertical search, whole
 copies (if the objective is the period), and, where whole layers leave a device more than its share,
 the hybrid of slices and bands.
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from ga.fairness import fair_memory
 from ga.hybrid import Hybrid
-from ga.objectives import PREFERENCES, WORK, negligible_bytes
+from ga.objectives import PREFERENCES, negligible_bytes
 from ga.vertical import Vertical
 from partition.energy import energy_j
 from partition.errors import PartitionError
@@ -198,23 +198,19 @@ def _shown(problem: Problem, value: float) -> str:
 
 
 def _ranking(problem: Problem) -> Callable[[Plan], float]:
-    """The preference of `ga.objectives`, of plans; smaller is better."""
+    """The preference of `ga.objectives`, of plans, with the period for time; smaller is better."""
     preference, network = PREFERENCES[problem.objective], problem.network
     fair = fair_memory(problem.devices)
     floor = negligible_bytes(network)
-    firing_s = max(device.firing_s for device in problem.devices)
 
     def rank(plan: Plan) -> float:
-        load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
-        busiest = max(own.compute_s for own in load.values()) + firing_s
         memory = [plan.memory[device.name] for device in plan.devices]
         if problem.objective == "memory":
             held = np.array([each.eq2_bytes for each in memory])
         else:
             held = np.array([each.weights_bytes for each in memory]) + floor
         terms = (
-            (preference.time * (1 - WORK), plan.period_s),
-            (preference.time * WORK, busiest),
+            (preference.time, plan.period_s),
             (preference.memory, float((held / fair).max())),
             (preference.traffic, plan.bytes_per_frame + 1),
             (preference.latency, _unloaded_latency_s(plan)),

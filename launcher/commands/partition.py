@@ -120,6 +120,60 @@ def solve(
     )
 
 
+@dataclass(frozen=True)
+class CompareJob:
+    """`partition compare`: see its options."""
+
+    model: str
+    devices: str
+    strategies: str | None
+    objective: str
+    seed: int
+    memory: str | None
+    link: str | None
+    cache: str | None
+    html: Path | None
+
+    def perform(self) -> Outcome:
+        """See `Job`."""
+        from launcher.commands import compare  # noqa: PLC0415 - slow to import
+
+        return compare.perform(self)
+
+
+@app.command()
+def compare(
+    model: ModelPath,
+    devices: Annotated[
+        str, typer.Option(help="Numbers of equal devices: 2..10 or 2,4,8")
+    ] = "2..10",
+    strategies: Annotated[
+        str | None, typer.Option(help="Comma-separated; without it, all that search quickly")
+    ] = None,
+    objective: Annotated[
+        _Objective, typer.Option(help="What to make small first")
+    ] = _Objective.period,
+    seed: Annotated[int, typer.Option(min=0, help="Of the searches")] = 0,
+    memory: Annotated[
+        str | None, typer.Option(help="What each device may hold, such as 2GB")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(help="The link of each device, such as 100Mbit/s")
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(help="Room for weights in each device's cache, such as 8MiB")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file")] = None,
+    as_json: AsJson = False,  # noqa: ARG001 - `run_command` looks for it
+) -> CompareJob:
+    """Divide one network by many strategies over 2, 3, … devices: a table, and a page with plots.
+
+    Exit code 0: everything was tried; a strategy without a plan has a sentence in its row. 2:
+    something given cannot be used.
+    """
+    return CompareJob(model, devices, strategies, objective.value, seed, memory, link, cache, html)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `partition`; never returns."""
     run_command(app, "partition", _perform, arguments)

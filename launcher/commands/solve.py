@@ -24,7 +24,7 @@ from partition.errors import PartitionError
 from partition.paper_equations import layer_beta_bytes
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
-from partition.strategies.base import Problem, SearchProgress
+from partition.strategies.base import Candidate, Problem, SearchProgress
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class DeviceShare:
 @dataclass(frozen=True)
 class Solved:
     """A plan and how it was found; `alone_s`, `alone_bytes` and `alone_eq2_bytes` are those of one
-    device that computes everything.
+    device that computes everything; `front` is what the strategy had to choose from.
     """
 
     problem: Problem
@@ -52,6 +52,7 @@ class Solved:
     alone_s: float
     alone_bytes: int
     alone_eq2_bytes: int
+    front: tuple[Candidate, ...] = ()
 
     @property
     def devices(self) -> tuple[DeviceShare, ...]:
@@ -112,6 +113,14 @@ class Solved:
             "gap": plan.gap,
             "seconds": self.seconds,
             "times": plan.times,
+            "front": [
+                {
+                    "period_s": candidate.period_s,
+                    "memory_bytes": candidate.memory_bytes,
+                    "bytes_per_frame": candidate.wire_bytes,
+                }
+                for candidate in self.front
+            ],
         }
 
 
@@ -137,6 +146,7 @@ def solve(problem: Problem, model: Model, strategy: str, progress: Progress) -> 
         float(problem.costs.layer_s.sum(axis=0).min()),
         alone_bytes,
         int(layer_beta_bytes(problem.network).sum()),
+        solution.front,
     )
 
 

@@ -16,7 +16,7 @@ from partition.strategies.base import Objective, Problem
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.sequential import Sequential
 from tests.partition.networks import chain, residual
-from tests.partition.rewriting_contract import RewritingContract
+from tests.partition.rewriting_contract import RewritingContract, chain_model
 from tests.partition.strategy_contract import MB, equal
 
 QUICK = Vertical(
@@ -26,7 +26,7 @@ SPLITTING = Hybrid(HybridEffort(chains=8, least_steps=20, most_steps=40, finalis
 
 
 class TestAuto(RewritingContract):
-    strategy = Auto((Sequential(), QUICK, BatchSplit()), SPLITTING)
+    strategy = Auto((Sequential(), QUICK), SPLITTING)
 
     def test_memory_limits_are_respected_where_they_can_be(self) -> None:
         network = chain(*[10**6] * 8, weights=[5 * MB] * 8)
@@ -37,6 +37,14 @@ class TestAuto(RewritingContract):
     def test_without_a_model_there_is_nothing_to_rewrite(self) -> None:
         solution = self.strategy.solve(Problem(residual(2), equal(2)))
         assert not solution.rewrites
+
+
+def test_whole_copies_are_taken_where_there_is_nothing_to_cut() -> None:
+    model = chain_model(1, is_heavy=True)
+    problem = Problem(model.network, equal(2), model=model)
+    solution = Auto((Sequential(), BatchSplit())).solve(problem)
+    assert solution.explanation.startswith("batch-split (compared with sequential")
+    assert set(solution.assignment.values()) == {"d0", "d1"}
 
 
 def test_the_choice_and_its_rivals_are_named() -> None:

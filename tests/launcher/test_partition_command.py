@@ -116,3 +116,53 @@ def test_without_a_subcommand_help_is_printed(capsys: pytest.CaptureFixture[str]
     code, out, err = run(capsys)
     assert code == 2
     assert "solve" in out + err
+
+
+def test_a_comparison_has_a_row_for_each_strategy_and_number(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "pages" / "all.html"
+    named = "sequential,batch-split,manual"
+    options = ("--devices", "2..3", "--strategies", named, "--html", str(page), "--json")
+    code, out, err = run(capsys, "compare", model, *options)
+    assert code == 0, err
+    data = json.loads(out)
+    rows = {(row["devices_count"], row["strategy"]): row for row in data["rows"]}
+    assert len(rows) == 6
+    assert rows[3, "batch-split"]["speedup_bound"] == pytest.approx(3)
+    assert "needs a device for every layer" in rows[2, "manual"]["error"]
+    text = page.read_text()
+    assert text.count("<svg") == 4
+    assert "<script" not in text
+    assert "<link" not in text
+    assert data["page"] == str(page)
+
+
+def test_a_comparison_for_people_is_one_table(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(
+        capsys, "compare", model, "--devices", "2", "--strategies", "sequential,manual"
+    )
+    assert code == 0
+    assert "no plan" in out
+    assert "×" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--devices", "two"), "2..10"),
+        (("--devices", "9..2"), "ascending"),
+        (("--devices", "0"), "from 1 to"),
+        (("--strategies", "sequentiel"), "sequential"),
+        (("--strategies", ","), "at least one"),
+        (("--html", "."), "is a folder"),
+    ],
+)
+def test_mistakes_in_a_comparison(
+    model: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, _, err = run(capsys, "compare", model, *arguments)
+    assert code == 2
+    assert sentence in err.splitlines()[-1]

@@ -1,0 +1,181 @@
+"""`partition compare`: the same network and devices, divided by many strategies, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.table import Table
+
+from ga.strategies import STRATEGIES
+from launcher.commands.problems import DeviceOptions, equal_problem, read_network
+from launcher.commands.solve import Solved, solve
+from launcher.config_sentences import suggestion
+from launcher.errors import BadInputError
+from launcher.progress import open_progress
+from launcher.report_text import megabytes, open_console
+from partition.strategies.base import Objective
+
+if TYPE_CHECKING:
+    from launcher.commands.partition import CompareJob
+
+USUAL = (
+    "sequential-count",
+    "sequential-balanced",
+    "sequential",
+    "k-stage",
+    "horizontal",
+    "tiles",
+    "batch-split",
+    "vertical-paper",
+    "vertical",
+    "hybrid",
+)
+"""The strategies that are compared if none are named, simple ones first."""
+
+MOST_DEVICES = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one strategy made of a number of devices: a plan, or why there is none."""
+
+    strategy: str
+    devices: int
+    solved: Solved | None
+    refusal: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures of `partition solve`, or the refusal under `error`."""
+        beside = {"devices_count": self.devices}
+        if self.solved is None:
+            return {"strategy": self.strategy, **beside, "error": self.refusal}
+        return {**self.solved.as_json(), **beside}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, by number of devices, then in the order of the strategies."""
+
+    network: str
+    objective: str
+    rows: tuple[Row, ...]
+    page: Path | None
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The strategies, in the order in which they were asked for."""
+        return tuple(dict.fromkeys(row.strategy for row in self.rows))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of devices, ascending."""
+        return tuple(dict.fromkeys(row.devices for row in self.rows))
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON-like data."""
+        return {
+            "network": self.network,
+            "objective": self.objective,
+            "rows": [row.as_json() for row in self.rows],
+            "page": None if self.page is None else str(self.page),
+        }
+
+    def print(self) -> None:
+        """One table on standard output."""
+        console = open_console()
+        console.print(_table(self))
+        if self.page is not None:
+            console.print(f"plots: {self.page}")
+
+
+def perform(job: CompareJob) -> Comparison:
+    """Solve everything; raises `BadInputError` for options that make no sense."""
+    counts = parse_counts(job.devices)
+    strategies = _chosen(job.strategies)
+    if job.html is not None and job.html.is_dir():
+        raise BadInputError(f"--html {str(job.html)!r}: is a folder; name a file")
+    options = DeviceOptions(job.memory, job.link, job.cache)
+    objective = cast(Objective, job.objective)
+    rows = []
+    with open_progress() as progress:
+        progress.say(f"reading {job.model}")
+        model = read_network(job.model)
+        for count in counts:
+            for strategy in strategies:
+                problem = equal_problem(model, count, options, objective, job.seed)
+                try:
+                    rows.append(Row(strategy, count, solve(problem, model, strategy, progress)))
+                except BadInputError as refusal:
+                    rows.append(Row(strategy, count, None, str(refusal)))
+                progress.say(f"{count} devices, {strategy}: {_in_short(rows[-1])}")
+    comparison = Comparison(model.network.name, job.objective, tuple(rows), job.html)
+    if job.html is not None:
+        from launcher.commands.compare_page import write_page  # noqa: PLC0415 - slow to import
+
+        write_page(comparison, job.html)
+    return comparison
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """`2..10`, `4` or `2,4,8`, ascending; raises `BadInputError`."""
+    counts: set[int] = set()
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        if not first.isdecimal() or (dots and not last.isdecimal()):
+            raise BadInputError(f"--devices {text!r}: write numbers of devices as 2..10 or 2,4,8")
+        counts.update(range(int(first), int(last or first) + 1))
+    if not counts or min(counts) < 1 or max(counts) > MOST_DEVICES:
+        raise BadInputError(f"--devices {text!r}: name numbers from 1 to {MOST_DEVICES}, ascending")
+    return tuple(sorted(counts))
+
+
+def _chosen(text: str | None) -> Sequence[str]:
+    if text is None:
+        return USUAL
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in STRATEGIES:
+            close = suggestion(name, STRATEGIES) or f"; known are {', '.join(STRATEGIES)}"
+            raise BadInputError(f"--strategies: there is no strategy {name!r}{close}")
+    if not names:
+        raise BadInputError("--strategies: name at least one")
+    return tuple(dict.fromkeys(names))
+
+
+def _in_short(row: Row) -> str:
+    if row.solved is None:
+        return row.refusal
+    solved = row.solved
+    return f"{solved.plan.period_s * 1e3:.1f} ms per frame, found in {solved.seconds:.1f} s"
+
+
+def _table(comparison: Comparison) -> Table:
+    table = Table(title=f"{comparison.network}, objective {comparison.objective}", min_width=100)
+    table.add_column("devices", justify="right")
+    table.add_column("strategy")
+    for column in ("period", "bound", "saving", "by Eq. 2", "bytes/frame", "proved", "search"):
+        table.add_column(column, justify="right")
+    before = 0
+    for row in comparison.rows:
+        if before and row.devices != before:
+            table.add_section()
+        before = row.devices
+        if row.solved is None:
+            table.add_row(str(row.devices), row.strategy, "no plan")
+            continue
+        solved = row.solved
+        table.add_row(
+            str(row.devices),
+            row.strategy,
+            f"{solved.plan.period_s * 1e3:.1f} ms",
+            f"{solved.speedup_bound:.2f}×",
+            f"{solved.memory_saving_percent:.1f} %",
+            f"{solved.memory_eq2_saving_percent:.2f} %",
+            megabytes(solved.plan.bytes_per_frame),
+            "yes" if solved.plan.optimal else "",
+            f"{solved.seconds:.1f} s",
+        )
+    return table
