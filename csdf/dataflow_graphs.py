@@ -53,7 +53,7 @@ def device_graph(
         if phase in (SOURCE, SINK):
             return _host_rates(dataflow, flow)
         device, index = place[phase]
-        return tuple(flow.tensor.elements if i == index else 0 for i in range(lengths[device]))
+        return (0,) * index + (flow.tensor.elements,) + (0,) * (lengths[device] - index - 1)
 
     channels = [
         Channel(

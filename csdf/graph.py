@@ -90,7 +90,7 @@ class Graph:
                     f"channel {channel.name!r} gives {len(rates)} rates for the {phases} phases "
                     f"of its {end} {name!r}"
                 )
-            if any(rate < 0 for rate in rates):
+            if min(rates) < 0:
                 raise GraphError(f"channel {channel.name!r} has a negative rate")
             if not any(rates):
                 raise GraphError(f"channel {channel.name!r}: all rates of its {end} are zero")

@@ -7,6 +7,7 @@ phases and unbounded channels; each channel remembers where it comes from.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -82,10 +83,8 @@ def neighbours(graph: Lowered) -> Neighbours:
     takes: list[list[list[tuple[int, int]]]] = [[[] for _ in times] for times in graph.times]
     gives: list[list[list[tuple[int, int]]]] = [[[] for _ in times] for times in graph.times]
     for number, arc in enumerate(graph.arcs):
-        for phase, rate in enumerate(arc.production):
-            if rate:
-                gives[arc.source][phase].append((number, rate))
-        for phase, rate in enumerate(arc.consumption):
-            if rate:
-                takes[arc.target][phase].append((number, rate))
+        for phase in itertools.compress(itertools.count(), arc.production):
+            gives[arc.source][phase].append((number, arc.production[phase]))
+        for phase in itertools.compress(itertools.count(), arc.consumption):
+            takes[arc.target][phase].append((number, arc.consumption[phase]))
     return Neighbours(tuple(takes), tuple(gives))
