@@ -10,7 +10,8 @@ processor seconds that each phase really took in the run: what is left of the er
 model's, not the profile's.
 
 All cases take turns, `--repetitions` times; told are each run and the medians. Nodes are bound to a
-CPU each (of three, the first and the last share one) and compute with one thread.
+CPU each (of three, the first and the last share one) and compute with one thread; the launcher is
+bound to the first one's.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan, with_measured_phases
 from partition.simulated import Prediction, predict
-from partition.simulated_costs import RunCosts, ThreadCosts
+from partition.simulated_costs import RunCosts
 from partition.strategies.base import Problem
 
 MACHINE = "this machine"
+CPUS = tuple(sorted(os.sched_getaffinity(0))[:2])
+"""Those that nodes are bound to, in turn; the launcher is bound to the first."""
+
 BLOCK = 8
 """Results that a period is averaged over, before the median is taken."""
 
@@ -127,7 +131,8 @@ class Prepared:
     def __init__(self, case: Case, model: Model, folder: Path) -> None:
         self.case = case
         self.frames = NETWORKS[case.network].frames
-        cpus = sorted(os.sched_getaffinity(0))[:2]
+        cpus = CPUS
+        self.host_cpus = CPUS[:1]
         names = [f"n{i}" for i in range(case.nodes)]
         self.nodes = tuple(Node(name, cpus=(cpus[i % len(cpus)],)) for i, name in enumerate(names))
         devices = tuple(Device(n, host=MACHINE, host_cores=len(cpus)) for n in names)
@@ -175,16 +180,12 @@ class Prepared:
         )
 
     def predicted(self, plan: Plan, result: RunResult) -> Prediction:
-        threads = {
-            name: ThreadCosts.measured(result.message_s[name], result.byte_s[name])
-            for name in result.stats
-        }
-        typical = statistics.mean(result.message_s.values())
-        costs = RunCosts.assumed(
+        costs = RunCosts.known(
             plan.devices,
             host=MACHINE,
-            cpus={node.name: node.cpus for node in self.nodes},
-            threads=threads | {HOST: ThreadCosts.measured(typical)},
+            cpus={node.name: node.cpus for node in self.nodes} | {HOST: self.host_cpus},
+            message_s=result.message_s,
+            byte_s=result.byte_s,
         )
         return predict(plan, costs, order=self.case.order, frames=self.frames)
 
@@ -252,6 +253,7 @@ def main() -> int:
     cases = [c for c in CASES if c.network in options.networks and options.case in str(c)]
     found: dict[str, list[Compared]] = {}
     began = time.monotonic()
+    os.sched_setaffinity(0, CPUS[:1])
     with tempfile.TemporaryDirectory(prefix="prediction-") as place, undisturbed() as means:
         say(options, f"{means}; {load()}")
         models = {name: read(NETWORKS[name].source) for name in options.networks}

@@ -14,7 +14,7 @@ it is done; one that has a CPU of speed 1 to itself ends exactly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -46,6 +46,39 @@ class Machine:
                 )
         if any(speed <= 0 for speed in self.speeds):
             raise CsdfError("a CPU's speed is 0 or less; give speeds above 0")
+
+
+@dataclass(frozen=True)
+class Platform:
+    """How processors differ from ideal ones.
+
+    Those of one of the `machines` share its CPUs. A firing takes as much longer as `wakes` says of
+    its processor if that was idle just before. Processors look `ahead` by as many firings: those
+    are chosen, and have what they take, while others still run, and what firings of such a
+    processor give each other is there as soon as they are chosen; so an agent keeps its executor
+    busy. Every firing on a processor takes up to `spread` (0 to 1, as a share) less or more time
+    than its actor says, at random (`seed`): without that, firings fall into step as they never do.
+    """
+
+    machines: tuple[Machine, ...] = ()
+    wakes: Mapping[str, Fraction] = field(default_factory=dict)
+    ahead: Mapping[str, int] = field(default_factory=dict)
+    spread: Fraction = Fraction(0)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        machine_of: set[str] = set()
+        for machine in self.machines:
+            for processor in machine.processors:
+                if processor in machine_of:
+                    raise CsdfError(f"processor {processor!r} is to run on two machines")
+                machine_of.add(processor)
+        if not 0 <= self.spread <= 1:
+            raise CsdfError(f"a spread of {self.spread}; give a share from 0 to 1")
+
+
+IDEAL = Platform()
+"""Processors that take exactly their time, and choose a firing when the one before has ended."""
 
 
 @dataclass(slots=True)
@@ -128,16 +161,3 @@ class Sharing:
             moved = next((f for f in crowded.jobs if place in self._may_use[f]), None)
             if moved is not None:
                 idle.jobs[moved] = crowded.jobs.pop(moved)
-
-
-def sharings(machines: Sequence[Machine]) -> tuple[list[Sharing], dict[str, int]]:
-    """The state of each machine, and processor → number of its machine.
-
-    Raises `CsdfError` if a processor stands on two machines.
-    """
-    machine_of: dict[str, int] = {}
-    for number, machine in enumerate(machines):
-        for processor in machine.processors:
-            if machine_of.setdefault(processor, number) != number:
-                raise CsdfError(f"processor {processor!r} is to run on two machines")
-    return [Sharing(machine) for machine in machines], machine_of

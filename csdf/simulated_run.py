@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from random import Random
 
 from csdf.errors import DeadlockError
 from csdf.graph import Graph
 from csdf.lowered import Origin, lower, neighbours
-from csdf.simulated_machine import EVEN, Machine, sharings
+from csdf.simulated_machine import EVEN, Platform, Sharing
 
 NOTHING = (-1, 0)
 
@@ -65,17 +66,16 @@ class Run:
         repetitions: Mapping[str, int],
         on: Mapping[str, str],
         orders: Mapping[str, Sequence[str]],
-        machines: Sequence[Machine],
-        wakes: Mapping[str, Fraction],
-        ahead: Mapping[str, int],
+        platform: Platform,
     ) -> None:
         self._graph = lower(graph, concurrency=False)
         self.names = self._graph.names
         number = {name: i for i, name in enumerate(self.names)}
         self.per_iteration = [repetitions[a.name] * a.phases for a in graph.actors]
         self._wanted = [iterations * own for own in self.per_iteration]
-        times = [t for times in self._graph.times for t in times] + list(wakes.values())
-        self.unit = math.lcm(*(t.denominator for t in times)) * (EVEN if machines else 1)
+        times = [t for times in self._graph.times for t in times] + list(platform.wakes.values())
+        rounds = platform.machines or platform.spread
+        self.unit = math.lcm(*(t.denominator for t in times)) * (EVEN if rounds else 1)
         self._times = [[int(t * self.unit) for t in times] for times in self._graph.times]
         self.phases = [len(times) for times in self._times]
         about = neighbours(self._graph)
@@ -85,15 +85,20 @@ class Run:
         self._started = [0] * len(number)
         self.completed = [0] * iterations
         self.rows = [on.get(name, name) for name in number]
-        self._sharings, machine_of = sharings(machines)
+        machines = platform.machines
+        self._sharings = [Sharing(machine) for machine in machines]
         self._due: list[int | None] = [None] * len(machines)
+        machine_of = {name: i for i, machine in enumerate(machines) for name in machine.processors}
+        self._spread = platform.spread
+        self._widest = 65_535 * platform.spread.denominator
+        self._random = Random(platform.seed)  # noqa: S311 - no secret
         self._processors = [
             _Processor(
                 name,
                 tuple(number[a] for a in orders[name]) if name in orders else None,
-                int(wakes.get(name, Fraction(0)) * self.unit),
+                int(platform.wakes.get(name, Fraction(0)) * self.unit),
                 machine_of.get(name),
-                ahead.get(name, 0),
+                platform.ahead.get(name, 0),
             )
             for name in dict.fromkeys(on.values())
         ]
@@ -227,6 +232,10 @@ class Run:
         self.found.append((self._now, actor, number))
         self.ended.append(self._now + work)
         if processor is not None:
+            if self._spread:
+                drawn = self._random.getrandbits(16) * 2 - 65_535
+                work += work * drawn * self._spread.numerator // self._widest
+                self.ended[-1] = self._now + work
             if processor.wake and processor.ended != self._now:
                 work += processor.wake
                 self.ended[-1] += processor.wake

@@ -19,7 +19,7 @@ from functools import cached_property
 from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError, TooLargeError
 from csdf.graph import Actor, Channel, Graph
-from csdf.simulated_machine import Machine
+from csdf.simulated_machine import IDEAL, Platform
 from csdf.simulated_run import Run
 
 FIRING_LIMIT = 2_000_000
@@ -112,21 +112,14 @@ def simulate(
     iterations: int,
     processors: Mapping[str, str] | None = None,
     orders: Mapping[str, Sequence[str]] | None = None,
-    *,
-    machines: Sequence[Machine] = (),
-    wakes: Mapping[str, Fraction] | None = None,
-    ahead: Mapping[str, int] | None = None,
+    platform: Platform = IDEAL,
 ) -> Timeline:
     """The first `iterations` of `graph`.
 
     `processors` maps actors to processors; `orders` gives processors a static order, the list of
-    actors of one iteration, one name per firing. Processors of one of the `machines` share its
-    CPUs. A firing takes as much longer as `wakes` says of its processor if that was idle just
-    before. Processors look `ahead` by as many firings: those are chosen, and have what they take,
-    while others still run, and what firings of such a processor give each other is there as soon as
-    they are chosen; so an agent keeps its executor busy. Raises `InconsistentGraphError`,
-    `DeadlockError`, `TooLargeError`, and `CsdfError` if a name is unknown or a processor runs on
-    two machines.
+    actors of one iteration, one name per firing; `platform` says what else is known of processors.
+    Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError`, and `CsdfError` if a name is
+    unknown.
     """
     repetitions = repetition_vector(graph)
     total = iterations * sum(repetitions[a.name] * a.phases for a in graph.actors)
@@ -138,7 +131,7 @@ def simulate(
     for name in on:
         if name not in graph.actor:
             raise CsdfError(f"{name!r} is to run on {on[name]!r}, but is no actor of the graph")
-    run = Run(graph, iterations, repetitions, on, orders or {}, machines, wakes or {}, ahead or {})
+    run = Run(graph, iterations, repetitions, on, orders or {}, platform)
     run.all()
     return Timeline(run)
 

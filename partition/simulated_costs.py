@@ -6,6 +6,7 @@ The defaults were measured on an x86-64 core (`python -m benchmarks.prediction`)
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -25,15 +26,17 @@ class ThreadCosts:
     """Processor seconds on one device or on the host.
 
     `wake_s`: a thread begins to work after having waited. `burst_s`: tensors or credits are sent
-    to, or come from, one other node at once; `message_s`: each of them. `executor_s`: a firing
-    costs the executor besides its subnet. `ended_s`: a firing costs the I/O thread. `*_byte_s`: a
-    byte of a tensor. `source_s` and `sink_s`: a frame costs the host besides messages and bytes.
-    With `wire_is_free` the executor does not share its CPU.
+    to, or come from, one other node at once; `message_s`: each of them; `flight_s`: until those
+    sent are there, though no thread of ours works meanwhile. `executor_s`: a firing costs the
+    executor besides its subnet. `ended_s`: a firing costs the I/O thread. `*_byte_s`: a byte of a
+    tensor. `source_s` and `sink_s`: a frame costs the host besides messages and bytes. With
+    `wire_is_free` the executor does not share its CPU.
     """
 
     wake_s: float
     burst_s: float
     message_s: float
+    flight_s: float
     executor_s: float
     ended_s: float
     sent_byte_s: float
@@ -56,14 +59,15 @@ class ThreadCosts:
         per_byte = byte_s or BYTE_S
         return cls(
             wake_s=0.25 * one,
-            burst_s=0.25 * one,
-            message_s=0.125 * one,
-            executor_s=0.8 * one,
-            ended_s=1.0 * one,
-            sent_byte_s=0.5 * per_byte,
-            received_byte_s=0.5 * per_byte,
-            source_s=0.6 * one,
-            sink_s=0.7 * one,
+            burst_s=0.3 * one,
+            message_s=0.1 * one,
+            flight_s=0.5 * one,
+            executor_s=0.4 * one,
+            ended_s=0.6 * one,
+            sent_byte_s=0.7 * per_byte,
+            received_byte_s=0.7 * per_byte,
+            source_s=0.7 * one,
+            sink_s=0.9 * one,
             wire_is_free=wire_is_free,
         )
 
@@ -114,19 +118,21 @@ class RunCosts:
         return 0.0 if rate is None else size / rate
 
     @classmethod
-    def assumed(
+    def known(
         cls,
         devices: Sequence[Device],
         *,
         host: str | None = None,
         cpus: Mapping[str, Sequence[int]] | None = None,
-        threads: Mapping[str, ThreadCosts] | None = None,
+        message_s: Mapping[str, float] | None = None,
+        byte_s: Mapping[str, float] | None = None,
     ) -> RunCosts:
-        """What follows from the devices alone.
+        """What follows from the devices, and from what their agents have measured.
 
-        `host` names the machine that the launcher runs on, `cpus` the CPUs that a device is bound
-        to; the others use all of their machine's. A device without a `host` has a machine, and one
-        CPU, of its own.
+        `host` names the machine that the launcher runs on, `cpus` the CPUs that a device (or the
+        launcher, as `HOST`) is bound to; the others use all of their machine's. A device without a
+        `host` has a machine, and one CPU, of its own. `message_s` and `byte_s` are by device; the
+        launcher's are taken to be the mean of those on its machine.
         """
         bound = {name: tuple(map(str, own)) for name, own in (cpus or {}).items() if own}
         machines: dict[str | None, list[Device]] = {host: []}
@@ -137,12 +143,24 @@ class RunCosts:
             else:
                 machines.setdefault(device.host, []).append(device)
         sites = [_site(own, bound, with_host=name == host) for name, own in machines.items()]
-        own_costs = {d.name: ThreadCosts.measured(wire_is_free=d.wire_is_free) for d in devices}
-        return cls(
-            (*sites, *alone),
-            own_costs | dict(threads or {}),
-            {device.name: device.link_bytes_per_s for device in devices},
-        )
+        messages, bytes_ = message_s or {}, byte_s or {}
+        threads = {
+            device.name: ThreadCosts.measured(
+                messages.get(device.name, 0.0),
+                bytes_.get(device.name, 0.0),
+                wire_is_free=device.wire_is_free,
+            )
+            for device in devices
+        }
+        beside = [device.name for device in machines[host]]
+        threads[HOST] = ThreadCosts.measured(_mean(messages, beside), _mean(bytes_, beside))
+        rates = {device.name: device.link_bytes_per_s for device in devices}
+        return cls((*sites, *alone), threads, rates)
+
+
+def _mean(figures: Mapping[str, float], names: Sequence[str]) -> float:
+    measured = [figures[name] for name in names if figures.get(name)]
+    return statistics.mean(measured) if measured else 0.0
 
 
 _USUAL = ThreadCosts.measured()
@@ -152,10 +170,11 @@ def _site(
     devices: Sequence[Device], bound: Mapping[str, tuple[str, ...]], *, with_host: bool
 ) -> Site:
     cores = max((device.host_cores for device in devices), default=1)
-    named = dict.fromkeys(cpu for device in devices for cpu in bound.get(device.name, ()))
+    names = [*(device.name for device in devices), *([HOST] if with_host else [])]
+    named = dict.fromkeys(cpu for name in names for cpu in bound.get(name, ()))
     free = [f"any {number}" for number in range(max(0, cores - len(named)))]
     cpus = (*named, *free)
     allowed = {device.name: bound.get(device.name, cpus) for device in devices}
     if with_host:
-        allowed[HOST] = cpus
+        allowed[HOST] = bound.get(HOST, cpus)
     return Site(cpus, allowed)
