@@ -174,6 +174,35 @@ def compare(
     return CompareJob(model, devices, strategies, objective.value, seed, memory, link, cache, html)
 
 
+@dataclass(frozen=True)
+class ShowJob:
+    """`partition show`: see its options."""
+
+    plan: Path
+    output: Path | None
+
+    def perform(self) -> Outcome:
+        """See `Job`."""
+        from launcher.commands import show  # noqa: PLC0415 - slow to import
+
+        return show.perform(self)
+
+
+@app.command()
+def show(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The folder of a saved plan")],
+    output: Annotated[
+        Path | None, typer.Option(help="Draw it: a file that ends in .svg or .html")
+    ] = None,
+    as_json: AsJson = False,  # noqa: ARG001 - `run_command` looks for it
+) -> ShowJob:
+    """Show a saved plan: as text, or drawn as layers in phases on devices.
+
+    Exit code 0: shown. 2: the plan or its model cannot be used.
+    """
+    return ShowJob(plan, output)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `partition`; never returns."""
     run_command(app, "partition", _perform, arguments)

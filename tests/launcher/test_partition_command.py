@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -166,3 +167,42 @@ def test_mistakes_in_a_comparison(
     code, _, err = run(capsys, "compare", model, *arguments)
     assert code == 2
     assert sentence in err.splitlines()[-1]
+
+
+def test_a_plan_is_drawn_with_every_layer_and_channel(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solved(capsys, model, "--cluster", "cluster.yaml", "--strategy", "sequential", "--save", "plan")
+    code, out, err = run(capsys, "show", "plan", "--output", "plan.svg", "--json")
+    assert code == 0, err
+    drawn = json.loads(out)
+    picture = ElementTree.parse(tmp_path / "plan.svg")
+    titles = [element.text or "" for element in picture.iter("{http://www.w3.org/2000/svg}title")]
+    layers = json.loads((tmp_path / "plan" / "plan.json").read_text())["assignment"]
+    for layer in (name for names in layers.values() for name in names):
+        assert any(title.startswith(f"{layer}: ") for title in titles), layer
+    assert sum(" per frame, " in title for title in titles) >= 3
+    assert drawn["picture"] == "plan.svg"
+    assert run(capsys, "show", "plan", "--output", "plan.html")[0] == 0
+    assert "<svg" in (tmp_path / "plan.html").read_text()
+    code, out, _ = run(capsys, "show", "plan")
+    assert "proof" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(("nothing",), "is no saved plan"), (("cluster.yaml",), "is no saved plan")],
+)
+def test_what_is_no_plan_is_not_drawn(
+    model: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, _, err = run(capsys, "show", *arguments)
+    assert code == 2
+    assert sentence in err.splitlines()[-1]
+
+
+def test_a_picture_is_svg_or_html(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    solved(capsys, model, "--cluster", "cluster.yaml", "--strategy", "sequential", "--save", "plan")
+    code, _, err = run(capsys, "show", "plan", "--output", "plan.png")
+    assert code == 2
+    assert ".svg or .html" in err

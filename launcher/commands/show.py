@@ -1,0 +1,91 @@
+"""`partition show`: a saved plan as a picture, alone or on a page with its figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.commands.plan_picture import plan_svg
+from launcher.config_load import load_cluster
+from launcher.errors import BadInputError
+from launcher.plan_files import CLUSTER, is_plan, read_plan
+from launcher.planning import read_model, saved_plan
+from launcher.progress import open_progress
+from launcher.report import plan_as_json
+from launcher.report_text import open_console, plan_text
+from partition.plan import Plan
+
+if TYPE_CHECKING:
+    from launcher.commands.partition import ShowJob
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
+    "td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}"
+    "td:first-child,th:first-child{text-align:left}"
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A plan and where its picture was written, if anywhere."""
+
+    plan: Plan
+    output: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as `launch --plan-only --json` tells it, and the picture's path."""
+        picture = None if self.output is None else str(self.output)
+        return {**plan_as_json(self.plan), "picture": picture}
+
+    def print(self) -> None:
+        """The plan as text if there is no picture."""
+        console = open_console()
+        console.print(plan_text(self.plan) if self.output is None else f"drawn: {self.output}")
+
+
+def perform(job: ShowJob) -> Shown:
+    """Read the plan and draw it; raises `BadInputError`."""
+    folder = job.plan if job.plan.is_dir() else job.plan.parent
+    if not is_plan(job.plan):
+        raise BadInputError(
+            f"{job.plan}: is no saved plan; make one with launch --plan-only --save or "
+            "partition solve --save"
+        )
+    if job.output is not None and job.output.suffix not in (".svg", ".html"):
+        raise BadInputError(f"--output {str(job.output)!r}: name a file that ends in .svg or .html")
+    with open_progress() as progress:
+        saved, cluster = read_plan(folder), load_cluster(folder / CLUSTER)
+        progress.say(f"reading {saved.model}")
+        model = read_model(cluster)
+        plan = saved_plan(cluster, model, saved)
+    if job.output is not None:
+        picture = plan_svg(plan, model.rewritten(plan.rewrites).network)
+        text = picture if job.output.suffix == ".svg" else _page(plan, picture)
+        try:
+            job.output.write_text(text, "utf-8")
+        except OSError as error:
+            where = f"--output {str(job.output)!r}"
+            raise BadInputError(f"{where}: cannot be written: {error.strerror}") from None
+    return Shown(plan, job.output)
+
+
+def _page(plan: Plan, picture: str) -> str:
+    title = escape(f"{plan.network} on {len(plan.devices)} devices")
+    rows = "\n".join(
+        f"<tr><td>{escape(device.name)}</td>"
+        f"<td>{sum(where == device.name for where in plan.assignment.values())}</td>"
+        f"<td>{plan.memory[device.name].weights_bytes / 1e6:.1f}</td>"
+        f"<td>{plan.memory[device.name].total_bytes / 1e6:.1f}</td></tr>"
+        for device in plan.devices
+    )
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>\n"
+        f"<p>{plan.period_s * 1e3:.2f} ms per frame, {plan.bytes_per_frame / 1e6:.2f} MB per frame "
+        f"between devices; times are {plan.times}. {escape(plan.strategy)}: "
+        f"{escape(plan.explanation)}</p><p>{escape(plan.proof)}</p>\n"
+        "<table><tr><th>device</th><th>layers</th><th>MB of weights</th><th>MB in all</th></tr>\n"
+        f"{rows}</table>\n{picture}</body></html>\n"
+    )
