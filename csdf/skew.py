@@ -13,7 +13,8 @@ totally unimodular, so its optimum is integral. It is the dual of a minimum-cost
 Saxe, "Retiming synchronous circuitry", Algorithmica, 1991, solve the same problem for registers).
 The optima form a lattice; the least of them is taken, which is the one of smallest latency and does
 not depend on the solver: whatever arc carries dual flow is tight in every optimum, so the least
-one is the longest path over all arcs and the tight ones reversed.
+one is the longest path over all arcs and the tight ones reversed. The solver reckons with machine
+numbers; so its dual flow, rounded, is checked in whole ones, and proves the optimum or is refused.
 
 In CSDF terms skews are initial tokens: see `device_graph`.
 """
@@ -136,12 +137,23 @@ def _least_optimum(variables: int, arcs: list[_Arc]) -> list[int]:
     solution = linprog(cost, A_ub=matrix, b_ub=-distances, bounds=bounds, method="highs-ds")
     if solution.status != 0:
         raise CsdfError(f"the linear program for the skews failed: {solution.message}")
-    flow = np.rint(-solution.ineqlin.marginals)
+    flow = [round(amount) for amount in -solution.ineqlin.marginals]
     tight = [arc for arc, amount in zip(arcs, flow, strict=True) if amount > 0]
     least = _longest_paths(variables, arcs, tight)
-    if abs(float(cost @ np.array(least)) - solution.fun) > 0.5:
+    if not _proves(flow, arcs, least, unit):
         raise CsdfError("the linear program for the skews gave no exact optimum; please report it")
     return least
+
+
+def _proves(flow: list[int], arcs: list[_Arc], skew: list[int], unit: int) -> bool:
+    """Whether the dual flow shows, in whole numbers, that no other skews cost less."""
+    excess = [0] * len(skew)
+    gap = 0
+    for arc, amount in zip(arcs, flow, strict=True):
+        excess[arc.target] += amount - arc.cost // unit
+        excess[arc.source] -= amount - arc.cost // unit
+        gap += arc.cost // unit * (skew[arc.target] - skew[arc.source]) - amount * arc.distance
+    return min(flow) >= 0 and gap == 0 and not any(excess[1:])
 
 
 def _longest_paths(variables: int, arcs: list[_Arc], tight: list[_Arc]) -> list[int]:

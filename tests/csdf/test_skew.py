@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from fractions import Fraction
 
+import networkx as nx
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from cnn.network import Network
 from csdf.errors import CsdfError
 from csdf.from_network import SINK, SOURCE, Dataflow, convert
+from csdf.orders import Entry, ordered
 from csdf.skew import schedule, span
+from csdf.throughput import throughput
+from tests.csdf.effort import examples, holds
 from tests.csdf.networks import network, paper_example, partitioned
 
 
@@ -37,25 +44,96 @@ def test_a_phase_fires_in_a_later_period_than_what_it_needs_from_elsewhere(
     assert is_feasible(dataflow, skew)
 
 
-@given(partitioned(max_layers=6))
+@examples(15, 200)
 def test_no_other_skews_hold_fewer_bytes_and_no_optimum_has_a_smaller_skew_anywhere(
-    given: tuple[Network, dict[str, str]],
+    tries: int,
 ) -> None:
-    dataflow = convert(*given)
-    found = dict(schedule(dataflow).skew)
-    names = [*dataflow.phase, SINK]
-    ranges = [range(max(found.values()) + 2)] * len(names)
-    assume(len(names) <= 5)  # or there are too many to try
-    candidates = (
-        {SOURCE: 0, **dict(zip(names, values, strict=True))}
-        for values in itertools.product(*ranges)
-    )
-    feasible = [skew for skew in candidates if is_feasible(dataflow, skew)]
-    lowest = min(cost(dataflow, skew) for skew in feasible)
-    assert cost(dataflow, found) == lowest
-    for skew in feasible:
-        if cost(dataflow, skew) == lowest:
-            assert all(found[name] <= skew[name] for name in names)
+    """All whole numbers tried."""
+
+    @given(partitioned(max_layers=6))
+    def check(given: tuple[Network, dict[str, str]]) -> None:
+        dataflow = convert(*given)
+        found = dict(schedule(dataflow).skew)
+        names = [*dataflow.phase, SINK]
+        ranges = [range(max(found.values()) + 2)] * len(names)
+        assume(len(names) <= 5)  # or there are too many to try
+        candidates = (
+            {SOURCE: 0, **dict(zip(names, values, strict=True))}
+            for values in itertools.product(*ranges)
+        )
+        feasible = [skew for skew in candidates if is_feasible(dataflow, skew)]
+        lowest = min(cost(dataflow, skew) for skew in feasible)
+        assert cost(dataflow, found) == lowest
+        for skew in feasible:
+            if cost(dataflow, skew) == lowest:
+                assert all(found[name] <= skew[name] for name in names)
+
+    holds(tries, check)
+
+
+@examples(10, 150)
+def test_a_minimum_cost_flow_proves_the_optimum_of_larger_partitions(tries: int) -> None:
+    """The dual, solved in whole numbers: no skews, whole or not, hold fewer bytes."""
+
+    @given(partitioned(max_layers=30))
+    def check(given: tuple[Network, dict[str, str]]) -> None:
+        dataflow = convert(*given)
+        found = dict(schedule(dataflow).skew)
+        assert cost(dataflow, found) == largest_dual(dataflow)
+
+    holds(tries, check)
+
+
+def largest_dual(dataflow: Dataflow) -> int:
+    """Each phase sends on what it receives, but for the bytes that its flows demand."""
+    dual = nx.DiGraph()
+    demand: Counter[str] = Counter()
+
+    def wait(before: str, after: str, periods: int) -> None:
+        known = dual.edges[before, after]["weight"] if dual.has_edge(before, after) else 0
+        dual.add_edge(before, after, weight=min(known, -periods))
+
+    for name in (*dataflow.phase, SINK):
+        wait(SOURCE, name, 0)
+    for flow in dataflow.flows:
+        last = f"last of {flow.name}"
+        for target in flow.targets:
+            wait(flow.source, target, 0 if flow.is_local else 1)
+            wait(target, last, 0)
+        demand[last] += flow.tensor.bytes
+        demand[flow.source] -= flow.tensor.bytes
+    nx.set_node_attributes(dual, {name: demand[name] for name in dual}, "demand")
+    value, _ = nx.network_simplex(dual)
+    return -int(value)
+
+
+@examples(10, 150)
+def test_the_skews_reach_the_work_of_the_busiest_device(tries: int) -> None:
+    """On every device the phases in turn, each for its own frame; as orders of phases too."""
+
+    @given(partitioned(), st.data())
+    def check(given: tuple[Network, dict[str, str]], data: st.DataObject) -> None:
+        dataflow = convert(*given)
+        found = schedule(dataflow, slack_frames=0)
+        times = {p.name: Fraction(data.draw(st.integers(0, 9))) for p in dataflow.phases}
+        busiest = max(sum(times[p.name] for p in own) for own in dataflow.devices.values())
+        retimed = dataflow.device_graph(
+            times=times, capacity_frames=found.capacity_frames, skew=found.skew
+        )
+        assert throughput(retimed).period == busiest
+        phases = dataflow.phase_graph(times=times, capacity_frames=found.capacity_frames)
+        turns = {
+            device: [Entry(phase.name, found.skew[phase.name]) for phase in own]
+            for device, own in dataflow.devices.items()
+        }
+        placed = ordered(phases, turns)
+        assert throughput(placed.graph).period == busiest
+        apart = throughput(
+            ordered(phases, {d: [e.actor for e in o] for d, o in turns.items()}).graph
+        )
+        assert apart.period >= busiest  # frame by frame
+
+    holds(tries, check)
 
 
 def test_the_papers_example() -> None:
