@@ -12,6 +12,7 @@ from ga.vertical_paper import VerticalPaper
 from partition.errors import PartitionError
 from partition.strategies.base import Strategy
 from partition.strategies.batch_split import BatchSplit
+from partition.strategies.co_deploy import CoDeploy
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape
 from partition.strategies.horizontal import Horizontal
@@ -40,6 +41,7 @@ _ALL: tuple[Strategy, ...] = (
     Exact(),
     Exact("exact-siblings", Shape(siblings=True)),
     Exact("exact-vertical", Shape(contiguous=False), others=(Vertical(),)),
+    CoDeploy((Vertical(),)),
     Manual(),
 )
 

@@ -1,0 +1,120 @@
+"""Several networks at once on the same devices: one assignment of all their layers.
+
+A merged network (`cnn.merge`) has no tensor from one part to another, and a frame is one input for
+each; with the launcher as the source of all inputs and the sink of all results it is one graph, so
+whatever divides one network divides several (Yin et al. 2022, §IV-C and §V-F). What is sought is
+one balance for all together: a device may have much of one network and little of another.
+
+Tried are contiguous stages that all networks pass in the same order of devices, as Yin et al. have
+them, by constraint programming; and any layer on any device: exactly where there are few enough
+layers and devices, by another search elsewhere. The better by the problem's objective is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+
+from cnn.network import Network
+from partition.errors import PartitionError
+from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
+from partition.strategies.chosen import objective_value
+from partition.strategies.exact import Exact
+from partition.strategies.exact_placement import Shape
+from partition.strategies.exact_search import Effort
+
+MOST_DECISIONS = 48
+"""Layers × devices up to which any layer on any device is decided exactly."""
+
+EFFORT = Effort(deterministic=10.0, seconds=30.0)
+
+_STEPS = 1000
+"""Of the progress that each candidate tells."""
+
+
+class CoDeploy:
+    """See the module's docstring; `searches` try any layer on any device where it is not decided
+    exactly."""
+
+    name = "co-deploy"
+
+    def __init__(self, searches: Sequence[Strategy] = (), effort: Effort = EFFORT) -> None:
+        self._contiguous = Exact("contiguous", Shape(contiguous=True), effort)
+        self._exact = Exact("exact", Shape(contiguous=False), effort, others=searches)
+        self._searches = tuple(searches)
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`; raises `PartitionError` if no way is found."""
+        small = len(problem.network.layers) * len(problem.devices) <= MOST_DECISIONS
+        ways = (self._contiguous, *((self._exact,) if small else self._searches))
+        found: list[tuple[Strategy, Solution]] = []
+        refusals: list[PartitionError] = []
+        for number, way in enumerate(ways):
+            watched = _watched(problem, number, len(ways))
+            try:
+                found.append((way, way.solve(watched)))
+            except PartitionError as error:  # pins or memory that this way cannot respect
+                refusals.append(error)
+        if not found:
+            raise refusals[-1]
+        best, solution = found[_best(problem, [each for _, each in found])]
+        others = [way.name for way, _ in found if way is not best]
+        problem.on_progress(SearchProgress(_STEPS * len(ways), _STEPS * len(ways), best.name))
+        compared = f" (compared with {', '.join(others)})" if others else ""
+        is_proof = best is self._exact
+        return replace(
+            solution,
+            explanation=f"{_shares(problem, solution)}; {solution.explanation}{compared}",
+            optimal=solution.optimal if is_proof else None,
+            gap=solution.gap if is_proof else None,
+        )
+
+
+def networks_of(network: Network) -> tuple[tuple[str, ...], ...]:
+    """The layers of each network that `network` consists of: those that tensors connect.
+
+    Layers that read one input are connected, too.
+    """
+    graph = nx.Graph()
+    for layer in network.layers:
+        graph.add_node(("layer", layer.name))
+        for tensor in (*layer.inputs, *layer.outputs):
+            graph.add_edge(("layer", layer.name), ("tensor", tensor))
+    parts = []
+    for nodes in nx.connected_components(graph):
+        own = {name for kind, name in nodes if kind == "layer"}
+        parts.append(tuple(layer.name for layer in network.layers if layer.name in own))
+    return tuple(part for part in parts if part)
+
+
+def _best(problem: Problem, solutions: Sequence[Solution]) -> int:
+    """The index of the best by the objective, then by bytes; those that fit before the others."""
+    population = np.array([problem.numbers(found.assignment) for found in solutions])
+    costs = problem.costs.evaluate(population)
+    value = objective_value(problem, costs)
+    return int(np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))[0])
+
+
+def _shares(problem: Problem, solution: Solution) -> str:
+    """`2 networks side by side: resnet50 on a, b; mobilenet on b`."""
+    parts = networks_of(problem.network)
+    if len(parts) == 1:
+        return "one network"
+    told = []
+    for layers in parts:
+        devices = {solution.assignment[layer] for layer in layers}
+        used = ", ".join(d.name for d in problem.devices if d.name in devices)
+        told.append(f"{layers[0].partition('/')[0]} on {used}")
+    return f"{len(parts)} networks side by side: {'; '.join(told)}"
+
+
+def _watched(problem: Problem, number: int, count: int) -> Problem:
+    def show(search: SearchProgress) -> None:
+        part = _STEPS * search.done // max(1, search.total)
+        done = min(number * _STEPS + part, count * _STEPS - 1)
+        problem.on_progress(SearchProgress(done, count * _STEPS, search.best))
+
+    return replace(problem, on_progress=show)
