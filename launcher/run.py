@@ -85,6 +85,7 @@ def run(
         first_result_s=host.first_result_s,
         message_s={s.node: s.deployed.message_s for s in sessions if s.deployed is not None},
         byte_s={s.node: s.deployed.byte_s for s in sessions if s.deployed is not None},
+        welcome={s.node: s.welcome for s in sessions if s.welcome is not None},
     )
 
 

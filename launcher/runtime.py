@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
-from nodes.core.messages import Order, Stats
+from nodes.core.messages import Order, Stats, Welcome
 from partition.plan import Plan
 
 Array: TypeAlias = NDArray[Any]
@@ -93,6 +93,8 @@ class RunResult:
     message_s: Mapping[str, float] = field(default_factory=dict)
     byte_s: Mapping[str, float] = field(default_factory=dict)
     """What messages and bytes cost each node, see `nodes.core.messages.Deployed`."""
+    welcome: Mapping[str, Welcome] = field(default_factory=dict)
+    """What each node's agent said of itself."""
 
 
 OnResult = Callable[[int, Mapping[str, Array]], None]

@@ -1,0 +1,199 @@
+"""What was measured on the devices, and how it replaces what the cost model assumes.
+
+Three kinds of measurements meet here. **Layers** run one by one give each layer's seconds on each
+device, for any assignment. **Subnets**, several layers fused by an engine, say how far sums of
+layers are off: they scale the layers' seconds (`partition.fused_seconds`), so that a search is led
+by them, and where a plan has exactly a measured subnet as a phase, its time is the plan's.
+**Links** and messages replace the rates of a device's wire.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.network import Network
+from cnn.rewrites import Rewrite, to_data
+from partition.compute_time import layer_seconds
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.fused_seconds import MeasuredSubnet, corrected
+from partition.plan import Plan, PlannedPhase
+from partition.planner import with_measured_phases
+
+LEAST_S = 1e-9
+"""A measured time below what clocks resolve counts as this much."""
+
+SubnetKey = tuple[str, frozenset[str], tuple[str, ...], tuple[str, ...]]
+"""What makes two subnets of a model the same: rewrites, layers, inputs, outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubnetTime:
+    """`layers` run as one model took `seconds` per frame. `rewrites` is the digest of those that
+    lead from the model's layers to these, see `rewrites_digest`."""
+
+    layers: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    rewrites: str
+    seconds: float
+
+    @property
+    def key(self) -> SubnetKey:
+        """What it is of, whatever it took."""
+        return self.rewrites, frozenset(self.layers), self.inputs, self.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProfile:
+    """What was measured on one device: layer → seconds; fused subnets; processor seconds that a
+    message and a byte cost sender and receiver together (0: not measured); watts while it computes
+    and while it waits (None: no sensor)."""
+
+    layer_s: Mapping[str, float] = field(default_factory=dict)
+    subnets: tuple[SubnetTime, ...] = ()
+    message_s: float = 0.0
+    byte_s: float = 0.0
+    busy_w: float | None = None
+    idle_w: float | None = None
+
+    def with_subnets(self, measured: Iterable[SubnetTime]) -> NodeProfile:
+        """The same with more subnets; of one measured twice, the later time holds."""
+        known = {subnet.key: subnet for subnet in (*self.subnets, *measured)}
+        return replace(self, subnets=tuple(known.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """Between two devices: seconds that a small tensor takes, and bytes per second of a large."""
+
+    ends: tuple[str, str]
+    latency_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything that was measured of one model on some devices, by their names."""
+
+    nodes: Mapping[str, NodeProfile]
+    links: tuple[LinkProfile, ...] = ()
+
+
+def rewrites_digest(rewrites: Sequence[Rewrite]) -> str:
+    """Changes with the rewrites; "" for none."""
+    if not rewrites:
+        return ""
+    data = json.dumps([to_data(rewrite) for rewrite in rewrites])
+    return hashlib.sha256(data.encode()).hexdigest()
+
+
+def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
+    """A phase of `plan` that took so long."""
+    digest = rewrites_digest(plan.rewrites)
+    return SubnetTime(phase.layers, phase.inputs, phase.outputs, digest, max(seconds, LEAST_S))
+
+
+def measured_layer_s(
+    network: Network, devices: Sequence[Device], profile: Profile
+) -> NDArray[np.float64]:
+    """Seconds of layers [layers, devices] that a search goes by, without what cutting costs.
+
+    First every layer by itself, then scaled by the fused subnets of the network as it was read.
+    Raises `PartitionError` for a device or a layer that was not measured.
+    """
+    alone: list[MeasuredSubnet] = []
+    fused: list[MeasuredSubnet] = []
+    for number, device in enumerate(devices):
+        node = profile.nodes.get(device.name)
+        if node is None:
+            raise PartitionError(f"device {device.name!r} was not measured; profile it too")
+        for layer in network.layers:
+            if layer.name not in node.layer_s:
+                raise PartitionError(
+                    f"layer {layer.name!r} was not measured on {device.name!r}; profile it anew"
+                )
+            seconds = max(node.layer_s[layer.name], LEAST_S)
+            alone.append(MeasuredSubnet(number, (layer.name,), seconds))
+        fused += [
+            MeasuredSubnet(number, subnet.layers, subnet.seconds)
+            for subnet in node.subnets
+            if not subnet.rewrites and len(subnet.layers) > 1
+        ]
+    layers = corrected(network, devices, layer_seconds(network, devices), alone)
+    return corrected(network, devices, layers, fused)
+
+
+def profiled_devices(
+    devices: Sequence[Device],
+    profile: Profile,
+    *,
+    own_link: Collection[str] = (),
+    own_watts: Collection[str] = (),
+) -> tuple[Device, ...]:
+    """`devices` with what their wire and their power were measured to be.
+
+    Those in `own_link` and `own_watts` keep the rates and watts that the user gave them. A
+    device's interface is as fast as the fastest of its links; between devices of one host there is
+    no link. A message's and a byte's processor time is shared by its two ends.
+    """
+    host = {device.name: device.host for device in devices}
+    found = []
+    for device in devices:
+        node = profile.nodes[device.name]
+        rates = [
+            link.bytes_per_s
+            for link in profile.links
+            if device.name in link.ends and _is_wire(link, host)
+        ]
+        rate = max(rates, default=device.link_bytes_per_s)
+        watts = node.busy_w is not None and device.name not in own_watts
+        found.append(
+            replace(
+                device,
+                wire_s_per_message=node.message_s / 2 or device.wire_s_per_message,
+                wire_s_per_byte=node.byte_s / 2 or device.wire_s_per_byte,
+                link_bytes_per_s=device.link_bytes_per_s if device.name in own_link else rate,
+                busy_w=node.busy_w if watts and node.busy_w is not None else device.busy_w,
+                idle_w=node.idle_w if watts and node.idle_w is not None else device.idle_w,
+            )
+        )
+    return tuple(found)
+
+
+def _is_wire(link: LinkProfile, host: Mapping[str, str | None]) -> bool:
+    one, other = (host.get(end) for end in link.ends)
+    return one is None or one != other
+
+
+def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
+    """Phase name → seconds, of the plan's phases that were measured just as they are."""
+    known = {
+        (name, subnet.key): subnet.seconds
+        for name, node in profile.nodes.items()
+        for subnet in node.subnets
+    }
+    digest = rewrites_digest(plan.rewrites)
+    found = {}
+    for phase in plan.phases:
+        key = (digest, frozenset(phase.layers), phase.inputs, phase.outputs)
+        if (phase.device, key) in known:
+            found[phase.name] = known[phase.device, key]
+    return found
+
+
+def with_profile(plan: Plan, profile: Profile) -> Plan:
+    """A plan made with measured seconds of layers, told as measured; see `fused_phases`."""
+    fused = fused_phases(plan, profile)
+    told = f"{len(fused)} of {len(plan.phases)} phases measured as they are"
+    if len(fused) < len(plan.phases):
+        told += ", the others follow from measured layers"
+    seconds = {phase.name: fused.get(phase.name, phase.predicted_s) for phase in plan.phases}
+    plan = replace(plan, explanation=f"{plan.explanation}; {told}")
+    return with_measured_phases(plan, seconds)
