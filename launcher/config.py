@@ -248,7 +248,11 @@ class ClusterConfig(_Strict):
     nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
     strategy: Annotated[
         str, Field(min_length=1, description="How layers are spread over nodes")
-    ] = "vertical"
+    ] = "auto"
+    objective: Annotated[
+        Literal["period", "memory", "latency", "energy"],
+        Field(description="What the strategy makes small first"),
+    ] = "period"
     input: Annotated[
         InputConfig, _short_form("files", str, tuple), Field(description="What is streamed")
     ] = InputConfig(files=(RANDOM,))

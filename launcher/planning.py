@@ -140,6 +140,7 @@ def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
             config.seed,
             show,
             slack_frames=config.slack_frames,
+            objective=config.objective,
             model=model,
         )
         solution = STRATEGIES[config.strategy].solve(problem)

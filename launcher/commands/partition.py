@@ -92,7 +92,7 @@ def solve(
     cluster: Annotated[
         Path | None, typer.Option(help="cluster.yaml with the devices and the pins")
     ] = None,
-    strategy: Annotated[str, typer.Option(help="How layers are spread over devices")] = "vertical",
+    strategy: Annotated[str, typer.Option(help="How layers are spread over devices")] = "auto",
     objective: Annotated[
         _Objective, typer.Option(help="What to make small first")
     ] = _Objective.period,

@@ -20,7 +20,7 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#b
 """Of devices, in turn; distinguishable by most colour-blind people (Paul Tol's bright scheme)."""
 
 _LANE, _BOX, _LINE, _GAP, _HEAD, _MARGIN = 320, 230, 15, 26, 22, 50
-_MOST_LETTERS = 34
+_MOST_LETTERS = 26
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,10 @@ def _phase(phase: PlannedPhase, box: _Box, network: Network, colour: str) -> Ite
         told = f"{layer}: {described.operator}, {described.macs / 1e6:.2f} M multiply-accumulates, "
         told += f"{network.weight_bytes((layer,)) / 1e6:.3f} MB of weights"
         shown = layer if len(layer) <= _MOST_LETTERS else f"…{layer[1 - _MOST_LETTERS :]}"
-        yield f'<text x="{box.x + 12}" y="{y}"><title>{escape(told)}</title>{escape(shown)}</text>'
+        yield (
+            f'<text x="{box.x + 12}" y="{y}"><title>{escape(told)}</title>{escape(shown)} '
+            f'<tspan fill="#888">{escape(described.operator)}</tspan></text>'
+        )
     made_by = {tensor: layer for layer in row for tensor in network.layer[layer].outputs}
     for layer, number in row.items():
         for tensor in network.layer[layer].inputs:

@@ -227,7 +227,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 
 def test_everything_that_is_left_out_has_a_default(folder: Path) -> None:
     config = load(folder, BASE).config
-    assert config.strategy == "vertical"
+    assert config.strategy == "auto"
     assert config.input.is_random
     assert config.frames is None
     assert config.verify
