@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from io import StringIO
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from launcher.plan_files import read_plan
 from launcher.progress import LineProgress
 from launcher.report_text import report_text
 from launcher.request import Request
+from tests.cnn.models import run as alone
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import DIGITS, write_branches
 from tests.launcher.test_report import printed
@@ -202,3 +204,33 @@ def test_one_bad_file_among_several_is_named(cluster: Path) -> None:
 def test_an_empty_list_of_networks_is_refused(cluster: Path) -> None:
     cluster.write_text("model: []\nnodes: [{name: a}]\n")
     assert refused(cluster) == ", line 1, model: must not be empty"
+
+
+@pytest.mark.slow
+def test_two_networks_run_side_by_side_on_real_agents(cluster: Path, tmp_path: Path) -> None:
+    images = np.load(DIGITS / "test_images.npy")[:5]
+    np.save(tmp_path / "images.npy", images)
+    text = cluster.read_text().replace("strategy: sequential", "strategy: co-deploy")
+    text = text.replace("  branches: frames.npz", "  branches: frames.npz\n  numbers: images.npy")
+    cluster.write_text(text + "pins: {branches/stem: a, branches/head: b, 'numbers/*': b}\n")
+    progress = LineProgress(StringIO())
+    report = launch(
+        Request(cluster, output=tmp_path / "out"), progress, started_s=time.monotonic()
+    ).report
+    assert report is not None
+    assert report.agrees
+    assert report.strategy == "co-deploy"
+    assert all(node.layers > 0 for node in report.nodes)
+    assert all(own.max_relative_error < 1e-5 for own in report.networks.values())
+    frames = np.load(tmp_path / "frames.npz")
+    for number in range(5):
+        given = {name: frames[name][number % 3] for name in ("image", "shift")}
+        score, aux = alone(tmp_path / "branches.onnx", given)
+        (scores,) = alone(DIGITS / "digits.onnx", {"image": images[number].reshape(1, 1, 8, 8)})
+        out = tmp_path / "out"
+        for file, expected in (
+            (out / "branches" / f"{number:06d}.score.npy", score),
+            (out / "branches" / f"{number:06d}.aux_map.npy", aux),
+            (out / "numbers" / f"{number:06d}.npy", scores),
+        ):
+            np.testing.assert_allclose(np.load(file), expected, rtol=1e-4, atol=1e-5)
