@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -80,3 +81,72 @@ def consistent_graphs(
             Channel(f"c{i}", f"a{s}", f"a{t}", production, consumption, tokens, capacity)
         )
     return Graph("random", tuple(actors), tuple(channels))
+
+
+TIMES = ((1,), (0, 1), (0, 0, 5), (0, 1, 2, 3, 4), (1, 2, 3, Fraction(1, 2), Fraction(7, 5)))
+
+
+def random_graph(draw: random.Random, *, bounded: bool) -> Graph:
+    """A consistent graph of up to six actors of up to five phases; all kinds are likely.
+
+    Connected or not, with self-channels and parallel ones; `bounded` gives every channel a
+    capacity. Where thousands are wanted, this is quicker than hypothesis, but does not shrink.
+    """
+    times = draw.choice(TIMES)
+    most_phases = draw.choice((1, 2, 3, 5))
+    overlap = draw.choice(((1,), (1, 1, 2, None), (None,), (1, 2, 3)))
+    actors = tuple(
+        Actor(
+            f"a{i}",
+            tuple(Fraction(draw.choice(times)) for _ in range(draw.randint(1, most_phases))),
+            draw.choice(overlap),
+        )
+        for i in range(draw.randint(1, draw.choice((2, 3, 4, 6))))
+    )
+    cycles = [draw.randint(1, draw.choice((1, 2, 4))) for _ in actors]
+    is_tree, share = draw.random() < 0.6, 1.0 if bounded else draw.random()
+    channels = []
+    for i in range(draw.randint(0, len(actors) + 4)):
+        s, t = draw.randrange(len(actors)), draw.randrange(len(actors))
+        if is_tree and i + 1 < len(actors):
+            s, t = draw.choice(((i + 1, draw.randint(0, i)), (draw.randint(0, i), i + 1)))
+        factor, common = draw.randint(1, 3), math.gcd(cycles[s], cycles[t])
+        production = _random_rates(draw, actors[s].phases, factor * cycles[t] // common)
+        consumption = _random_rates(draw, actors[t].phases, factor * cycles[s] // common)
+        tokens = draw.randint(0, 8) if s >= t else draw.choice((0, 0, 0, 1, 3))
+        capacity = tokens + draw.randint(0, 12) if draw.random() < share else None
+        channels.append(
+            Channel(f"c{i}", f"a{s}", f"a{t}", production, consumption, tokens, capacity)
+        )
+    return Graph("random", actors, tuple(channels))
+
+
+def _random_rates(draw: random.Random, phases: int, total: int) -> tuple[int, ...]:
+    if draw.random() < 0.4:
+        place = draw.randrange(phases)
+        return tuple(total if phase == place else 0 for phase in range(phases))
+    cuts = sorted(draw.randint(0, total) for _ in range(phases - 1))
+    return tuple(high - low for low, high in zip([0, *cuts], [*cuts, total], strict=True))
+
+
+def connected_parts(found: Graph) -> list[Graph]:
+    """The parts of a graph between which there is no channel."""
+    group = {name: {name} for name in found.actor}
+    for channel in found.channels:
+        together = group[channel.source] | group[channel.target]
+        for name in together:
+            group[name] = together
+    names = {min(together): together for together in group.values()}
+    return [
+        Graph(
+            found.name,
+            tuple(a for a in found.actors if a.name in together),
+            tuple(c for c in found.channels if c.source in together),
+        )
+        for together in names.values()
+    ]
+
+
+def may_overtake(found: Graph) -> bool:
+    """Whether a firing may end before one of the same actor that started earlier."""
+    return any(len(set(a.execution_times)) > 1 and a.concurrency != 1 for a in found.actors)

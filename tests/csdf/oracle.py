@@ -93,6 +93,8 @@ def period(
 
     Follows the execution of the whole graph: every channel must be bounded, or it may not recur.
     """
+    if not graph.channels and all(a.concurrency is None for a in graph.actors):
+        return Fraction(0)  # nothing waits for anything
     now = Fraction(0)
     state = Untimed(graph, initial)
     # (end, actor, what it gives, what room it frees)

@@ -15,11 +15,7 @@ from csdf.liveness import check_liveness
 from csdf.throughput import Method, throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
-from tests.csdf.graphs import consistent_graphs, graph
-
-
-def may_overtake(found: Graph) -> bool:
-    return any(len(set(a.execution_times)) > 1 and a.concurrency != 1 for a in found.actors)
+from tests.csdf.graphs import consistent_graphs, graph, may_overtake
 
 
 def bounds(found: Graph, effort: int) -> tuple[Fraction, Fraction | None]:
@@ -32,7 +28,7 @@ def bounds(found: Graph, effort: int) -> tuple[Fraction, Fraction | None]:
 METHODS: list[Method] = ["auto", "cycle ratio", "expansion"]
 
 
-@examples(30, 1000)
+@examples(30, 300)
 def test_firing_by_firing_it_takes_as_long_as_the_period(tries: int) -> None:
     """Some firing waits, along these channels, for one of itself, iterations ago."""
 
@@ -48,7 +44,7 @@ def test_firing_by_firing_it_takes_as_long_as_the_period(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(30, 500)
+@examples(30, 200)
 def test_with_less_effort_there_are_bounds_on_the_period(tries: int) -> None:
     @given(consistent_graphs(), st.integers(0, 40))
     def check(found: Graph, effort: int) -> None:
@@ -61,7 +57,7 @@ def test_with_less_effort_there_are_bounds_on_the_period(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(30, 1000)
+@examples(30, 300)
 def test_schedules_tell_liveness_as_executions_do(tries: int) -> None:
     """As where there are so many firings that none are executed; zero times hide nothing."""
 

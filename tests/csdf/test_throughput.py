@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-import networkx
 import pytest
 from hypothesis import assume, given
 
@@ -16,7 +15,7 @@ from csdf.liveness import check_liveness
 from csdf.throughput import Throughput, throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
-from tests.csdf.graphs import consistent_graphs, graph
+from tests.csdf.graphs import connected_parts, consistent_graphs, graph, may_overtake
 
 
 def periods(found: Graph) -> set[Fraction]:
@@ -28,33 +27,19 @@ def periods(found: Graph) -> set[Fraction]:
     return results
 
 
-def may_overtake(found: Graph) -> bool:
-    return any(len(set(a.execution_times)) > 1 and a.concurrency != 1 for a in found.actors)
-
-
-@examples(40, 1500)
+@examples(40, 200)
 def test_bounded_graphs_have_the_period_that_a_plain_execution_shows(tries: int) -> None:
     @given(consistent_graphs(bounded=True))
     def check(found: Graph) -> None:
         assume(check_liveness(found) is None)
-        parts = []
-        for names in networkx.connected_components(undirected(found)):
-            part = Graph(
-                "part",
-                tuple(a for a in found.actors if a.name in names),
-                tuple(c for c in found.channels if c.source in names),
-            )
-            # Without any bound on its overlap a lone actor fires for ever at once.
-            if not part.channels and all(a.concurrency is None for a in part.actors):
-                continue
-            parts.append(oracle.period(part, repetition_vector(part)))
-        assume(None not in parts)
-        assert periods(found) == {max((p for p in parts if p is not None), default=Fraction(0))}
+        shown = [oracle.period(part, repetition_vector(part)) for part in connected_parts(found)]
+        assume(None not in shown)
+        assert periods(found) == {max(period for period in shown if period is not None)}
 
     holds(tries, check)
 
 
-@examples(40, 1500)
+@examples(40, 200)
 def test_all_methods_agree_on_any_live_graph(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:
@@ -64,7 +49,7 @@ def test_all_methods_agree_on_any_live_graph(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(40, 800)
+@examples(40, 150)
 def test_the_critical_cycle_accounts_for_the_period(tries: int) -> None:
     """With the times of the phases on it doubled, the period doubles."""
 
@@ -91,13 +76,6 @@ def test_the_critical_cycle_accounts_for_the_period(tries: int) -> None:
             assert throughput(slower).period == 2 * result.period
 
     holds(tries, check)
-
-
-def undirected(found: Graph) -> networkx.Graph:
-    together = networkx.Graph()
-    together.add_nodes_from(found.actor)
-    together.add_edges_from((c.source, c.target) for c in found.channels)
-    return together
 
 
 def test_a_device_is_busy_with_its_phases_in_turn() -> None:
