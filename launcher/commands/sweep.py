@@ -1,0 +1,170 @@
+"""What `ga sweep` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ga.sweep import Result, Sweep, run
+from ga.sweep_spaces import SPACES
+from ga.sweep_storage import shown, storage_url
+from launcher.commands.problems import cluster_problem, load_cluster_for
+from launcher.errors import BadInputError
+from launcher.progress import Progress, open_progress
+from launcher.report_text import open_console
+from partition.errors import PartitionError
+from partition.strategies.base import Objective
+
+if TYPE_CHECKING:
+    from launcher.commands.ga import SweepJob
+
+STORAGE = "ga-sweep.db"
+"""The default storage, beside `cluster.yaml`."""
+
+PAGE = "sweep.html"
+
+_SHOWN = 10
+"""So many of the best trials are in the table."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A study after a sweep, to be told; `page` holds the plots, None if no trial is finished."""
+
+    result: Result
+    page: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON-like data; `best` is null if no trial is finished."""
+        result = self.result
+        best = result.ranked[0] if result.ranked else None
+        return {
+            "study": result.study,
+            "storage": result.storage,
+            "trials": {
+                "finished": result.count("complete"),
+                "pruned": result.count("pruned"),
+                "failed": result.count("fail"),
+                "running": result.count("running"),
+                "before": result.before,
+            },
+            "best": best
+            and {
+                "number": best.number,
+                "value": best.value,
+                "seconds": best.seconds,
+                "parameters": dict(best.parameters),
+                "settings": dict(best.settings),
+            },
+            "usual_value": result.usual,
+            "gain": result.gain,
+            "importance": dict(result.importance),
+            "page": None if self.page is None else str(self.page),
+            "interrupted": result.interrupted,
+        }
+
+    def print(self) -> None:
+        """A table of the best trials, and what they say."""
+        parts = [_table(self.result)] if self.result.ranked else []
+        open_console().print(Group(*parts, *map(Text, _lines(self))))
+
+
+def perform(job: SweepJob) -> Outcome:
+    """Tune; raises `BadInputError`."""
+    _check_output(job.output)
+    url = storage_url(job.storage or str(job.cluster.parent / STORAGE))
+    try:
+        name = shown(url)
+    except PartitionError as error:
+        raise BadInputError(str(error)) from error
+    with open_progress() as progress:
+        cluster = load_cluster_for(job.model, job.cluster)
+        progress.say(f"reading {cluster.models[0].path}")
+        objective = cast(Objective, job.objective)
+        model, problem = cluster_problem(cluster, objective, cluster.config.seed)
+        study = job.study or f"{model.network.name}, {job.strategy}, {job.objective}"
+        progress.say(f"study {study!r} in {name}")
+        space = SPACES[job.strategy]
+        sweep = Sweep(space, problem, model.digest, url, study, job.repeats, job.budget)
+        try:
+            result = run(sweep, job.trials, job.seed, _show(progress, job.trials))
+        except PartitionError as error:
+            raise BadInputError(str(error)) from error
+    page = None
+    if result.ranked:
+        from launcher.commands.sweep_page import write_page  # noqa: PLC0415 - slow to import
+
+        page = job.output / PAGE
+        write_page(result, page)
+    return Outcome(result, page)
+
+
+def _show(progress: Progress, trials: int) -> Any:
+    def show(done: int, part: float, best: float | None) -> None:
+        note = "" if best is None else f"best {best:.6g}"
+        if part:
+            note = f"{note}{', ' if note else ''}next {part:.0%}"
+        progress.update("tuning", done, trials, note)
+
+    return show
+
+
+def _check_output(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"--output {str(folder)!r}: {error.strerror}; name a folder") from None
+
+
+def _table(result: Result) -> Table:
+    table = Table(title=f"best trials of {result.study}")
+    table.add_column("trial", justify="right")
+    names = list(result.ranked[0].parameters)
+    for column in (result.value_name, "seconds", *names):
+        table.add_column(column, justify="right")
+    for trial in result.ranked[:_SHOWN]:
+        table.add_row(
+            str(trial.number),
+            f"{trial.value:.6g}",
+            f"{trial.seconds:.1f}",
+            *(f"{trial.parameters[name]:.3g}" for name in names),
+        )
+    return table
+
+
+def _lines(outcome: Outcome) -> list[str]:
+    result = outcome.result
+    counts = (
+        f"{len(result.trials)} trials, {result.before} of them from before: "
+        f"{result.count('complete')} finished, {result.count('pruned')} given up, "
+        f"{result.count('fail')} failed"
+    )
+    running = result.count("running")
+    lines = [counts + (f", {running} still running" if running else "")]
+    if result.interrupted:
+        lines.append("interrupted; what is finished is kept, and the same command goes on")
+    if result.ranked:
+        lines.append("best: " + _named(result.ranked[0].settings))
+    if result.gain is not None:
+        lines.append(
+            f"{result.gain:.2%} better than the usual parameters ({result.value_name} "
+            f"{result.usual:.6g})"
+            if result.gain > 0
+            else "nothing better than the usual parameters was found"
+        )
+    if result.importance:
+        parts = [f"{name} {part:.0%}" for name, part in result.importance.items()]
+        lines.append("what mattered: " + ", ".join(parts))
+    if outcome.page is not None:
+        lines.append(f"plots: {outcome.page}; trials: {result.storage}")
+    return lines
+
+
+def _named(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
