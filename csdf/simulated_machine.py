@@ -56,14 +56,14 @@ class Platform:
     its processor if that was idle just before. Processors look `ahead` by as many firings: those
     are chosen, and have what they take, while others still run, and what firings of such a
     processor give each other is there as soon as they are chosen; so an agent keeps its executor
-    busy. Every firing on a processor takes up to `spread` (0 to 1, as a share) less or more time
-    than its actor says, at random (`seed`): without that, firings fall into step as they never do.
+    busy. A firing takes less or more time than its actor says by up to its processor's `spread` (a
+    share from 0 to 1), at random (`seed`): without that, firings fall into step as they never do.
     """
 
     machines: tuple[Machine, ...] = ()
     wakes: Mapping[str, Fraction] = field(default_factory=dict)
     ahead: Mapping[str, int] = field(default_factory=dict)
-    spread: Fraction = Fraction(0)
+    spread: Mapping[str, Fraction] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -73,8 +73,11 @@ class Platform:
                 if processor in machine_of:
                     raise CsdfError(f"processor {processor!r} is to run on two machines")
                 machine_of.add(processor)
-        if not 0 <= self.spread <= 1:
-            raise CsdfError(f"a spread of {self.spread}; give a share from 0 to 1")
+        for processor, share in self.spread.items():
+            if not 0 <= share <= 1:
+                raise CsdfError(
+                    f"processor {processor!r} has a spread of {share}; give a share from 0 to 1"
+                )
 
 
 IDEAL = Platform()

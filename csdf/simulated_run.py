@@ -30,6 +30,7 @@ class _Processor:
     wake: int
     machine: int | None
     ahead: int
+    spread: Fraction
     busy: bool = False
     worked: int = 0
     """Ticks of work that it was given, at speed 1."""
@@ -74,7 +75,7 @@ class Run:
         self.per_iteration = [repetitions[a.name] * a.phases for a in graph.actors]
         self._wanted = [iterations * own for own in self.per_iteration]
         times = [t for times in self._graph.times for t in times] + list(platform.wakes.values())
-        rounds = platform.machines or platform.spread
+        rounds = platform.machines or any(platform.spread.values())
         self.unit = math.lcm(*(t.denominator for t in times)) * (EVEN if rounds else 1)
         self._times = [[int(t * self.unit) for t in times] for times in self._graph.times]
         self.phases = [len(times) for times in self._times]
@@ -89,8 +90,6 @@ class Run:
         self._sharings = [Sharing(machine) for machine in machines]
         self._due: list[int | None] = [None] * len(machines)
         machine_of = {name: i for i, machine in enumerate(machines) for name in machine.processors}
-        self._spread = platform.spread
-        self._widest = 65_535 * platform.spread.denominator
         self._random = Random(platform.seed)  # noqa: S311 - no secret
         self._processors = [
             _Processor(
@@ -99,6 +98,7 @@ class Run:
                 int(platform.wakes.get(name, Fraction(0)) * self.unit),
                 machine_of.get(name),
                 platform.ahead.get(name, 0),
+                platform.spread.get(name, Fraction(0)),
             )
             for name in dict.fromkeys(on.values())
         ]
@@ -232,9 +232,10 @@ class Run:
         self.found.append((self._now, actor, number))
         self.ended.append(self._now + work)
         if processor is not None:
-            if self._spread:
+            if processor.spread:
                 drawn = self._random.getrandbits(16) * 2 - 65_535
-                work += work * drawn * self._spread.numerator // self._widest
+                spread = processor.spread
+                work += work * drawn * spread.numerator // (65_535 * spread.denominator)
                 self.ended[-1] = self._now + work
             if processor.wake and processor.ended != self._now:
                 work += processor.wake

@@ -52,17 +52,22 @@ class WireCosts:
 
 def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> WireCosts:
     """The costs that follow from the seconds of single small messages and from rounds of (messages,
-    bytes, seconds). Of the messages the later half counts: the first meet what is not warm yet.
-    Small rounds say nothing of bytes; zeros for what nothing is said of."""
+    bytes, seconds). Of the messages the later half counts: the first meet what is not warm yet. The
+    lower quartile is taken, because whatever disturbs makes them dearer. Small rounds say nothing
+    of bytes; zeros for what nothing is said of."""
     if not small_s:
         return WireCosts(0.0, 0.0)
-    message_s = statistics.median(small_s[len(small_s) // 2 :])
+    message_s = _lower_quartile(small_s[len(small_s) // 2 :])
     rates = [
         max(0.0, seconds - message_s * (1 + MORE * (messages - 1))) / size
         for messages, size, seconds in rounds
         if size >= LARGE_BYTES
     ]
-    return WireCosts(message_s, statistics.median(rates) if rates else 0.0)
+    return WireCosts(message_s, _lower_quartile(rates) if rates else 0.0)
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 4]
 
 
 @dataclass(slots=True)
@@ -123,7 +128,8 @@ class Rehearsal:
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - computed_s
-            self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
+            if is_timed:
+                self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
             self._left = [outputs[tensor] for tensor in part.sent]
         if is_timed:  # the two clocks are not read at one instant
             part.seconds.append(max(passed_s, computed_s))

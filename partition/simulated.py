@@ -25,8 +25,9 @@ from partition.simulated_graph import RunGraph, arrived, ended, executor, io_thr
 AHEAD = 1
 """Firings that wait for a device's executor while it runs one (`nodes.core.actor`)."""
 
-SPREAD = Fraction(1, 10)
-"""How much less or more than usual anything takes, as a share."""
+EXECUTOR_SPREAD = Fraction(1, 10)
+IO_SPREAD = Fraction(1)
+"""How much less or more than usual a phase, or serving the network, takes at most, as a share."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,13 @@ def predict(
     *,
     order: Literal["pipelined", "strict"] = "pipelined",
     frames: int | None = None,
-    spread: Fraction = SPREAD,
+    even: bool = False,
 ) -> Prediction:
     """The first `frames` frames of a run of `plan`.
 
     Without `frames`, as many as fill the pipeline several times over; without `costs`, those that
-    are usual. Raises `csdf.errors.TooLargeError` for more than some hundred thousand firings.
+    are usual. If `even`, nothing takes less or more time than usual. Raises
+    `csdf.errors.TooLargeError` beyond `csdf.simulation.FIRING_LIMIT`.
     """
     built = RunGraph(plan, costs or RunCosts.known(plan.devices))
     if frames is None:
@@ -89,7 +91,7 @@ def predict(
             built.machines(),
             built.wakes(),
             {executor(device): AHEAD for device in devices},
-            spread,
+            {} if even else _spread(devices),
         ),
     )
     worked = {thread: float(time) / frames for thread, time in timeline.worked().items()}
@@ -100,6 +102,11 @@ def predict(
         {device: worked.get(executor(device), 0.0) for device in devices},
         {device: worked.get(io_thread(device), 0.0) for device in (HOST, *devices)},
     )
+
+
+def _spread(devices: list[str]) -> dict[str, Fraction]:
+    executors = {executor(device): EXECUTOR_SPREAD for device in devices}
+    return executors | {io_thread(device): IO_SPREAD for device in (HOST, *devices)}
 
 
 def _turns(plan: Plan) -> dict[str, list[str]]:

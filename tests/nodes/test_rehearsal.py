@@ -70,6 +70,6 @@ def test_the_first_round_and_those_in_which_nothing_moves_are_not_timed() -> Non
 def test_costs_are_those_that_the_rounds_were_made_of() -> None:
     rounds = [(n, size, 5e-5 * (1 + MORE * (n - 1)) + 2e-10 * size)
               for n, size in ((1, 10**6), (3, 10**5), (2, 5 * 10**6))]  # fmt: skip
-    found = fit([9.0, 9.0, 4e-5, 5e-5, 9e-5], [*rounds, (1, 100, 1.0)])
+    found = fit([9.0, 9.0, 9.0, 5e-5, 9e-5, 8e-5], [*rounds, (1, 100, 1.0)])
     assert found.message_s == pytest.approx(5e-5)
     assert found.byte_s == pytest.approx(2e-10)
