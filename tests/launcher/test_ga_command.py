@@ -1,0 +1,139 @@
+"""`ga` as users call it: a sweep's outcome, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.commands.ga import main
+from tests.launcher.models import write_branches
+
+QUICK = ("--strategy", "vertical-paper", "--repeats", "1", "--budget", "0.01")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    write_branches(tmp_path / "branches.onnx")
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\n"
+    )
+    return "cluster.yaml"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", *arguments])
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err
+
+
+def swept(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, err = run(capsys, *arguments, *QUICK, "--json")
+    assert code == 0, err
+    data = json.loads(out)
+    assert isinstance(data, dict)
+    return data
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_where_the_last_ended(
+    cluster: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    first = swept(capsys, cluster, "--trials", "6", "--seed", "0")
+    assert first["trials"]["before"] == 0
+    assert first["trials"]["finished"] + first["trials"]["pruned"] == 6
+    assert Path(first["storage"]) == tmp_path / "ga-sweep.db"
+    assert first["best"]["value"] <= first["usual_value"]
+    assert {"individuals", "mutation"} <= first["best"]["parameters"].keys()
+    assert "generations" in first["best"]["settings"]
+    page = Path(first["page"]).read_text(encoding="utf-8")
+    assert Path(first["page"]) == Path("ga-sweep") / "sweep.html"
+    assert page.count("<svg") == (3 if first["importance"] else 2)
+    second = swept(capsys, cluster, "--trials", "1", "--output", "elsewhere")
+    assert second["study"] == first["study"]
+    assert second["trials"]["before"] == 6
+    assert (tmp_path / "elsewhere" / "sweep.html").is_file()
+
+
+@pytest.mark.slow
+def test_people_get_a_table_and_how_far_it_is(
+    cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--trials", "2", "--budget", "0.01", "--repeats", "1")
+    code, out, err = run(capsys, cluster, *arguments)
+    assert code == 0
+    assert "tuning: 2 of 2" in err
+    assert "best trials of" in out
+    assert "usual parameters" in out
+    (Path(cluster)).write_text(Path(cluster).read_text() + "  - name: c\n")
+    code, _, err = run(capsys, cluster, *arguments)
+    assert code == 2
+    assert "not the same devices" in err
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished(cluster: str) -> None:
+    command = [sys.executable, "-m", "launcher.commands.ga", "sweep", cluster, "--trials", "20"]
+    root = str(Path(__file__).parents[2])
+    with subprocess.Popen(
+        [*command, *QUICK, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+    ) as sweep:
+        assert sweep.stderr is not None
+        while "best" not in sweep.stderr.readline():  # the first trial is finished
+            assert sweep.poll() is None
+        sweep.send_signal(signal.SIGINT)
+        out, err = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130, err
+    data = json.loads(out)
+    assert data["interrupted"]
+    assert data["trials"]["finished"] >= 1
+    assert Path(data["page"]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "--trials"),
+        (("--trials", "0"), "--trials"),
+        (("--trials", "1", "--strategy", "sequential"), "sequential"),
+        (("--trials", "1", "--objective", "beauty"), "beauty"),
+        (("--trials", "1", "--model", "none.onnx"), "none.onnx"),
+        (("--trials", "1", "--storage", "none/here.db"), "there is no folder"),
+        (("--trials", "1", "--storage", "foreign://host/base"), "foreign"),
+        (("--trials", "1", "--storage", "://"), "no database URL"),
+        (("--trials", "1", "--output", "cluster.yaml"), "--output 'cluster.yaml'"),
+        (("--trials", "1", "--budget", "0"), "--budget"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(
+    cluster: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, _, err = run(capsys, cluster, *arguments)
+    assert code == 2
+    assert sentence in err.splitlines()[-1]
+
+
+def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "none.yaml", "--trials", "1", "--json")
+    assert code == 2
+    assert "none.yaml" in json.loads(out)["error"]
+
+
+def test_one_node_leaves_nothing_to_tune(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(cluster).write_text("model: branches.onnx\nnodes: [{name: a}]\n")
+    code, _, err = run(capsys, cluster, "--trials", "1")
+    assert code == 2
+    assert "nothing to tune" in err
