@@ -164,9 +164,7 @@ def _open(sweep: Sweep, seed: int | None) -> optuna.Study:
     study = optuna.create_study(
         storage=open_storage(sweep.url),
         study_name=sweep.study,
-        sampler=optuna.samplers.TPESampler(
-            seed=seed, constant_liar=True, warn_independent_sampling=False
-        ),
+        sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True),
         pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=POINTS // 4),
         load_if_exists=True,
     )

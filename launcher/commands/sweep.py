@@ -133,7 +133,7 @@ def _table(result: Result) -> Table:
             str(trial.number),
             f"{trial.value:.6g}",
             f"{trial.seconds:.1f}",
-            *(f"{trial.parameters[name]:.3g}" for name in names),
+            *(_number(trial.parameters[name]) for name in names),
         )
     return table
 
@@ -160,11 +160,16 @@ def _lines(outcome: Outcome) -> list[str]:
         )
     if result.importance:
         parts = [f"{name} {part:.0%}" for name, part in result.importance.items()]
-        lines.append("what mattered: " + ", ".join(parts))
+        finished = result.count("complete")
+        lines.append(f"what mattered, by {finished} finished trials: {', '.join(parts)}")
     if outcome.page is not None:
         lines.append(f"plots: {outcome.page}; trials: {result.storage}")
     return lines
 
 
 def _named(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+    return ", ".join(f"{name} {_number(value)}" for name, value in values.items())
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
