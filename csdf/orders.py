@@ -26,7 +26,8 @@ from typing import TypeVar
 from csdf.consistency import firings, repetition_vector
 from csdf.errors import CsdfError, TooLargeError
 from csdf.graph import Channel, Graph
-from csdf.prologue import Slot, State, after_prologue
+from csdf.prologue import after_prologue
+from csdf.slots import Slot, State
 from csdf.throughput import NODE_LIMIT
 
 T = TypeVar("T")

@@ -5,11 +5,12 @@ there is no such iteration, and the entry is skipped. These periods are the **pr
 is fired afterwards follows a fixed list for ever, so the state after the prologue is a graph with
 an ordinary static order, and everything long-run is the same in it.
 
-The prologue is executed on demand: a processor is to come past its prologue; what its next firing
-waits for is fired first, by whoever has to, and nothing else. So the state is the earliest one, and
-if somebody waits for himself in the end, no order of firing helps: the order deadlocks. Afterwards
-everybody goes on to the end of the period under way, as far as that comes to an end, so that phases
-keep their numbers.
+Best is a state in which all processors are at the first entry of their lists, since phases keep
+their numbers then. How many periods each must have been through for that is a matter of counting:
+each channel says how far its producer must be, or the consumer, for space. The least such numbers
+are taken. If the order is live from that state on, it can be kept from the beginning too: what is
+done in a period could have been done in every period before, and leaving out what did not exist yet
+delays nobody. If there are no such numbers, the prologue is executed (`csdf.prologue_run`).
 
 Source: C. E. Leiserson and J. B. Saxe, "Retiming synchronous circuitry", Algorithmica, 1991; for
 dataflow graphs, P. Murthy and E. A. Lee, "On the optimal blocking factor for blocked,
@@ -19,34 +20,14 @@ non-overlapped schedules", Asilomar, 1994.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from csdf.errors import DeadlockError, TooLargeError
 from csdf.graph import Graph
-from csdf.lowered import Arc, Origin, lower, neighbours
+from csdf.lowered import Arc, Origin, lower
+from csdf.prologue_run import Run
+from csdf.slots import Slot, State
 
-FIRING_LIMIT = 2_000_000
-"""Firings of a prologue at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """An entry of an order: `firing` of `actor`, counted within an iteration, `lag` iterations
-    behind the processor's period.
-    """
-
-    actor: str
-    firing: int
-    lag: int
-
-
-@dataclass(frozen=True)
-class State:
-    """`fired` per actor, tokens per channel; `next` is, per processor, the slot that comes next."""
-
-    fired: Mapping[str, int]
-    tokens: Mapping[str, int]
-    next: Mapping[str, int]
+ROUNDS = 100
+"""How often each number of periods is raised, on the average, until there are taken to be none."""
 
 
 def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:
@@ -55,142 +36,95 @@ def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:
     One cycle of an actor's phases is an iteration if it stands in an order. Raises
     `DeadlockError` and `TooLargeError`.
     """
-    run = _Run(graph, orders)
+    state = _Periods(graph, orders).state()
+    if state is not None:
+        return state
+    run = Run(graph, orders)
     for processor, order in orders.items():
         past = len(order) * max(slot.lag for slot in order)
         while run.passed[processor] < past:
             run.demand(processor)
-    state = run.state()
-    return run.state() if run.align() else state
+    return run.state()
 
 
-@dataclass
-class _Run:
-    graph: Graph
-    orders: Mapping[str, Sequence[Slot]]
-    passed: dict[str, int] = field(init=False)
-    """Per processor the entries that lie behind it, skipped ones included."""
+class _Periods:
+    """How many periods lie behind each processor, and cycles of phases behind each other actor."""
 
-    def __post_init__(self) -> None:
-        self._lowered = lower(self.graph, concurrency=False)
-        self._about = neighbours(self._lowered)
-        self._names = self._lowered.names
-        self._number = {name: i for i, name in enumerate(self._names)}
-        self._tokens = [arc.tokens for arc in self._lowered.arcs]
-        self._fired = [0] * len(self._names)
-        self._firings = 0
-        self._owner = {
-            (self._number[slot.actor], slot.firing): processor
-            for processor, order in self.orders.items()
-            for slot in order
-        }
-        self._free = sorted(set(range(len(self._names))) - {actor for actor, _ in self._owner})
-        self.passed = dict.fromkeys(self.orders, 0)
-        for processor in self.orders:
-            self._skip(processor)
+    def __init__(self, graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> None:
+        self._lowered = lower(graph, concurrency=False)
+        self._orders = orders
+        number = {name: a for a, name in enumerate(self._lowered.names)}
+        # Per actor: who goes through the periods, and the firings that it is behind by its offsets.
+        self._block: list[str | int] = list(range(len(number)))
+        self._behind = [0] * len(number)
+        self._ordered = [0] * len(number)
+        self._split = False
+        for processor, order in orders.items():
+            for slot in order:
+                actor = number[slot.actor]
+                self._split |= self._block[actor] not in (actor, processor)
+                self._block[actor] = processor
+                self._behind[actor] += slot.lag
+                self._ordered[actor] += 1
+        for actor, ordered in enumerate(self._ordered):
+            self._split |= ordered not in (0, len(self._lowered.times[actor]))
+        self._periods: dict[str | int, int] = dict.fromkeys(self._block, 0)
+        for processor, order in orders.items():
+            self._periods[processor] = max(slot.lag for slot in order)
 
-    def state(self) -> State:
-        """As it is now."""
+    def state(self) -> State | None:
+        """None if no numbers of periods are found."""
+        if self._split or not self._raised():
+            return None
+        fired = [self._fired(actor) for actor in range(len(self._block))]
         tokens = {
-            arc.channel.name: held
-            for arc, held in zip(self._lowered.arcs, self._tokens, strict=True)
+            arc.channel.name: _put(arc, fired[arc.source]) - _taken(arc, fired[arc.target])
+            for arc in self._lowered.arcs
             if arc.channel is not None and arc.origin is Origin.TOKENS
         }
-        fired = dict(zip(self._names, self._fired, strict=True))
-        place = {p: self.passed[p] % len(order) for p, order in self.orders.items()}
-        return State(fired, tokens, place)
+        names = self._lowered.names
+        return State(dict(zip(names, fired, strict=True)), tokens, dict.fromkeys(self._orders, 0))
 
-    def align(self) -> bool:
-        """On to where every order is at its first entry; False if that would go on for ever."""
-        blocks = len(self.orders) + len(self._free)
-        ends = {p: self.passed[p] + blocks * len(order) for p, order in self.orders.items()}
-        phases = [len(times) for times in self._lowered.times]
-        most = {a: self._fired[a] + blocks * phases[a] for a in self._free}
-        while True:
-            lagging = [p for p, order in self.orders.items() if self.passed[p] % len(order)]
-            behind = [a for a in self._free if self._fired[a] % phases[a]]
-            if not (lagging or behind):
-                return True
-            if any(self.passed[p] > end for p, end in ends.items()):
+    def _fired(self, actor: int) -> int:
+        per_period = len(self._lowered.times[actor])
+        return self._periods[self._block[actor]] * per_period - self._behind[actor]
+
+    def _raised(self) -> bool:
+        """Raises the periods until every channel has what has been taken from it."""
+        leads: dict[str | int, list[tuple[Arc, int]]] = {block: [] for block in self._periods}
+        for arc in self._lowered.arcs:
+            room = _put(arc, -self._behind[arc.source]) - _taken(arc, -self._behind[arc.target])
+            if self._block[arc.source] != self._block[arc.target]:
+                leads[self._block[arc.target]].append((arc, room))
+            elif room < 0:
                 return False
-            if any(self._fired[a] > end for a, end in most.items()):
+        waiting = list(self._periods)
+        queued = set(waiting)
+        for block in waiting:  # grows meanwhile
+            queued.discard(block)
+            if len(waiting) > ROUNDS * len(self._periods):
                 return False
-            for processor in lagging:
-                self.demand(processor)
-            for actor in behind:
-                self.demand(actor)
+            for arc, room in leads[block]:
+                taken = sum(arc.consumption) * self._periods[block]
+                other = self._block[arc.source]
+                wanted = -(-(taken - room) // sum(arc.production))
+                if wanted > self._periods[other]:
+                    self._periods[other] = wanted
+                    if other not in queued:
+                        queued.add(other)
+                        waiting.append(other)
+        return True
 
-    def demand(self, what: str | int) -> None:
-        """Has `what` fire once, a processor or an actor that is in no order, and all before it."""
-        asked: list[str | int] = [what]
-        because: list[str] = []
-        while asked:
-            actor = self._next_actor(asked[-1])
-            blocker, reason = self._blocker(asked[-1], actor)
-            if blocker is None:
-                self._fire(actor)
-                asked.pop()
-                if because:
-                    because.pop()
-                continue
-            because.append(reason)
-            if blocker in asked:
-                cycle = "; ".join(because[asked.index(blocker) :][:6])
-                raise DeadlockError(f"the orders deadlock: {cycle}")
-            asked.append(blocker)
 
-    def _next_actor(self, who: str | int) -> int:
-        if isinstance(who, int):
-            return who
-        order = self.orders[who]
-        return self._number[order[self.passed[who] % len(order)].actor]
+def _put(arc: Arc, firings: int) -> int:
+    """Tokens in `arc` after so many firings of its source; they may be less than none."""
+    return arc.tokens + _sum(arc.production, firings)
 
-    def _blocker(self, who: str | int, actor: int) -> tuple[str | int | None, str]:
-        """Who has to fire before `actor` can on behalf of `who`, and why."""
-        firing = self._fired[actor] % len(self._lowered.times[actor])
-        if isinstance(who, str):
-            order = self.orders[who]
-            wanted = order[self.passed[who] % len(order)].firing
-            if wanted != firing:
-                name = self._names[actor]
-                return self._who_fires(actor), (
-                    f"firing {wanted} of {name!r} waits for firing {firing} of {name!r}"
-                )
-        for number, rate in self._about.takes[actor][firing]:
-            if self._tokens[number] < rate:
-                arc = self._lowered.arcs[number]
-                return self._who_fires(arc.source), self._reason(actor, arc)
-        return None, ""
 
-    def _who_fires(self, actor: int) -> str | int:
-        firing = self._fired[actor] % len(self._lowered.times[actor])
-        return self._owner.get((actor, firing), actor)
+def _taken(arc: Arc, firings: int) -> int:
+    return _sum(arc.consumption, firings)
 
-    def _reason(self, actor: int, arc: Arc) -> str:
-        what = "room" if arc.origin is Origin.SPACE else "tokens"
-        channel = arc.channel.name if arc.channel is not None else ""
-        other = self._who_fires(arc.source)
-        comes = "" if isinstance(other, int) else f", whose turn on {other!r} has not come"
-        by = self._names[arc.source]
-        return f"{self._names[actor]!r} waits for {what} in {channel!r} from {by!r}{comes}"
 
-    def _fire(self, actor: int) -> None:
-        phase = self._fired[actor] % len(self._lowered.times[actor])
-        owner = self._owner.get((actor, phase))
-        for number, rate in self._about.takes[actor][phase]:
-            self._tokens[number] -= rate
-        for number, rate in self._about.gives[actor][phase]:
-            self._tokens[number] += rate
-        self._fired[actor] += 1
-        self._firings += 1
-        if self._firings > FIRING_LIMIT:
-            raise TooLargeError(f"the prologue of the orders has more than {FIRING_LIMIT} firings")
-        if owner is not None:
-            self.passed[owner] += 1
-            self._skip(owner)
-
-    def _skip(self, processor: str) -> None:
-        """Past the entries whose iteration would be a negative one."""
-        order = self.orders[processor]
-        while self.passed[processor] // len(order) < order[self.passed[processor] % len(order)].lag:
-            self.passed[processor] += 1
+def _sum(rates: Sequence[int], firings: int) -> int:
+    cycles, left = divmod(firings, len(rates))
+    return cycles * sum(rates) + sum(rates[:left])
