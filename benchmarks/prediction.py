@@ -2,10 +2,10 @@
 
 Plans of three networks on two and three nodes of this machine, in both orders, are run by the
 launcher and simulated (`partition.simulated`) with what the same run's agents measured while they
-warmed up. Compared are, for the frames after the pipeline has filled: the **period** (the median
-over blocks of eight frames of the mean time between results), the **latency** (median time from a
-frame's departure at the launcher to its result, the source always having the next frame), and the
-**most bytes that the incoming FIFOs of a node held** at once. A second prediction takes the
+warmed up. Compared are, for the frames that come while the pipeline is full: the **period** (the
+median over blocks of eight frames of the mean time between results), the **latency** (median time
+from a frame's departure at the launcher to its result, the source always having the next frame),
+and the **most bytes that the incoming FIFOs of a node held** at once. A second prediction takes the
 processor seconds that each phase really took in the run: what is left of the error then is the
 model's, not the profile's.
 
@@ -41,7 +41,7 @@ from nodes.core.messages import HOST, Order
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan, with_measured_phases
-from partition.simulated import Prediction, predict
+from partition.simulated import Prediction, full_frames, predict
 from partition.simulated_costs import RunCosts
 from partition.strategies.base import Problem
 
@@ -223,11 +223,11 @@ def told(found: Prediction) -> Figures:
 def figures(
     sent_s: tuple[float, ...], received_s: tuple[float, ...], fifo_bytes: Mapping[str, int]
 ) -> Figures:
-    """The same for both: the first third of the frames fills the pipeline and is left out."""
-    first = len(received_s) // 3
-    marks = received_s[first::BLOCK]
+    """The same for both, of the frames that came while the pipeline was full."""
+    full = full_frames(sent_s, received_s)
+    marks = [received_s[k] for k in full[::BLOCK]]
     periods = [(two - one) / BLOCK for one, two in itertools.pairwise(marks)]
-    latencies = [r - s for s, r in zip(sent_s, received_s, strict=True)][first:]
+    latencies = [received_s[k] - sent_s[k] for k in full]
     return Figures(statistics.median(periods), statistics.median(latencies), dict(fifo_bytes))
 
 

@@ -10,7 +10,7 @@ departure at the host to its result's arrival.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -48,20 +48,24 @@ class Prediction:
 
     @property
     def period_s(self) -> float:
-        """Seconds per frame once the pipeline is full."""
-        first, last = self.received_s[self._full], self.received_s[-1]
-        return (last - first) / max(1, len(self.received_s) - 1 - self._full)
+        """Seconds per frame while the pipeline is full."""
+        full = full_frames(self.sent_s, self.received_s)
+        passed_s = self.received_s[full[-1]] - self.received_s[full[0]]
+        return passed_s / max(1, len(full) - 1)
 
     @property
     def latency_s(self) -> float:
-        """Median seconds from departure to arrival once the pipeline is full."""
-        pairs = zip(self.sent_s, self.received_s, strict=True)
-        return statistics.median([received - sent for sent, received in pairs][self._full :])
+        """Median seconds from departure to arrival while the pipeline is full."""
+        full = full_frames(self.sent_s, self.received_s)
+        return statistics.median(self.received_s[k] - self.sent_s[k] for k in full)
 
-    @property
-    def _full(self) -> int:
-        """From this frame on the pipeline is taken to be full."""
-        return len(self.received_s) // 3
+
+def full_frames(sent_s: Sequence[float], received_s: Sequence[float]) -> range:
+    """The frames, two at least of two or more, that came while the pipeline was full: neither the
+    first third, while it fills, nor those after the last one's departure, when it empties."""
+    first = len(received_s) // 3
+    last = sum(received <= sent_s[-1] for received in received_s)
+    return range(first, last) if last >= first + 2 else range(len(received_s))
 
 
 def predict(

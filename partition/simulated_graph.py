@@ -111,7 +111,8 @@ class RunGraph:
 
     def results(self) -> list[str]:
         """The actors after whose firings a result is at the host."""
-        return [arrived(source, target) for source, target in self._sent if target == HOST]
+        found = [arrived(source, target) for source, target in self._sent if target == HOST]
+        return found or [SOURCE]  # what goes in comes out as it is
 
     def _sharing(self, device: str) -> list[str]:
         if device == HOST or self._costs.of(device).wire_is_free:
