@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from csdf.consistency import firings, repetition_vector
@@ -16,7 +16,7 @@ from csdf.errors import (
 )
 from csdf.graph import Graph
 from csdf.latency import Latency
-from csdf.liveness import Deadlock, check_liveness
+from csdf.liveness import Deadlock, Remedy, check_liveness, remedies_together
 from csdf.slack import slack
 from csdf.throughput import EFFORT, Step, throughput
 
@@ -135,16 +135,19 @@ def _slack(graph: Graph, work: int, period: Fraction) -> Mapping[str, Fraction |
 
 def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:
     try:
-        return check_liveness(graph) or sentence
+        deadlock = check_liveness(graph)
     except TooLargeError:
+        deadlock = None
+    if deadlock is None:
         return sentence
+    return deadlock if deadlock.remedies else replace(deadlock, together=remedies_together(graph))
 
 
 def _deadlock_as_json(deadlock: Deadlock | str | None) -> object:
     if deadlock is None:
         return None
     if isinstance(deadlock, str):
-        return {"diagnosis": deadlock, "waits": [], "cycle": [], "remedies": []}
+        return {"diagnosis": deadlock, "waits": [], "cycle": [], "remedies": [], "together": []}
     waits, cycle = (
         [
             {
@@ -154,12 +157,24 @@ def _deadlock_as_json(deadlock: Deadlock | str | None) -> object:
                 "for_space": wait.for_space,
                 "missing": wait.missing,
                 "on": wait.on,
+                "room_in": wait.room_in,
             }
             for wait in some
         ]
         for some in (deadlock.waits, deadlock.cycle)
     )
-    remedies = [
+    remedies, together = map(_remedies_as_json, (deadlock.remedies, deadlock.together))
+    return {
+        "diagnosis": str(deadlock),
+        "waits": waits,
+        "cycle": cycle,
+        "remedies": remedies,
+        "together": together,
+    }
+
+
+def _remedies_as_json(remedies: Sequence[Remedy]) -> list[dict[str, object]]:
+    return [
         {
             "channel": remedy.channel,
             "change": "capacity" if remedy.is_capacity else "initial tokens",
@@ -167,6 +182,5 @@ def _deadlock_as_json(deadlock: Deadlock | str | None) -> object:
             "needed": remedy.needed,
             "reverse_channel": remedy.reverse,
         }
-        for remedy in deadlock.remedies
+        for remedy in remedies
     ]
-    return {"diagnosis": str(deadlock), "waits": waits, "cycle": cycle, "remedies": remedies}

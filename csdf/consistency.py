@@ -19,6 +19,9 @@ from fractions import Fraction
 from csdf.errors import InconsistentGraphError, TooLargeError
 from csdf.graph import Channel, Graph
 
+SHOWN = 8
+"""Channels of a loop whose rates a sentence tells one by one."""
+
 MAX_BITS = 50_000
 """Size of a repetition count beyond which no analysis could use it."""
 
@@ -72,7 +75,7 @@ def _walk(
                 component.append(other)
                 waiting.append(other)
             elif rate[other] != rate[name] * ratio:
-                raise _clash(channel, reached_by)
+                raise _clash(channel, reached_by, rate[channel.target] / rate[channel.source])
     return component
 
 
@@ -93,7 +96,10 @@ def _check_size(number: int) -> None:
         raise TooLargeError(f"one iteration is more than 2^{MAX_BITS} firings of some actor")
 
 
-def _clash(channel: Channel, reached_by: Mapping[str, Channel]) -> InconsistentGraphError:
+def _clash(
+    channel: Channel, reached_by: Mapping[str, Channel], fitting: Fraction
+) -> InconsistentGraphError:
+    """`fitting` is what production / consumption of `channel` would have to be."""
     cycle = [channel, *_path(channel.source, channel.target, reached_by)]
     names = tuple(member.name for member in cycle)
     if len(cycle) == 1:
@@ -106,11 +112,34 @@ def _clash(channel: Channel, reached_by: Mapping[str, Channel]) -> InconsistentG
     rates = "; ".join(
         f"{member.name!r} needs {_cycles(sum(member.consumption))} of {member.source!r} "
         f"for {sum(member.production)} of {member.target!r}"
-        for member in map(_reduced, cycle)
+        for member in map(_reduced, cycle[:SHOWN])
     )
+    if len(cycle) > SHOWN:
+        rates += f"; … {len(cycle) - SHOWN} more"
     what = "two channels" if len(cycle) == 2 else f"a loop of {len(cycle)} channels"
     return InconsistentGraphError(
-        f"the graph is inconsistent: the rates of {what} contradict each other: {rates}", names
+        f"the graph is inconsistent: the rates of {what} contradict each other: {rates}. "
+        f"They agree if, for example, {_change(channel, fitting)}",
+        names,
+    )
+
+
+def _change(channel: Channel, fitting: Fraction) -> str:
+    """Of the rates at one end, where whole numbers do that."""
+    put, taken = sum(channel.production), sum(channel.consumption)
+    if (taken * fitting).denominator == 1:
+        return (
+            f"a cycle of {channel.source!r} puts {taken * fitting} instead of {put} tokens "
+            f"into {channel.name!r}"
+        )
+    if (put / fitting).denominator == 1:
+        return (
+            f"a cycle of {channel.target!r} takes {put / fitting} instead of {taken} tokens "
+            f"out of {channel.name!r}"
+        )
+    return (
+        f"cycles of {channel.source!r} and {channel.target!r} put {fitting.numerator} tokens into "
+        f"{channel.name!r} and take {fitting.denominator} out, instead of {put} and {taken}"
     )
 
 

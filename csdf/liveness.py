@@ -9,20 +9,28 @@ give something to a channel of that cycle.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from csdf.consistency import repetition_vector
+from csdf.errors import TooLargeError
 from csdf.graph import Channel, Graph
 from csdf.lowered import Arc, Lowered, Origin, lower
 from csdf.reverse_channels import mirrors
-from csdf.untimed import STEP_LIMIT, Execution
+from csdf.untimed import STEP_LIMIT, Execution, waiting_cycle
+
+__all__ = ["Deadlock", "Remedy", "Wait", "check_liveness", "remedies_together", "waiting_cycle"]
+
+SHOWN = 8
+"""Waits of a cycle that a sentence tells one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """`actor` cannot fire its `phase` (counted from 0): it lacks tokens, or space, in `channel`.
 
-    `missing` counts tokens (or places); only a firing of `on` could provide them.
+    `missing` counts tokens (or places); only a firing of `on` could provide them. Where `channel`
+    stands for the capacity of another one, that is `room_in`.
     """
 
     actor: str
@@ -31,14 +39,16 @@ class Wait:
     for_space: bool
     missing: int
     on: str
+    room_in: str | None = None
 
     def __str__(self) -> str:
         """A clause of a sentence."""
         what = "place" if self.for_space else "token"
         plural = "" if self.missing == 1 else "s"
+        room = "" if self.room_in is None else f" (room in {self.room_in!r})"
         return (
             f"{self.actor!r} waits in phase {self.phase} for {self.missing} more {what}{plural} "
-            f"in channel {self.channel!r}, which {self.on!r} would have to "
+            f"in channel {self.channel!r}{room}, which {self.on!r} would have to "
             f"{'free' if self.for_space else 'produce'}"
         )
 
@@ -64,10 +74,8 @@ class Remedy:
             return (
                 f"Channel {self.channel!r} needs a capacity of {self.needed} instead of {self.now}."
             )
-        return (
-            f"Channel {self.channel!r} would have to start with {self.needed} tokens "
-            f"instead of {self.now}."
-        )
+        tokens = "1 token" if self.needed == 1 else f"{self.needed} tokens"
+        return f"Channel {self.channel!r} would have to start with {tokens} instead of {self.now}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +85,29 @@ class Deadlock:
     `waits` is all that the stuck actors wait for, `cycle` a part of it that closes on itself:
     each actor waits for the next, the last for the first. `remedies` are the single-channel changes
     that free the graph, the best first: larger capacities before more initial tokens (which change
-    what the graph computes), then the smallest change. It is empty if no single channel can.
+    what the graph computes), then the smallest change. It is empty if no single channel can;
+    `together` may then be changes that do so together (`remedies_together`).
     """
 
     waits: tuple[Wait, ...]
     cycle: tuple[Wait, ...]
     remedies: tuple[Remedy, ...]
+    together: tuple[Remedy, ...] = ()
 
     def __str__(self) -> str:
         """The diagnosis in a few sentences."""
-        story = "; ".join(map(str, self.cycle))
+        more = f"; and so on, {len(self.cycle)} in all" if len(self.cycle) > SHOWN else ""
+        return f"Deadlock: {'; '.join(map(str, self.cycle[:SHOWN]))}{more}. {self.advice()}"
+
+    def advice(self) -> str:
+        """What frees the graph."""
         if self.remedies:
-            return f"Deadlock: {story}. {self.remedies[0]}"
-        return f"Deadlock: {story}. No change of a single channel frees it."
+            return str(self.remedies[0])
+        nothing = "No change of a single channel frees it."
+        if not self.together:
+            return nothing
+        more = f" And so on, {len(self.together)} in all." if len(self.together) > SHOWN else ""
+        return f"{nothing} Together these do: {' '.join(map(str, self.together[:SHOWN]))}{more}"
 
 
 def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | None:
@@ -113,39 +131,31 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
     ]
     return Deadlock(
         tuple(
-            _wait(lowered, execution.phase(actor), actor, arc, missing)
+            _wait(execution, actor, arc, missing, mirrored)
             for actor in execution.stuck
             for arc, missing in execution.missing(actor)
         ),
-        tuple(
-            _wait(lowered, execution.phase(actor), actor, arc, missing)
-            for actor, arc, missing in cycle
-        ),
+        tuple(_wait(execution, actor, arc, missing, mirrored) for actor, arc, missing in cycle),
         tuple(sorted(remedies, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel))),
     )
 
 
-def _wait(graph: Lowered, phase: int, actor: int, number: int, missing: int) -> Wait:
-    arc = graph.arcs[number]
+def _wait(
+    execution: Execution, actor: int, number: int, missing: int, mirrors: Mapping[str, Channel]
+) -> Wait:
+    graph, arc = execution.graph, execution.graph.arcs[number]
     assert arc.channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
-    for_space = arc.origin is Origin.SPACE
-    on = graph.names[arc.source]
-    return Wait(graph.names[actor], phase, arc.channel.name, for_space, missing, on)
-
-
-def waiting_cycle(execution: Execution) -> list[tuple[int, int, int]]:
-    """(actor, arc, missing) around a cycle of waits, starting at the actor of lowest number."""
-    path: list[tuple[int, int, int]] = []
-    place: dict[int, int] = {}
-    actor = execution.stuck[0]
-    while actor not in place:
-        place[actor] = len(path)
-        arc, missing = execution.missing(actor)[0]
-        path.append((actor, arc, missing))
-        actor = execution.graph.arcs[arc].source
-    cycle = path[place[actor] :]
-    first = cycle.index(min(cycle))
-    return cycle[first:] + cycle[:first]
+    name = arc.channel.name
+    room_in = mirrors[name].name if arc.origin is Origin.TOKENS and name in mirrors else None
+    return Wait(
+        graph.names[actor],
+        execution.phase(actor),
+        name,
+        arc.origin is Origin.SPACE,
+        missing,
+        graph.names[arc.source],
+        room_in,
+    )
 
 
 def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
@@ -167,6 +177,17 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
             return added
 
 
+def _frees(graph: Lowered, wanted: list[int], added: Mapping[int, int]) -> bool:
+    execution = Execution(graph, wanted)
+    for arc, amount in added.items():
+        execution.tokens[arc] += amount
+    return execution.run()
+
+
+def _is_capacity(arc: Arc, mirrors: Mapping[str, Channel]) -> bool:
+    return arc.origin is Origin.SPACE or (arc.channel is not None and arc.channel.name in mirrors)
+
+
 def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Remedy:
     channel = arc.channel
     assert channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
@@ -179,3 +200,45 @@ def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Reme
         return Remedy(forward.name, True, now, now + amount, channel.name)
     tokens = channel.initial_tokens
     return Remedy(channel.name, False, tokens, tokens + amount)
+
+
+def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ...]:
+    """Changes of several channels that together free a graph that deadlocks.
+
+    Round one cycle of waits after another, what is missing is given: capacities before initial
+    tokens, and the least of them. Then each is made as small as the others allow, as far as that
+    takes no more than `effort` firings. Empty if that would take too long altogether.
+    """
+    repetitions = repetition_vector(graph)
+    lowered, mirrored = lower(graph, concurrency=False), mirrors(graph)
+    wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    capacities = [_is_capacity(arc, mirrored) for arc in lowered.arcs]
+    added: dict[int, int] = {}
+    try:
+        execution = Execution(lowered, wanted, effort)
+        while not execution.run():
+            around = (
+                (not capacities[arc], missing, arc) for _, arc, missing in waiting_cycle(execution)
+            )
+            _, missing, arc = min(around)
+            added[arc] = added.get(arc, 0) + missing
+            execution.tokens[arc] += missing
+    except TooLargeError:
+        return ()
+    left = effort
+    for arc in sorted(added, key=lambda arc: (-added[arc], arc)):
+        low, high = 0, added[arc]
+        while low < high and left >= sum(wanted):
+            left -= sum(wanted)
+            added[arc] = (low + high) // 2
+            if _frees(lowered, wanted, added):
+                high = added[arc]
+            else:
+                low = added[arc] + 1
+        added[arc] = high
+    described = [
+        _describe_remedy(lowered.arcs[arc], amount, mirrored)
+        for arc, amount in added.items()
+        if amount
+    ]
+    return tuple(sorted(described, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel)))

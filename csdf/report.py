@@ -9,6 +9,7 @@ from fractions import Fraction
 from csdf.analysis import Analysis
 from csdf.graph import Graph
 from csdf.latency import Latency
+from csdf.liveness import Deadlock
 from csdf.throughput import Step
 
 MOST = 12
@@ -28,7 +29,7 @@ def as_text(graph: Graph, result: Analysis) -> str:
     listed = [f"{name} × {count}" for name, count in result.repetitions.items()]
     lines.append(f"repetitions {_cut(listed, ', ')}")
     if result.deadlock is not None:
-        return "\n".join([*lines, f"live        no. {result.deadlock}"])
+        return "\n".join([*lines, *_deadlock(result.deadlock)])
     lines += ["live        not known" if result.live is None else "live        yes"]
     lines += _period(result)
     if result.critical:
@@ -38,6 +39,27 @@ def as_text(graph: Graph, result: Analysis) -> str:
     if result.latency is not None:
         lines += _latency(result.latency)
     return "\n".join(lines)
+
+
+def _deadlock(deadlock: Deadlock | str) -> list[str]:
+    """Who waits for whom, a line each, and what would help."""
+    if isinstance(deadlock, str):
+        return [f"live        no. {deadlock}"]
+    waits = _column([str(wait) for wait in deadlock.cycle])
+    changes = [str(remedy) for remedy in deadlock.remedies or deadlock.together]
+    if deadlock.remedies:
+        remedy = [f"remedy      {changes[0]}", *_column([f"Or: {one}" for one in changes[1:]])]
+    elif deadlock.together:
+        remedy = ["remedy      No change of a single channel. Together:", *_column(changes)]
+    else:
+        remedy = ["remedy      No change of a single channel."]
+    return ["live        no, because round a cycle", *waits, *remedy]
+
+
+def _column(lines: list[str]) -> list[str]:
+    """Under what stands to the right of a heading; the first ones only, if there are many."""
+    more = [f"… {len(lines) - MOST} more"] if len(lines) > MOST else []
+    return [f"            {line}" for line in [*lines[:MOST], *more]]
 
 
 def _period(result: Analysis) -> list[str]:

@@ -132,6 +132,24 @@ class Execution:
         return cycles
 
 
+def waiting_cycle(execution: Execution) -> list[tuple[int, int, int]]:
+    """(actor, arc, missing) around a cycle of waits, starting at the actor of lowest number.
+
+    `execution` must be stuck: every actor that has not fired as often as it should waits.
+    """
+    path: list[tuple[int, int, int]] = []
+    place: dict[int, int] = {}
+    actor = execution.stuck[0]
+    while actor not in place:
+        place[actor] = len(path)
+        arc, missing = execution.missing(actor)[0]
+        path.append((actor, arc, missing))
+        actor = execution.graph.arcs[arc].source
+    cycle = path[place[actor] :]
+    first = cycle.index(min(cycle))
+    return cycle[first:] + cycle[:first]
+
+
 def _cycles(graph: Lowered) -> list[_Cycle]:
     cycles = [_Cycle([], [], []) for _ in graph.names]
     for number, arc in enumerate(graph.arcs):

@@ -106,6 +106,27 @@ def test_what_would_take_too_long_is_bounded(capsys: pytest.CaptureFixture[str])
     assert found["period_bounds"] == {"at_least": "20", "at_most": "36"}
 
 
+def test_a_deadlock_is_told_of_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(REFERENCE / "residual_skip3.xml")]) == 1
+    assert capsys.readouterr().out.splitlines()[-7:-1] == [
+        "live        no, because round a cycle",
+        "            'src' waits in phase 3 for 1 more token in channel 'skip_bp' "
+        "(room in 'skip'), which 'add' would have to produce",
+        "            'add' waits in phase 0 for 1 more token in channel 'k', "
+        "which 'conv' would have to produce",
+        "            'conv' waits in phase 3 for 1 more token in channel 'm', "
+        "which 'src' would have to produce",
+        "remedy      Channel 'skip' needs a capacity of 4 instead of 3.",
+        "            Or: Channel 'k' would have to start with 1 token instead of 0.",
+    ]
+    assert main(["analyze", str(REFERENCE / "sample_b_3_7_5_deadlock.xml")]) == 1
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "remedy      No change of a single channel. Together:",
+        "            Channel 'c2' needs a capacity of 9 instead of 7.",
+        "            Channel 'c1' needs a capacity of 8 instead of 3.",
+    ]
+
+
 def test_json_of_what_is_not_live(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "--json", str(REFERENCE / "residual_skip3.xml")]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -59,8 +59,34 @@ def test_two_channels_that_clash_are_named_with_their_rates() -> None:
     assert caught.value.channels == ("c2", "c1")
     assert str(caught.value) == (
         "the graph is inconsistent: the rates of two channels contradict each other: "
-        "'c2' needs 1 cycle of 'A' for 1 of 'B'; 'c1' needs 3 cycles of 'A' for 2 of 'B'"
+        "'c2' needs 1 cycle of 'A' for 1 of 'B'; 'c1' needs 3 cycles of 'A' for 2 of 'B'. They "
+        "agree if, for example, cycles of 'A' and 'B' put 2 tokens into 'c2' and take 3 out, "
+        "instead of 1 and 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("rates", "change"),
+    [
+        (((3,), (3,)), "a cycle of 'A' puts 2 instead of 3 tokens into 'c2'"),
+        (((4,), (5,)), "a cycle of 'B' takes 6 instead of 5 tokens out of 'c2'"),
+    ],
+)
+def test_a_change_is_proposed_that_makes_them_agree(
+    rates: tuple[tuple[int, ...], tuple[int, ...]], change: str
+) -> None:
+    with pytest.raises(InconsistentGraphError, match=f"They agree if, for example, {change}$"):
+        repetition_vector(graph({"A": (1,), "B": (1,)}, ("A", "B", (4,), (6,)), ("A", "B", *rates)))
+
+
+def test_a_long_loop_is_told_of_in_a_few_words() -> None:
+    names = [f"a{i}" for i in range(1000)]
+    ring = [(names[i - 1], name, (1 + (i == 0),), (1,)) for i, name in enumerate(names)]
+    with pytest.raises(
+        InconsistentGraphError, match=r"a loop of 1000 channels .*; … 992 more"
+    ) as it:
+        repetition_vector(graph(dict.fromkeys(names, (1,)), *ring))
+    assert len(str(it.value)) < 800
 
 
 @given(consistent_graphs(max_channels=8), st.data())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
 from csdf.consistency import repetition_vector
 from csdf.errors import InconsistentGraphError, TooLargeError
 from csdf.graph import Graph
-from csdf.liveness import Remedy, check_liveness
+from csdf.liveness import Remedy, check_liveness, remedies_together
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
@@ -81,6 +81,45 @@ def applied(found: Graph, remedy: Remedy, amount: int) -> Graph:
     more = amount - channel.initial_tokens
     capacity = None if channel.capacity is None else channel.capacity + more
     return oracle.with_change(found, replace(channel, initial_tokens=amount, capacity=capacity))
+
+
+@examples(40, 400)
+def test_several_changes_free_it_together_and_none_could_be_smaller(tries: int) -> None:
+    @given(consistent_graphs())
+    def check(found: Graph) -> None:
+        assume(check_liveness(found) is not None)
+        changes = remedies_together(found)
+        assert changes
+        for smaller in (None, *changes):
+            changed = found
+            for change in changes:
+                changed = applied(changed, change, change.needed - (change is smaller))
+            assert (check_liveness(changed) is None) == (smaller is None)
+
+    holds(tries, check)
+
+
+def test_changes_of_several_channels_are_told_where_one_does_not_do() -> None:
+    found = graph(
+        {"A": (1,), "B": (1,), "C": (1,)},
+        ("A", "B", (2,), (3,), 0, 3),
+        ("B", "C", (1,), (2,), 0, 1),
+    )
+    deadlock = check_liveness(found)
+    assert deadlock is not None
+    assert deadlock.advice() == "No change of a single channel frees it."
+    deadlock = replace(deadlock, together=remedies_together(found))
+    assert deadlock.advice() == (
+        "No change of a single channel frees it. Together these do: Channel 'c1' needs a capacity "
+        "of 4 instead of 3. Channel 'c2' needs a capacity of 2 instead of 1."
+    )
+
+
+def test_a_search_for_changes_ends() -> None:
+    slow = graph(
+        {"A": (1,), "B": (1,)}, ("A", "B", (10**9,), (1,), 0, 10), ("B", "A", (1,), (10**9,))
+    )
+    assert remedies_together(slow, effort=2) == ()
 
 
 @given(consistent_graphs(max_actors=3, max_channels=4))
