@@ -32,6 +32,7 @@ from partition.strategies.exact_refusals import check, refusal
 from partition.strategies.exact_search import Effort, Watch, minimise
 from partition.strategies.exact_starts import starts
 from partition.strategies.exact_terms import Terms, terms_of
+from partition.traffic import Floats
 
 REPEATS = 4
 """How often limits are tightened before an overfull solution is handed over as it is."""
@@ -112,7 +113,8 @@ class Exact:
         loads = Loads(placement)
         loads.keep_within(limits, FRAMES + problem.slack_frames)
         ahead = goals(terms, loads)
-        best = self._start(terms, ahead[0], placement)
+        given = starts(terms, self._shape, self._others)
+        best = _start(terms, ahead[0], placement, given)
         found: list[tuple[Goal, float, bool]] = []
         for number, goal in enumerate(ahead):
             effort = self._effort.share(number, len(ahead))
@@ -131,30 +133,49 @@ class Exact:
                 "proof that there is none; choose strategy 'vertical', or loosen pins and memory "
                 "limits"
             )
-        costs = problem.costs.evaluate(best[None])
-        steps = [
-            Step(goal, float(goal.value(costs)[0]), bound, is_proved)
-            for goal, bound, is_proved in found
-        ]
-        return Answer(best, tuple(steps), bool(costs.overrun_bytes[0] <= 0))
+        return _priced(problem, found, np.concatenate([best[None], given]))
 
-    def _start(self, terms: Terms, goal: Goal, placement: Placement) -> NDArray[np.intp] | None:
-        """The best assignment that is found in a moment, which also bounds what there is to find;
-        None if none of those fits the devices' memory."""
-        population = starts(terms, self._shape, self._others)
-        if not len(population):
-            return None
-        costs = terms.problem.costs.evaluate(population)
-        order = np.lexsort((costs.wire_bytes, goal.value(costs), costs.overrun_bytes))
-        best: NDArray[np.intp] = population[order[0]]
-        placement.hint(best.tolist())
-        if costs.overrun_bytes[order[0]] > 0:
-            return None
-        most = int(goal.value(costs)[order[0]] / goal.unit * (1 + 1e-9)) + 1
-        placement.model.add(goal.expression() <= most)
-        if goal.loads:
-            placement.narrow(goal.loads, most)
-        return best
+
+def _start(
+    terms: Terms, goal: Goal, placement: Placement, population: NDArray[np.intp]
+) -> NDArray[np.intp] | None:
+    """The best of a population, which also bounds what there is to find; None if none of those
+    fits the devices' memory."""
+    if not len(population):
+        return None
+    costs = terms.problem.costs.evaluate(population)
+    order = np.lexsort((costs.wire_bytes, goal.value(costs), costs.overrun_bytes))
+    best: NDArray[np.intp] = population[order[0]]
+    placement.hint(best.tolist())
+    if costs.overrun_bytes[order[0]] > 0:
+        return None
+    most = int(goal.value(costs)[order[0]] / goal.unit * (1 + 1e-9)) + 1
+    placement.model.add(goal.expression() <= most)
+    if goal.loads:
+        placement.narrow(goal.loads, most)
+    return best
+
+
+def _priced(
+    problem: Problem, found: Sequence[tuple[Goal, float, bool]], population: NDArray[np.intp]
+) -> Answer:
+    """The best of a population by the cost model, which counts what the linear terms leave out; of
+    equals, as the first row often is with the others, the first."""
+    costs = problem.costs.evaluate(population)
+    values = [goal.value(costs) for goal, _, _ in found]
+    keys = [np.maximum(costs.overrun_bytes, 0), *(_rounded(value) for value in values)]
+    row = int(np.lexsort(keys[::-1])[0])
+    steps = tuple(
+        Step(goal, float(value[row]), bound, is_proved)
+        for (goal, bound, is_proved), value in zip(found, values, strict=True)
+    )
+    return Answer(population[row], steps, bool(costs.overrun_bytes[row] <= 0))
+
+
+def _rounded(values: Floats) -> Floats:
+    """Values in billionths of the largest: sums that differ by less are equal."""
+    largest = float(np.abs(values).max())
+    return np.asarray(np.round(values / (largest * 1e-9))) if largest > 0 else values
 
 
 _KIND = {True: "contiguous stages", False: "any layer on any device,"}

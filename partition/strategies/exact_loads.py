@@ -2,9 +2,10 @@
 
 Each is at least what it says, and exactly that in a solution in which nothing keeps it from being
 small. They are the linear terms of the cost model (`partition.cost`): a device is counted as firing
-one phase if it has layers at all, a tensor as cut if it leaves its device, and a channel between
-devices as holding the frames that neighbouring levels need. What there is beyond that, the strategy
-finds by pricing its solutions with the cost model itself.
+one phase if it has layers, and another each time that a longest path comes back to it; a tensor as
+cut if it leaves its device; a channel between devices as holding the frames that neighbouring
+levels need. What there is beyond that, the strategy finds by pricing its solutions with the cost
+model itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from partition.engine_memory import engine_bytes
@@ -134,7 +136,7 @@ class Loads:
         """Ticks that `stage` works per frame if it is on this device, × `factor`."""
         terms, own = self._terms, self._devices[device]
         layer_s = terms.problem.costs.layer_s[:, device] * factor
-        busy = terms.ticks(own.firing_s * factor) * self._used[stage]
+        busy = terms.ticks(own.firing_s * factor) * self._phases[stage]
         for layer, at in enumerate(self._placement.at):
             busy += terms.ticks(float(layer_s[layer])) * at[stage]
         for tensor, moved in enumerate(terms.tensors):
@@ -168,6 +170,26 @@ class Loads:
             layers = sum(at[stage] for at in self._placement.at)
             self._placement.model.add(self._terms.layers * used[-1] >= layers)
         return used
+
+    @cached_property
+    def _phases(self) -> list[Expression]:
+        """How often a stage fires per frame at least."""
+        placement, spine = self._placement, self._terms.spine
+        if placement.is_contiguous:  # no path comes back
+            return self._used
+        phases = []
+        for stage in placement.stages:
+            count = placement.integer(0, len(spine), f"phases of {stage}")
+            entries = placement.at[spine[0]][stage]
+            for before, behind in pairwise(spine):
+                enters = placement.boolean(f"{behind} enters {stage}")
+                here, there = placement.at[behind][stage], placement.at[before][stage]
+                placement.model.add(enters >= here - there)
+                entries += enters
+            placement.model.add(count >= entries)
+            placement.model.add(count >= self._used[stage])
+            phases.append(count)
+        return phases
 
     @cached_property
     def _busy_wherever(self) -> list[Expression]:

@@ -56,6 +56,7 @@ class Placement:
         self.variables: list[Any] = []
         self.stages = range(len(terms.problem.devices))
         self.is_ordered = not shape.contiguous or len(terms.kinds) == 1 or not terms.are_apart
+        self.is_contiguous = shape.contiguous
         self._until: list[list[Expression]] = []
         choose = self._along if shape.contiguous else self._anywhere
         self.at = [choose(layer) for layer in range(terms.layers)]

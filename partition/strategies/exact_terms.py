@@ -88,6 +88,18 @@ class Terms:
             kinds.setdefault((replace(device, name=""), own), []).append(number)
         return tuple(tuple(members) for members in kinds.values())
 
+    @cached_property
+    def spine(self) -> tuple[int, ...]:
+        """The layers of a longest path through the network."""
+        length, behind = [1] * self.layers, [-1] * self.layers
+        for source, reader in sorted(self.edges, key=lambda edge: edge[1]):
+            if length[source] + 1 > length[reader]:
+                length[reader], behind[reader] = length[source] + 1, source
+        path = [max(range(self.layers), key=lambda layer: length[layer])]
+        while behind[path[-1]] >= 0:
+            path.append(behind[path[-1]])
+        return tuple(reversed(path))
+
     def loads_around(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
         """For each layer, the loads of itself and all that it depends on; and of itself and all
         that depend on it."""
