@@ -45,6 +45,9 @@ FUSED = (None, 0.05, 0.1)
 """Ways to form units: by channels only (None), or by rows too, and fused where a tensor is larger
 than this part of a device's fair share of Eq. 2."""
 
+NEAR = 0.05
+"""How much worse than the best, relatively, a way to form units may be to be refined."""
+
 START = 0.02
 """The temperature at which annealing starts: a relative worsening."""
 
@@ -58,11 +61,12 @@ FINENESS = 0.05
 @dataclass(frozen=True, slots=True)
 class Effort:
     """`chains` of annealing take `work` / (chains × units × devices) steps each, within bounds; of
-    each way to form units, the `finalists` best states are carried out and priced. The best way is
-    refined at most `refinements` times."""
+    each way to form units, the `finalists` best states are carried out and priced. The best ways
+    are refined at most `refinements` times.
+    """
 
     chains: int = 48
-    work: float = 12e6
+    work: float = 40e6
     least_steps: int = 200
     most_steps: int = 1500
     finalists: int = 10
@@ -92,14 +96,20 @@ class Hybrid:
         ways = _ways(problem, model, self._effort)
         progress = _Progress(problem, sum(way.steps for way in ways), self._effort.refinements)
         found = [way.search(progress) for way in ways]
-        way, best = min(zip(ways, found, strict=True), key=lambda pair: pair[1].rank)
+        leading = min(finalist.rank for finalist in found)
+        for number, way in enumerate(ways):
+            if found[number].is_near(leading):
+                found[number] = self._refined(way, found[number], progress)
+        progress.end()
+        return _solution(problem, min(found, key=lambda finalist: finalist.rank))
+
+    def _refined(self, way: _Way, best: _Finalist, progress: _Progress) -> _Finalist:
         for _ in range(self._effort.refinements):
             better = way.refine(best, progress)
             if better.rank >= best.rank:
                 break
             best = better
-        progress.end()
-        return _solution(problem, best)
+        return best
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,10 @@ class _Finalist:
     costs: Costs
     beta_bytes: Floats
     rank: tuple[float, float]
+
+    def is_near(self, leading: tuple[float, float]) -> bool:
+        """Whether a little better would beat the `leading` rank."""
+        return self.rank <= (leading[0], leading[1] + NEAR)
 
 
 class _Way:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+import cnn
+from benchmarks.agreement import LIMIT
+from benchmarks.hybrid import VGG16, YOLOV2, measure
 from ga.hybrid import Effort, Hybrid
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
@@ -24,3 +29,12 @@ class TestHybrid(RewritingContract):
         solution = Hybrid(QUICK).solve(problem)
         plan = plan_solution(problem, solution, model_digest="", strategy="hybrid")
         assert {phase.device for phase in plan.phases} == {"d0", "d1", "d2", "d3"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "is_run"), [(VGG16, False), (YOLOV2, True)])
+def test_it_goes_on_where_the_paper_stops(path: str, is_run: bool) -> None:
+    row = measure(path, cnn.read(path), 10, run=is_run)
+    assert row.saving_percent >= 89.0
+    assert row.bound >= 9.5
+    assert row.agreement is None or row.agreement <= LIMIT
