@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
 from csdf.errors import InconsistentGraphError, TooLargeError
 from csdf.graph import Channel, Graph
@@ -32,11 +33,12 @@ def repetition_vector(graph: Graph) -> dict[str, int]:
     Raises `InconsistentGraphError`, which names the channels that clash and their rates, and
     `TooLargeError` where the counts would have more than `MAX_BITS` bits.
     """
-    touching: dict[str, list[Channel]] = {actor.name: [] for actor in graph.actors}
+    touching: dict[str, list[_Link]] = {actor.name: [] for actor in graph.actors}
     for channel in graph.channels:
-        touching[channel.source].append(channel)
+        link = _Link(channel, sum(channel.production), sum(channel.consumption))
+        touching[channel.source].append(link)
         if channel.target != channel.source:
-            touching[channel.target].append(channel)
+            touching[channel.target].append(link)
     rate: dict[str, Fraction] = {}
     reached_by: dict[str, Channel] = {}
     for actor in graph.actors:
@@ -46,6 +48,14 @@ def repetition_vector(graph: Graph) -> dict[str, int]:
     return {name: int(rate[name]) for name in touching}
 
 
+class _Link(NamedTuple):
+    """A channel, and what its ends put in and take out in a cycle of their phases."""
+
+    channel: Channel
+    put: int
+    taken: int
+
+
 def firings(graph: Graph, repetitions: Mapping[str, int]) -> int:
     """Phase firings of all actors in one iteration."""
     return sum(repetitions[actor.name] * actor.phases for actor in graph.actors)
@@ -53,7 +63,7 @@ def firings(graph: Graph, repetitions: Mapping[str, int]) -> int:
 
 def _walk(
     start: str,
-    touching: Mapping[str, list[Channel]],
+    touching: Mapping[str, list[_Link]],
     rate: dict[str, Fraction],
     reached_by: dict[str, Channel],
 ) -> list[str]:
@@ -63,19 +73,23 @@ def _walk(
     waiting = deque([start])
     while waiting:
         name = waiting.popleft()
-        for channel in touching[name]:
-            other = channel.target if channel.source == name else channel.source
-            produced, consumed = sum(channel.production), sum(channel.consumption)
+        for channel, put, taken in touching[name]:
             forward = channel.source == name
-            ratio = Fraction(produced, consumed) if forward else Fraction(consumed, produced)
+            other = channel.target if forward else channel.source
             if other not in rate:
-                rate[other] = rate[name] * ratio
+                rate[other] = rate[name] * (
+                    Fraction(put, taken) if forward else Fraction(taken, put)
+                )
                 _check_size(rate[other].numerator * rate[other].denominator)
                 reached_by[other] = channel
                 component.append(other)
                 waiting.append(other)
-            elif rate[other] != rate[name] * ratio:
-                raise _clash(channel, reached_by, rate[channel.target] / rate[channel.source])
+                continue
+            source, target = rate[channel.source], rate[channel.target]
+            # source × put = target × taken, in whole numbers, because there are many channels.
+            moved = source.numerator * target.denominator * put
+            if moved != target.numerator * source.denominator * taken:
+                raise _clash(channel, reached_by, target / source)
     return component
 
 
