@@ -137,6 +137,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             networks=agreements if len(agreements) > 1 else None,
             tolerance=request.tolerance,
             accuracy=results.accuracy(),
+            cpus={node.name: node.cpus for node in cluster.config.nodes},
         )
     return Outcome(plan, report)
 

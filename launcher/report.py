@@ -3,21 +3,23 @@
 Times are measured at the launcher. The first result ends the filling of the pipeline, so the
 period is taken from there to the last result; frames per second count everything from the first
 frame sent to the last result received. Three periods stand side by side: planned (before anything
-ran), predicted (the plan with the agents' warm-up timings in place of estimates) and measured.
+ran), predicted (simulated with what the agents measured while they warmed up) and measured. So do
+two latencies, and what FIFOs held.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from launcher.planning import THIS_MACHINE
+from launcher.prediction import predicted_run, times_of
 from launcher.runtime import RunResult
 from launcher.verify import Agreement
-from nodes.core.messages import Stats
+from nodes.core.messages import Order, Stats
 from partition.plan import Plan
 
 _UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
@@ -30,8 +32,9 @@ class NodeReport:
 
     Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the limit set by the
     user; measured are the peak, what was resident at the end, the part of that which no file
-    backs, and the idle agent before anything was sent to it. Busy seconds are wall-clock time in
-    firings: nodes that share cores are busy while they wait for one, too; `cpu_s_per_frame` is not.
+    backs, and the idle agent before anything was sent to it. `fifo_*` is the most that the FIFOs
+    into the node held at once. Busy seconds are wall-clock time in firings: nodes that share cores
+    are busy while they wait for one, too; `cpu_s_per_frame` is not.
     """
 
     name: str
@@ -44,6 +47,8 @@ class NodeReport:
     memory_resident_bytes: int
     memory_anonymous_bytes: int
     memory_idle_bytes: int
+    fifo_predicted_bytes: int
+    fifo_measured_bytes: int
     busy_fraction: float
     busy_s_per_frame: float
     cpu_s_per_frame: float
@@ -76,6 +81,7 @@ class Report:
     period_planned_s: float
     period_predicted_s: float
     period_measured_s: float
+    latency_predicted_s: float
     latency_s: float
     latency_worst_s: float
     first_result_s: float
@@ -159,25 +165,26 @@ def make_report(
     measured: Plan,
     result: RunResult,
     *,
-    order: str,
+    order: Order,
     input_description: str,
     first_result_s: float,
     agreement: Agreement | None,
     tolerance: float,
     accuracy: Accuracy | None,
     networks: Mapping[str, Agreement] | None = None,
+    cpus: Mapping[str, Sequence[int]] | None = None,
 ) -> Report:
     """Put together what a run of `plan` gave.
 
     `measured` is the plan with the agents' warm-up timings; `first_result_s` counts from the start
-    of the command. `networks` has the agreement of each where there are several.
+    of the command. `networks` has the agreement of each where there are several. `cpus` are those
+    that agents started here are bound to.
     """
     frames = len(result.received_s)
     seconds = result.received_s[-1] - result.sent_s[0]
-    latencies = [
-        received - sent for sent, received in zip(result.sent_s, result.received_s, strict=True)
-    ]
-    steady = result.received_s[-1] - result.received_s[0]
+    times = times_of(result.sent_s, result.received_s)
+    predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus)
+    expected = times_of(predicted.sent_s, predicted.received_s)
     return Report(
         network=plan.network,
         strategy=plan.strategy,
@@ -187,10 +194,11 @@ def make_report(
         seconds=seconds,
         frames_per_second=frames / seconds,
         period_planned_s=plan.period_s,
-        period_predicted_s=measured.period_s,
-        period_measured_s=steady / (frames - 1) if frames > 1 else seconds,
-        latency_s=statistics.median(latencies),
-        latency_worst_s=max(latencies),
+        period_predicted_s=expected.period_s,
+        period_measured_s=times.period_s,
+        latency_predicted_s=expected.latency_s,
+        latency_s=times.latency_s,
+        latency_worst_s=times.latency_worst_s,
         first_result_s=first_result_s,
         agreement=agreement,
         tolerance=tolerance,
@@ -198,12 +206,13 @@ def make_report(
         bytes_per_frame=plan.bytes_per_frame,
         proof=plan.proof,
         explanation=plan.explanation,
-        nodes=_nodes(plan, result, frames),
+        nodes=_nodes(plan, result, predicted.fifo_bytes),
         networks=networks or {},
     )
 
 
-def _nodes(plan: Plan, result: RunResult, frames: int) -> tuple[NodeReport, ...]:
+def _nodes(plan: Plan, result: RunResult, fifo_bytes: Mapping[str, int]) -> tuple[NodeReport, ...]:
+    frames = len(result.received_s)
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
     reports = []
@@ -223,6 +232,8 @@ def _nodes(plan: Plan, result: RunResult, frames: int) -> tuple[NodeReport, ...]
                 memory_resident_bytes=stats.rss_bytes,
                 memory_anonymous_bytes=stats.anonymous_bytes,
                 memory_idle_bytes=result.idle_rss_bytes.get(name, 0),
+                fifo_predicted_bytes=fifo_bytes[name],
+                fifo_measured_bytes=stats.fifo_peak_bytes,
                 busy_fraction=busy_s / stats.elapsed_s if stats.elapsed_s > 0 else 0.0,
                 busy_s_per_frame=busy_s / frames,
                 cpu_s_per_frame=stats.cpu_s / frames,

@@ -77,14 +77,18 @@ def megabytes(size: int) -> str:
 
 def _lines(report: Report) -> list[str]:
     predicted, planned = _rate(report.period_predicted_s), _rate(report.period_planned_s)
+    held = sum(node.fifo_measured_bytes for node in report.nodes)
+    expected = sum(node.fifo_predicted_bytes for node in report.nodes)
     lines = [
         f"{report.frames} frames in {report.seconds:.2f} s: "
         f"{report.frames_per_second:.2f} frames/s, {_rate(report.period_measured_s)} once full; "
         f"predicted {predicted} from the agents' warm-up timings, {planned} before the run",
         f"latency {_seconds(report.latency_s)} in the median, "
+        f"predicted {_seconds(report.latency_predicted_s)}; "
         f"{_seconds(report.latency_worst_s)} at worst; "
         f"first result {report.first_result_s:.1f} s after the start",
-        f"{megabytes(report.bytes_per_frame)} per frame between nodes",
+        f"{megabytes(report.bytes_per_frame)} per frame between nodes; at most "
+        f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
         _agreement(report),
         *_networks(report),
     ]
