@@ -1,13 +1,16 @@
 """What converting, scheduling and proving costs as networks grow: `python -m benchmarks.csdf_cost`.
 
-Dense blocks as in DenseNet (every layer reads up to eight before it), spread at random over ten
-devices; then networks of three layers per device, on up to a thousand devices in turn. The period
-is that of the phase graph with times drawn at random. Times in milliseconds, best of three, one
-thread.
+Dense blocks as in DenseNet (every layer reads up to eight before it), in three series: spread at
+random over ten devices; three layers after each other per device, on up to a thousand devices; and
+three layers per device spread at random. Skews are those of fewest bytes, the proof is that of a
+plan, the period is that of the phase graph with times drawn at random, and orders are found for the
+phases of each device. Times in milliseconds, best of three, one thread. The last line of a series
+tells with which power of the number of channels each time grows, from its first line to its last.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -16,6 +19,7 @@ from typing import TypeVar
 
 from cnn.network import Layer, Network, Tensor
 from csdf.from_network import Converter
+from csdf.order_search import find_orders
 from csdf.proof import prove
 from csdf.skew import schedule
 from csdf.throughput import throughput
@@ -44,8 +48,8 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return best * 1000, result
 
 
-def measure(layers: int, devices: list[str]) -> None:
-    """One line of the table: layer i is on `devices[i]`."""
+def measure(layers: int, devices: list[str]) -> tuple[int, list[float]]:
+    """One line of the table: layer i is on `devices[i]`; returns channels and times."""
     rng = random.Random(1)
     network = dense_network(layers, rng)
     names = (layer.name for layer in network.layers)
@@ -57,20 +61,38 @@ def measure(layers: int, devices: list[str]) -> None:
     times = {phase.name: Fraction(rng.randint(1, 100)) for phase in dataflow.phases}
     graph = dataflow.phase_graph(times=times, capacity_frames=pipeline.capacity_frames)
     period_ms, _ = timed(lambda: throughput(graph))
+    on = {phase.name: phase.device for phase in dataflow.phases}
+    orders_ms, found = timed(lambda: find_orders(graph, on))
+    assert found.period == found.at_least
+    spent = [convert_ms, skew_ms, proof_ms, period_ms, orders_ms]
     print(
         f"{len(set(devices)):>7} {layers:>7} {len(dataflow.phases):>7} {len(graph.channels):>8} "
-        f"{convert_ms:>9.1f} {skew_ms:>9.1f} {proof_ms:>9.1f} {period_ms:>9.1f}"
+        + " ".join(f"{one:>9.1f}" for one in spent)
     )
+    return len(graph.channels), spent
+
+
+def series(*assignments: list[str]) -> None:
+    """One line for each; then the powers."""
+    lines = [measure(len(devices), devices) for devices in assignments]
+    (first, before), (last, after) = lines[0], lines[-1]
+    powers = [math.log(b / a) / math.log(last / first) for a, b in zip(before, after, strict=True)]
+    print(f"{'grows with the power':>32} " + " ".join(f"{one:>9.2f}" for one in powers))
+
+
+def scattered(layers: int, devices: int) -> list[str]:
+    rng = random.Random(2)
+    return [f"dev{rng.randrange(devices)}" for _ in range(layers)]
 
 
 def main() -> None:
-    heads = ("devices", "layers", "phases", "channels", "convert", "skews", "proof", "period")
-    print("{:>7} {:>7} {:>7} {:>8} {:>9} {:>9} {:>9} {:>9}".format(*heads))
-    for layers in (125, 250, 500, 1000, 2000):
-        rng = random.Random(2)
-        measure(layers, [f"dev{rng.randrange(10)}" for _ in range(layers)])
-    for devices in (10, 30, 100, 300, 1000):
-        measure(3 * devices, [f"dev{i // 3}" for i in range(3 * devices)])
+    heads = ("devices", "layers", "phases", "channels")
+    tasks = ("convert", "skews", "proof", "period", "orders")
+    print("{:>7} {:>7} {:>7} {:>8}".format(*heads), *(f"{task:>9}" for task in tasks))
+    series(*(scattered(layers, 10) for layers in (125, 250, 500, 1000, 2000)))
+    sizes = (10, 30, 100, 300, 1000)
+    series(*([f"dev{i // 3}" for i in range(3 * devices)] for devices in sizes))
+    series(*(scattered(3 * devices, devices) for devices in sizes))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The console command `csdf`.
 
 Exit codes: 0 fine, 1 inconsistent or not live, 2 cannot be read (or wrong usage), 3 readable, but
-an exact answer would take too long.
+an exact answer would take too long, or does not exist because firings may overtake each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from pathlib import Path
 from csdf import drawing, files, front_report, gantt, schedule_report
 from csdf.analysis import analyze, stuck
 from csdf.capacities import EFFORT, Search, Unit
-from csdf.errors import CsdfError, DeadlockError, InconsistentGraphError, TooLargeError
+from csdf.errors import (
+    CsdfError,
+    DeadlockError,
+    InconsistentGraphError,
+    OvertakingError,
+    TooLargeError,
+)
 from csdf.graph import Graph
 from csdf.initial_phases import after as after_initial_phases
 from csdf.latency import latency
@@ -29,6 +35,7 @@ from csdf.report import as_text
 from csdf.reverse_channels import folded
 from csdf.schedule import periodic_schedule
 from csdf.simulation import simulate
+from csdf.slack import slack
 from csdf.storage import unbounded
 from csdf.throughput import EFFORT as THROUGHPUT_EFFORT
 from csdf.throughput import throughput
@@ -49,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise CsdfError("has initial phases, which only `csdf analyze` knows")
         options.initial = initial
         return int(options.command(options, graph))
-    except TooLargeError as error:
+    except (TooLargeError, OvertakingError) as error:
         return _fail(f"{options.file}: {error}", EXIT_TOO_LARGE)
     except (InconsistentGraphError, DeadlockError) as error:
         return _fail(f"{options.file}: {error}", EXIT_NOT_LIVE)
@@ -75,6 +82,8 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     else:
         graph = placed.graph if isinstance(placed, Ordered) else placed
         result = analyze(graph, effort=options.effort)
+    if options.slack and result.period is not None:
+        result = replace(result, slack=slack(graph, period=result.period))
     if options.source is not None and result.period is not None:
         found = latency(placed, options.source, options.sink)
         result = replace(result, latency=found)
@@ -177,6 +186,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_common(command, _analyze)
     command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
     command.add_argument("--sink", metavar="ACTOR", help="… to this one")
+    command.add_argument(
+        "--slack", action="store_true", help="tell the slack of all actors, even if it takes long"
+    )
     _add_order(command)
     command.add_argument(
         "--effort",

@@ -11,6 +11,7 @@ def as_json(schedule: Schedule, orders: Orders, found: Found | None) -> dict[str
     """For `json.dumps`; `found` if the orders were looked for."""
     return {
         "period": str(schedule.period),
+        "iterations": schedule.iterations,
         "orders": {processor: [str(one) for one in order] for processor, order in orders.items()},
         "at_least": None if found is None else str(found.at_least),
         "best": None if found is None else found.best,
@@ -23,7 +24,11 @@ def as_text(schedule: Schedule, orders: Orders, found: Found | None) -> str:
     lines = [f"{processor}={','.join(map(str, order))}" for processor, order in orders.items()]
     if found is not None:
         lines.append(_claim(found))
-    lines.append(f"every firing again after {schedule.period}; it starts at")
+    if schedule.iterations == 1:
+        lines.append(f"every firing again after {schedule.period}; it starts at")
+    else:
+        turn = schedule.period * schedule.iterations
+        lines.append(f"every {schedule.iterations} iterations again after {turn}; they start at")
     lines += [f"{name}: {' '.join(map(str, own))}" for name, own in schedule.starts.items()]
     return "\n".join(lines)
 

@@ -349,6 +349,7 @@ def test_orders_are_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert main(["schedule", str(file), "--json", "--order", "P=A,C@1"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "period": "5",
+        "iterations": 1,
         "orders": {"P": ["A", "C@1"]},
         "at_least": None,
         "best": None,
@@ -375,3 +376,33 @@ def test_orders_that_are_not_proved_to_be_the_best(
     assert "9 is the best found, not proved to be the best: 7 are needed at least" in (
         capsys.readouterr().out
     )
+
+
+def test_slack_that_was_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """An iteration of 40 002 firings: told at once only if asked for."""
+    file = tmp_path / "many.json"
+    channels = ("A", "B", (40000,), (1,), 0, 80000), ("B", "C", (1,), (40000,), 0, 80000)
+    file.write_text(json_format.write(graph({"A": (9,), "B": (1,), "C": (7,)}, *channels)))
+    assert main(["analyze", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["slack"] is None
+    assert main(["analyze", str(file), "--json", "--slack"]) == 0
+    slack = json.loads(capsys.readouterr().out)["slack"]
+    assert slack == {"A": "39991", "B": "0", "C": "39993"}
+
+
+def test_what_overtakes_has_no_slack(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "overlap.json"
+    channels = [("A", "B", (1, 1), (1,), 0, 2)]
+    file.write_text(json_format.write(graph({"A": (5, 1), "B": (2,)}, *channels, concurrency=2)))
+    assert main(["analyze", str(file), "--source", "A", "--sink", "B"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "latency     7 for the first iteration from A to B",
+        "            7 in the steady state, self-timed",
+    ]
+    assert main(["analyze", str(file), "--slack"]) == 3
+    assert "firings of actor 'A' may overlap and have different times" in capsys.readouterr().err
+    assert main(["schedule", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["period"], found["iterations"]) == ("5", 2)
+    assert main(["schedule", str(file)]) == 0
+    assert "every 2 iterations again after 10; they start at" in capsys.readouterr().out
