@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from csdf.safe_xml import Element
 
@@ -17,7 +18,9 @@ MAX_ENTRIES = 2_000_000
 """Entries of all lists of a file, run lengths and single values written out."""
 
 COUNT = re.compile(r"\d{1,18}", re.ASCII)
-_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
+_TIME = re.compile(
+    r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII
+)
 
 _Number = TypeVar("_Number", int, Fraction)
 
@@ -29,7 +32,8 @@ class ReadError(Exception):
         super().__init__(f"line {element.line}: {message}")
 
 
-class Phases(NamedTuple, Generic[_Number]):
+@dataclass(frozen=True)
+class Phases(Generic[_Number]):
     """One entry per phase; `initial` ones happen once, before those that are `repeated`."""
 
     initial: tuple[_Number, ...]

@@ -81,6 +81,9 @@ def test_lists_run_lengths_and_single_values(text: str, rates: tuple[int, ...]) 
         ("0", 0),
         ("0.1", Fraction(1, 10)),
         ("1e-3", Fraction(1, 1000)),
+        ("4.2E+07", 42_000_000),
+        (".5", Fraction(1, 2)),
+        ("3.", 3),
         ("5/3", Fraction(5, 3)),
     ],
 )
