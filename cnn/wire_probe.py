@@ -19,12 +19,13 @@ IR_VERSION = 8
 def write_wire_probe(path: Path, values: int, branches: int = 1) -> Path:
     """Write it as ONNX: `branches` of them, each with a tensor float32 [1, `values`] inside.
 
-    Input `x` [1, 1], outputs `y0`, `y1`, … [1, 1]; `values` at least 2.
+    Inputs `x0`, `x1`, … and outputs `y0`, `y1`, …, all [1, 1]; `values` at least 2. Branches share
+    no input, so that nobody takes them for one.
     """
     nodes = []
     for number in range(branches):
         row = f"row{number}"
-        nodes.append(helper.make_node("Expand", ["x", "shape"], [row], f"grow{number}"))
+        nodes.append(helper.make_node("Expand", [f"x{number}", "shape"], [row], f"grow{number}"))
         nodes.append(
             helper.make_node("ReduceMax", [row], [f"y{number}"], f"shrink{number}", axes=[1])
         )
@@ -32,7 +33,10 @@ def write_wire_probe(path: Path, values: int, branches: int = 1) -> Path:
     graph = helper.make_graph(
         nodes,
         "wire probe",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, one)],
+        [
+            helper.make_tensor_value_info(f"x{number}", onnx.TensorProto.FLOAT, one)
+            for number in range(branches)
+        ],
         [
             helper.make_tensor_value_info(f"y{number}", onnx.TensorProto.FLOAT, one)
             for number in range(branches)

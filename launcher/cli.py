@@ -75,6 +75,9 @@ def launch(
     top: Annotated[
         int, typer.Option(min=1, help="Classes per frame in classes.csv, for a classifier")
     ] = 5,
+    profile: Annotated[
+        Path | None, typer.Option(help="File of partition profile: measured times for the search")
+    ] = None,
     as_json: Annotated[  # noqa: ARG001 - `run_command` looks for it, errors of use need it too
         bool, typer.Option("--json", help="Print one JSON object and nothing else")
     ] = False,
@@ -105,6 +108,7 @@ def launch(
         verify=verify,
         tolerance=tolerance,
         top=top,
+        profile=profile,
     )
 
 

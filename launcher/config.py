@@ -272,6 +272,9 @@ class ClusterConfig(_Strict):
     truth: Annotated[
         str | None, Field(description="Text file: the class of each input, a number per line")
     ] = None
+    profile: Annotated[
+        str | None, Field(description="File of partition profile: measured times for the search")
+    ] = None
     seed: Annotated[int, Field(ge=0, lt=2**32, description="Of the search and of random input")] = 0
     slack_frames: Annotated[
         int,

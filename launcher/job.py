@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,17 +27,21 @@ from launcher.planning import (
     check_strategy,
     nodes_of,
     read_model,
+    run_options,
     saved_plan,
     search_plan,
     summary,
     with_warmup,
 )
 from launcher.processes import start_agents
+from launcher.profiling_bench import Bench, bench_options
+from launcher.profiling_links import identities
+from launcher.profiling_use import check_agents, profile_file, with_profile_option
 from launcher.progress import Progress
 from launcher.report import Report, make_report
 from launcher.request import Request
 from launcher.run import run
-from launcher.runtime import Node, Runner, RunOptions, Update
+from launcher.runtime import Node, Runner, Update
 from launcher.subnet_files import cut_subnets
 from launcher.verify import worst_of
 from partition.errors import PartitionError
@@ -88,6 +92,7 @@ def launch(
 
 def _launch(request: Request, progress: Progress, started_s: float, runtime: Runtime) -> Outcome:
     cluster, saved = _load(request)
+    cluster = with_profile_option(cluster, request.profile)
     if request.save is not None:
         check_save_folder(request.save)
     if saved is None:
@@ -106,6 +111,8 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         results = open_results(request, cluster, model, folder, stack)
         progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
         runner = stack.enter_context(runtime(nodes_of(cluster)))
+        if cluster.config.profile is not None:
+            _check_profile(cluster, model, runner, folder, progress)
         plan = _plan(cluster, model, saved, progress)
         subnets_folder = folder / SUBNETS
         if request.save is not None:
@@ -114,7 +121,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         elif saved is not None and os.access(saved.path.parent, os.W_OK):
             subnets_folder = saved.path.parent / SUBNETS
         subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
-        options = _options(cluster)
+        options = run_options(cluster)
         result = runner(
             plan,
             nodes_of(cluster),
@@ -140,6 +147,15 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             cpus={node.name: node.cpus for node in cluster.config.nodes},
         )
     return Outcome(plan, report)
+
+
+def _check_profile(
+    cluster: Cluster, model: Model, runner: Runner, folder: Path, progress: Progress
+) -> None:
+    """Refuse a profile of another model, other nodes, machines or engines, before it leads us."""
+    profile_file(cluster, model)
+    bench = Bench(runner, nodes_of(cluster), folder / "who", bench_options(cluster), progress)
+    check_agents(cluster, model, identities(bench, cluster.config.nodes))
 
 
 def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
@@ -194,18 +210,6 @@ def _save(folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: Pr
     save_plan(folder, plan, cluster)
     cut_subnets(model, plan, folder / SUBNETS, _counting(progress, "cutting subnets"))
     progress.say(f"saved in {folder}; launch {folder} runs it")
-
-
-def _options(cluster: Cluster) -> RunOptions:
-    chosen = cluster.config.run
-    return replace(
-        RunOptions(),
-        order=chosen.order,
-        connect_timeout_s=chosen.connect_timeout_s,
-        deploy_timeout_s=chosen.deploy_timeout_s,
-        silence_timeout_s=chosen.silence_timeout_s,
-        lease_s=chosen.lease_s,
-    )
 
 
 def _counting(progress: Progress, stage: str) -> Callable[[int, int], None]:

@@ -118,7 +118,7 @@ def _cluster_text(cluster: Cluster) -> str:
     ):
         if is_file_name(model.config.path):
             entry["path"] = str(Path(model.path).resolve())
-    for key in ("labels", "truth"):
+    for key in ("labels", "truth", "profile"):
         if key in data:
             data[key] = str(cluster.path(data[key]).resolve())
     given = [(data["inputs"][name], own) for name, own in config.inputs.items()]

@@ -17,12 +17,15 @@ from launcher.config_load import Cluster
 from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
 from launcher.plan_files import SavedPlan, check_assignment, check_made_for
+from launcher.profiling_use import cluster_profile, profiled
 from launcher.progress import Progress
-from launcher.runtime import Node, RunResult
+from launcher.runtime import Node, RunOptions, RunResult
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
+from partition.profiles import Profile, told, with_profile
+from partition.rewriting import divided_seconds
 from partition.strategies.base import Problem, SearchProgress
 
 THIS_MACHINE = "this machine"
@@ -53,6 +56,18 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     """The nodes as the runtime wants them."""
     return tuple(
         Node(node.name, node.address, node.threads, node.cpus) for node in cluster.config.nodes
+    )
+
+
+def run_options(cluster: Cluster) -> RunOptions:
+    """What the cluster says of timeouts and order."""
+    chosen = cluster.config.run
+    return RunOptions(
+        order=chosen.order,
+        connect_timeout_s=chosen.connect_timeout_s,
+        deploy_timeout_s=chosen.deploy_timeout_s,
+        silence_timeout_s=chosen.silence_timeout_s,
+        lease_s=chosen.lease_s,
     )
 
 
@@ -122,15 +137,21 @@ def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
     return {layer: node for layer, (node, _) in pins.items()}
 
 
-def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
-    """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`."""
+def search_plan(
+    cluster: Cluster, model: Model, progress: Progress, profile: Profile | None = None
+) -> Plan:
+    """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`.
+
+    Times are those of `profile`, or of the one that the cluster names, or else estimates.
+    """
     config = cluster.config
+    profile = profile or cluster_profile(cluster, model)
     stage = f"searching ({config.strategy})"
 
     def show(search: SearchProgress) -> None:
         progress.update(stage, search.done, search.total, search.best)
 
-    devices = devices_of(cluster)
+    devices, layer_s = profiled(cluster, model.network, devices_of(cluster), profile)
     try:
         pins = pinned_layers(cluster, model.network)
         problem = Problem(
@@ -142,17 +163,25 @@ def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
             slack_frames=config.slack_frames,
             objective=config.objective,
             model=model,
+            layer_s=layer_s,
         )
         solution = STRATEGIES[config.strategy].solve(problem)
-        return plan_solution(problem, solution, model_digest=model.digest, strategy=config.strategy)
+        plan = plan_solution(problem, solution, model_digest=model.digest, strategy=config.strategy)
+        if profile is None:
+            return plan
+        progress.say(told(plan, profile))
+        return with_profile(plan, profile)
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error
 
 
-def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan) -> Plan:
+def saved_plan(
+    cluster: Cluster, model: Model, saved: SavedPlan, profile: Profile | None = None
+) -> Plan:
     """The plan that follows, all of it anew, from a saved and perhaps edited assignment.
 
-    The layers that are assigned are those that the saved rewrites make of the model's.
+    The layers that are assigned are those that the saved rewrites make of the model's; times are
+    as in `search_plan`.
     """
     nodes = [node.name for node in cluster.config.nodes]
     check_made_for(saved, model.network.name, model.digest, nodes)
@@ -164,11 +193,15 @@ def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan) -> Plan:
     explanation = saved.explanation
     if saved.edited:
         explanation = f"edited by hand in {saved.path.name}; before: {explanation}"
+    profile = profile or cluster_profile(cluster, model)
+    devices, layer_s = profiled(cluster, model.network, devices_of(cluster), profile)
+    if layer_s is not None and saved.rewrites:
+        layer_s = divided_seconds(model.network, layer_s, network)
     try:
-        return make_plan(
+        plan = make_plan(
             network,
             model.digest,
-            devices_of(cluster),
+            devices,
             saved.assignment,
             strategy=saved.strategy,
             explanation=explanation,
@@ -176,7 +209,9 @@ def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan) -> Plan:
             rewrites=saved.rewrites,
             optimal=None if saved.edited else saved.optimal,
             gap=None if saved.edited else saved.gap,
+            layer_s=layer_s,
         )
+        return plan if profile is None else with_profile(plan, profile)
     except PartitionError as error:
         raise BadInputError(f"{saved.path}: {error}") from error
 

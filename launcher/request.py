@@ -27,3 +27,4 @@ class Request:
     verify: bool | None = None
     tolerance: float = TOLERANCE
     top: int = 5
+    profile: Path | None = None

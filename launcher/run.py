@@ -67,7 +67,7 @@ def run(
         if agents is None:
             agents = stack.enter_context(start_agents(used, options.cache))
         sockets = stack.enter_context(Sockets())
-        contacts = [_contact(node, agents) for node in used]
+        contacts = [_contact(node, agents, options.keep_agents) for node in used]
         for contact in contacts:
             _connect(sockets, contact)
         host = Host(share, frames, on_result, sockets, began_s)
@@ -89,10 +89,10 @@ def run(
     )
 
 
-def _contact(node: Node, agents: LocalAgents) -> Contact:
+def _contact(node: Node, agents: LocalAgents, keep: bool) -> Contact:
     if node.address is not None:
         return Contact(node.name, node.address, started_by_us=False)
-    return Contact(node.name, agents[node.name].address, started_by_us=True)
+    return Contact(node.name, agents[node.name].address, started_by_us=not keep)
 
 
 def _connect(sockets: Sockets, contact: Contact) -> None:

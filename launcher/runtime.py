@@ -51,6 +51,7 @@ class RunOptions:
     `connect_timeout_s`: until an agent at an address answers. `deploy_timeout_s`: without any
     progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
     pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
+    `keep_agents`: started agents are left as they are, for another run, like those elsewhere.
     """
 
     order: Order = "pipelined"
@@ -59,6 +60,7 @@ class RunOptions:
     silence_timeout_s: float = 10.0
     lease_s: float = 15.0
     cache: Path | None = None
+    keep_agents: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,11 +189,14 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
 
 
 def with_profile(plan: Plan, profile: Profile) -> Plan:
-    """A plan made with measured seconds of layers, told as measured; see `fused_phases`."""
-    fused = fused_phases(plan, profile)
-    told = f"{len(fused)} of {len(plan.phases)} phases measured as they are"
-    if len(fused) < len(plan.phases):
-        told += ", the others follow from measured layers"
-    seconds = {phase.name: fused.get(phase.name, phase.predicted_s) for phase in plan.phases}
-    plan = replace(plan, explanation=f"{plan.explanation}; {told}")
-    return with_measured_phases(plan, seconds)
+    """A plan made with measured seconds of layers, told as measured, with the times of those phases
+    that were measured as they are (`fused_phases`)."""
+    estimated = {phase.name: phase.predicted_s for phase in plan.phases}
+    return with_measured_phases(plan, estimated | fused_phases(plan, profile))
+
+
+def told(plan: Plan, profile: Profile) -> str:
+    """How much of a plan was measured, for people."""
+    fused = len(fused_phases(plan, profile))
+    text = f"{fused} of {len(plan.phases)} phases were measured as they are"
+    return text if fused == len(plan.phases) else text + ", others follow from measured layers"

@@ -65,6 +65,7 @@ class SolveJob:
     link: str | None
     cache: str | None
     save: Path | None
+    profile: Path | None = None
 
     def perform(self) -> Outcome:
         """See `Job`."""
@@ -109,6 +110,9 @@ def solve(
     save: Annotated[
         Path | None, typer.Option(help="Save the plan in this folder; launch runs it")
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="File of partition profile: measured times of --cluster")
+    ] = None,
     as_json: AsJson = False,  # noqa: ARG001 - `run_command` looks for it
 ) -> SolveJob:
     """Find a plan: who computes what, how fast that is, and what it holds.
@@ -116,7 +120,17 @@ def solve(
     Exit code 0: a plan was found. 2: something given cannot be used, or no plan fits.
     """
     return SolveJob(
-        model, devices, cluster, strategy, objective.value, seed, memory, link, cache, save
+        model,
+        devices,
+        cluster,
+        strategy,
+        objective.value,
+        seed,
+        memory,
+        link,
+        cache,
+        save,
+        profile,
     )
 
 
@@ -201,6 +215,48 @@ def show(
     Exit code 0: shown. 2: the plan or its model cannot be used.
     """
     return ShowJob(plan, output)
+
+
+@dataclass(frozen=True)
+class ProfileJob:
+    """`partition profile`: see its options."""
+
+    cluster: Path
+    model: str | None
+    plan: Path | None
+    output: Path | None
+    again: bool
+
+    def perform(self) -> Outcome:
+        """See `Job`."""
+        from launcher.commands import profile_command  # noqa: PLC0415 - slow to import
+
+        return profile_command.perform(self)
+
+
+@app.command()
+def profile(
+    cluster: Annotated[Path, typer.Option(help="cluster.yaml with the nodes to measure")],
+    model: Annotated[str | None, typer.Option(help="Another model than cluster.yaml names")] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a saved plan: measure its subnets, not those of a search"),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Where to write it; by default cluster.yaml's, or profile.json"),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure even what was measured before")
+    ] = False,
+    as_json: AsJson = False,  # noqa: ARG001 - `run_command` looks for it
+) -> ProfileJob:
+    """Measure layers, subnets and links on the nodes themselves; solve and launch use the times.
+
+    Exit code 0: measured, or known from earlier. 1: a node failed. 2: something given cannot be
+    used.
+    """
+    return ProfileJob(cluster, model, plan, output, again)
 
 
 def main(arguments: list[str] | None = None) -> None:

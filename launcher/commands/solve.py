@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cnn.model import Model
 from cnn.network import Network
@@ -24,6 +25,7 @@ from partition.errors import PartitionError
 from partition.paper_equations import layer_beta_bytes
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
+from partition.rewriting import divided_seconds
 from partition.strategies.base import Candidate, Problem, SearchProgress
 
 
@@ -165,6 +167,14 @@ def _alone_bytes(problem: Problem) -> int:
     return plan.memory[device.name].total_bytes
 
 
+def _measured(solved: Solved) -> NDArray[np.float64] | None:
+    """Measured seconds of the layers that are assigned; None without measurements."""
+    problem = solved.problem
+    if problem.layer_s is None or solved.network is problem.network:
+        return problem.layer_s
+    return divided_seconds(problem.network, problem.layer_s, solved.network)
+
+
 def _layer_seconds(solved: Solved) -> dict[str, float]:
     """Device → seconds per frame of its layers, without what cutting and firing cost."""
     plan, network = solved.plan, solved.network
@@ -172,7 +182,7 @@ def _layer_seconds(solved: Solved) -> dict[str, float]:
         solved.problem,
         network=network,
         pins={},
-        layer_s=None if network is not solved.problem.network else solved.problem.layer_s,
+        layer_s=_measured(solved),
     )
     rows = {layer.name: row for row, layer in enumerate(network.layers)}
     column = {device.name: number for number, device in enumerate(plan.devices)}

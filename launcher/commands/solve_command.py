@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Group
@@ -20,9 +20,11 @@ from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.plan_files import SUBNETS
 from launcher.plan_saving import check_save_folder, save_plan
+from launcher.profiling_use import cluster_profile, with_profile_option
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
 from launcher.subnet_files import cut_subnets
+from partition.profiles import told, with_profile
 from partition.strategies.base import Objective
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ def perform(job: SolveJob) -> SolveOutcome:
         raise BadInputError(
             "--memory, --link and --cache describe --devices; a cluster has its own"
         )
+    if job.profile is not None and job.cluster is None:
+        raise BadInputError("--profile needs --cluster, whose nodes were measured")
     if job.save is not None:
         if job.cluster is None:
             raise BadInputError("--save needs --cluster, whose nodes the plan is for")
@@ -64,9 +68,13 @@ def perform(job: SolveJob) -> SolveOutcome:
             model = read_network(job.model)
             problem = equal_problem(model, job.devices or 1, options, objective, job.seed)
             return SolveOutcome(solve(problem, model, job.strategy, progress))
-        cluster = load_cluster_for(job.model, job.cluster)
+        cluster = with_profile_option(load_cluster_for(job.model, job.cluster), job.profile)
         model, problem = cluster_problem(cluster, objective, job.seed)
         solved = solve(problem, model, job.strategy, progress)
+        profile = cluster_profile(cluster, model)
+        if profile is not None:
+            progress.say(told(solved.plan, profile))
+            solved = replace(solved, plan=with_profile(solved.plan, profile))
         if job.save is not None:
             save_plan(job.save, solved.plan, cluster)
             cut_subnets(

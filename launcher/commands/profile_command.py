@@ -1,0 +1,119 @@
+"""What `partition profile` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cnn.errors import CnnError
+from launcher.commands.problems import load_cluster_for
+from launcher.errors import BadInputError, RunFailedError
+from launcher.plan_files import read_plan
+from launcher.planning import check_strategy, read_model, summary
+from launcher.profiling import Taken, measure
+from launcher.profiling_cache import default_cache
+from launcher.profiling_file import ProfileFile, write_atomically
+from launcher.progress import open_progress
+from launcher.report_text import open_console
+from partition.errors import PartitionError
+from partition.plan import Plan
+
+if TYPE_CHECKING:
+    from launcher.commands.partition import ProfileJob
+
+DEFAULT = Path("profile.json")
+
+
+@dataclass(frozen=True)
+class ProfileOutcome:
+    """A profile that was written to `path`, a plan by it, and what was measured for it now."""
+
+    profile: ProfileFile
+    plan: Plan
+    taken: Taken
+    path: Path
+
+    def as_json(self) -> dict[str, Any]:
+        """The profile, and how it came about."""
+        return {
+            "profile": str(self.path),
+            "measured_now": vars(self.taken),
+            "strategy": self.plan.strategy,
+            "period_s": self.plan.period_s,
+            "times": self.plan.times,
+            **self.profile.model_dump(mode="json"),
+        }
+
+    def print(self) -> None:
+        """A table of nodes, the links, and where it all is."""
+        open_console().print(Group(self._table(), *map(Text, self._lines())))
+
+    def _table(self) -> Table:
+        table = Table()
+        for column in ("node", "engine", "machine"):
+            table.add_column(column)
+        for column in ("layers alone", "subnets", "per message", "per MB"):
+            table.add_column(column, justify="right")
+        for name, entry in self.profile.nodes.items():
+            measured = entry.measured
+            table.add_row(
+                name,
+                entry.identity.engine,
+                entry.identity.machine,
+                f"{sum(measured.layer_s.values()) * 1e3:.2f} ms",
+                str(len(measured.subnets)),
+                f"{measured.message_s * 1e6:.0f} µs",
+                f"{measured.byte_s * 1e9:.2f} ms",
+            )
+        return table
+
+    def _lines(self) -> list[str]:
+        lines = [
+            f"{' - '.join(link.ends)}: latency {link.latency_s * 1e6:.0f} µs, "
+            f"{link.bytes_per_s / 1e6:.1f} MB/s"
+            for link in self.profile.links
+        ]
+        taken = self.taken
+        if taken.layers or taken.links or taken.subnets:
+            now = f"{taken.layers} layers, {taken.links} links and {taken.subnets} subnets"
+            lines.append(f"measured now: {now}; the rest was known")
+        else:
+            lines.append("everything was known from earlier; --again measures anew")
+        return [
+            *lines,
+            f"energy: {self.profile.energy}",
+            f"by these times {self.plan.strategy} gives a period of "
+            f"{self.plan.period_s * 1e3:.2f} ms",
+            f"written to {self.path}; give it to partition solve or launch as --profile",
+        ]
+
+
+def perform(job: ProfileJob) -> ProfileOutcome:
+    """Measure and write; raises `LauncherError` in a sentence."""
+    cluster = load_cluster_for(job.model, job.cluster)
+    path = job.output
+    if path is None:
+        named = cluster.config.profile
+        path = DEFAULT if named is None else cluster.path(named)
+    if path.is_dir():
+        raise BadInputError(f"--output {path}: is a folder; name a file")
+    cluster = cluster.changed(profile=None)
+    check_strategy(cluster)
+    saved = None if job.plan is None else read_plan(job.plan)
+    with open_progress() as progress:
+        progress.say(f"reading {cluster.model}")
+        model = read_model(cluster)
+        progress.say(summary(model.network, model.filled_seed))
+        try:
+            found, plan, taken = measure(
+                cluster, model, saved, progress, default_cache(), again=job.again
+            )
+        except (CnnError, PartitionError) as error:
+            raise RunFailedError(str(error)) from error
+    write_atomically(path, found)
+    return ProfileOutcome(found, plan, taken, path)

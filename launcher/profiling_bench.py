@@ -1,0 +1,173 @@
+"""Where profiles are measured: agents that run one plan after the other.
+
+An agent that is given phases warms them up and tells the seconds of each, see `nodes.rehearsal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+
+from cnn.model import Model
+from cnn.network import Tensor
+from cnn.rewrites import original_name
+from launcher.config_load import Cluster
+from launcher.profiling_energy import Meter, device_watts
+from launcher.progress import Progress
+from launcher.runtime import Array, Frame, Node, Runner, RunOptions, RunResult, Update
+from launcher.subnet_files import cut_subnets
+from nodes.core.messages import HOST
+from partition.devices import Device
+from partition.layer_phases import one_by_one, pieces, useful_layers
+from partition.plan import Plan
+from partition.profiles import NodeProfile, SubnetTime, subnet_time
+
+IDLE_S, IDLE_SAMPLES = 2.0, 10
+"""How long the idle machine's power is measured."""
+
+
+START_S = 60.0
+"""Least time that agents started here may take to answer, all starting at once."""
+
+
+def bench_options(cluster: Cluster) -> RunOptions:
+    """Options for runs one after the other: agents stay, frames are pipelined."""
+    chosen = cluster.config.run
+    started = any(node.address is None for node in cluster.config.nodes)
+    return RunOptions(
+        connect_timeout_s=max(chosen.connect_timeout_s, START_S if started else 0.0),
+        deploy_timeout_s=chosen.deploy_timeout_s,
+        silence_timeout_s=chosen.silence_timeout_s,
+        lease_s=chosen.lease_s,
+        keep_agents=True,
+    )
+
+
+class Zeros(Sequence[Frame]):
+    """`count` frames of zeros for whatever a plan gets from the host: times do not depend on it."""
+
+    def __init__(self, plan: Plan, count: int) -> None:
+        tensors = (c.tensor for c in plan.channels if c.source_device == HOST)
+        copied = len(set(plan.dealing)) > 1
+        self._frame: Mapping[str, Array] = {
+            original_name(tensor.name) if copied else tensor.name: _zeros(tensor)
+            for tensor in tensors
+        }
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: object) -> Frame:  # type: ignore[override]
+        return self._frame
+
+
+def _zeros(tensor: Tensor) -> Array:
+    return np.zeros(tensor.shape, tensor.dtype)
+
+
+@dataclass
+class Bench:
+    """Runs plans on `nodes`; files are cut into `folder`."""
+
+    runner: Runner
+    nodes: tuple[Node, ...]
+    folder: Path
+    options: RunOptions
+    progress: Progress
+    meter: Meter = field(default_factory=Meter)
+
+    def run(
+        self, plan: Plan, model: Model, frames: int, stage: str, warm: bool = True
+    ) -> RunResult:
+        """Run `frames` frames of zeros; `stage` is what people are told it is for, where `warm`
+        shows how far warming up is."""
+        subnets = cut_subnets(model, plan, self.folder, lambda *_: None)
+
+        def show(update: Update) -> None:
+            self.meter.sample()
+            if warm and update.stage == "loading":
+                self.progress.update(stage, update.done, update.total)
+
+        frames_of_zeros = Zeros(plan, frames)
+        return self.runner(plan, self.nodes, subnets, frames_of_zeros, _ignore, show, self.options)
+
+    def layers(self, model: Model, device: Device, wanted: Sequence[str]) -> NodeProfile:
+        """Measure layers on one node, one by one. The launcher's machine's power is measured
+        meanwhile; whether it is the node's is for others to know."""
+        useful = set(useful_layers(model.network)) & set(wanted)
+        seconds = {name: 0.0 for name in wanted if name not in useful}
+        room = None if device.memory_bytes is None else device.memory_bytes // 2
+        message_s: list[float] = []
+        byte_s: list[float] = []
+        for piece in pieces(model.network, sorted(useful), room):
+            plan = one_by_one(model.network, model.digest, device, piece)
+            stage = f"measuring layers on {device.name}"
+            result = self.run(plan, model, 1, stage)
+            names = (phase.layers[0] for phase in plan.phases)
+            seconds |= dict(zip(names, result.warmup_s[device.name], strict=True))
+            message_s += filter(None, [result.message_s.get(device.name)])
+            byte_s += filter(None, [result.byte_s.get(device.name)])
+        return NodeProfile(seconds, (), _median(message_s), _median(byte_s))
+
+    def phases(self, model: Model, plan: Plan) -> dict[str, tuple[SubnetTime, ...]]:
+        """Device → its phases of a plan, measured fused, all devices together."""
+        result = self.run(plan, model, max(2, len(plan.dealing)), f"measuring {plan.strategy}")
+        found = {}
+        for device, times in result.warmup_s.items():
+            own = sorted((p for p in plan.phases if p.device == device), key=lambda p: p.index)
+            found[device] = tuple(
+                subnet_time(plan, phase, time_s) for phase, time_s in zip(own, times, strict=True)
+            )
+        return found
+
+    def idle_w(self) -> float | None:
+        """The machine's power while nothing runs; None, at once, without a sensor."""
+        if self.meter.name is None:
+            return None
+        self.meter.start()
+        for _ in range(IDLE_SAMPLES):  # power needs time to be measured in
+            Event().wait(IDLE_S / IDLE_SAMPLES)
+            self.meter.sample()
+        return self.meter.stop()
+
+
+@contextmanager
+def _metered(meter: Meter) -> Iterator[list[float]]:
+    """The watts of what happens inside, in the list if there is a sensor."""
+    found: list[float] = []
+    if meter.name is not None:
+        meter.start()
+    yield found
+    watts = meter.stop() if meter.name is not None else None
+    if watts is not None:
+        found.append(watts)
+
+
+def measured_with_power(
+    bench: Bench, model: Model, device: Device, idle_w: float | None, sharing: int
+) -> NodeProfile:
+    """All layers on one node; with an `idle_w` of its machine, which `sharing` nodes share, its
+    watts too."""
+    names = [layer.name for layer in model.network.layers]
+    if idle_w is None:
+        return bench.layers(model, device, names)
+    with _metered(bench.meter) as watts:
+        found = bench.layers(model, device, names)
+    if not watts:
+        return found
+    busy, idle = device_watts(idle_w, watts[0], sharing)
+    return replace(found, busy_w=busy, idle_w=idle)
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values)) if values else 0.0
+
+
+def _ignore(number: int, outputs: Mapping[str, Array]) -> None:
+    """Results of zeros are of no interest."""
