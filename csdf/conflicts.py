@@ -1,10 +1,12 @@
 """What is asked of capacities, and why some do not do it.
 
-A **conflict** names a capacity for each of some channels: a distribution that stays below all of
-them misses the goal. It is the stronger, the fewer its channels and the higher their capacities.
-The conflict that an analysis finds (`csdf.storage`) is seldom the strongest: `raised` goes up from
-it to a distribution that still misses the goal, but would meet it with any more room in any channel
-that is not ample already. So it says at once what else takes one conflict per step.
+Capacities count here in steps above the least: the steps in which their channel feels more room. A
+**conflict** names a number of steps for each of some channels, or of some channels in series
+together (`csdf.series`): a distribution that stays below all of them misses the goal. It is the
+stronger, the fewer and the higher they are. The conflict that an analysis finds (`csdf.storage`) is
+seldom the strongest: `raised` goes up from it to a distribution that still misses the goal, but
+would meet it with any more room in any channel that is not ample already. So it says at once what
+else takes one conflict per step.
 
 Source for going up: the shrinking of cores in implicit hitting sets, as in E. Moreno-Centeno,
 R. M. Karp, "The implicit hitting set approach to solve combinatorial optimization problems with an
@@ -34,23 +36,33 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """No distribution that stays below `needed` on all its channels beats `period` (None: lives).
+class Need:
+    """So many steps in all the `places` together. Places are numbers of sized channels."""
 
-    `needed` is by place among the sized channels, as (place, capacity). If it is empty, no
-    distribution at all does.
+    places: tuple[int, ...]
+    steps: int
+
+    def lacks(self, taken: Sequence[int]) -> int:
+        """How many steps are missing; 0 or less if none are."""
+        return self.steps - sum(taken[place] for place in self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """No distribution that lacks all that is `needed` beats `period` (None: lives).
+
+    If nothing is, no distribution at all does. No place is in two needs.
     """
 
     period: Fraction | None
-    needed: tuple[tuple[int, int], ...]
-
-    def holds(self, capacities: Sequence[int]) -> bool:
-        """Whether it speaks of these capacities."""
-        return all(capacities[place] < needed for place, needed in self.needed)
+    needed: tuple[Need, ...]
 
 
 Analysis = Callable[[Sequence[int]], Conflict | None]
-"""Tells why capacities miss a goal, or None if they meet it; may raise `OutOfEffort`."""
+"""Tells why so many steps, by place, miss a goal, or None if they meet it.
+
+May raise `OutOfEffort`.
+"""
 
 
 class OutOfEffort(Exception):  # noqa: N818 (nothing is wrong)
@@ -59,98 +71,114 @@ class OutOfEffort(Exception):  # noqa: N818 (nothing is wrong)
 
 def raised(
     conflict: Conflict,
+    taken: Sequence[int],
     analysis: Analysis,
     ample: Sequence[int],
-    grain: Sequence[int],
-    cost: Sequence[int],
+    price: Sequence[int],
 ) -> Conflict:
-    """A conflict that `conflict` follows from, as strong as can be.
+    """A conflict that `conflict`, which was found for the steps `taken`, follows from.
 
-    `ample` are capacities beyond which no channel can be felt. Channels change what they do in
-    steps of `grain`, which cost `cost` per token. All channels are raised alike first, so that
-    whatever fulfils the conflict costs much; then one after the other, the dearest first.
+    It is as strong as can be found. `ample` are steps beyond which no channel can be felt, `price`
+    what a step costs. All channels are raised alike first, so that whatever fulfils the conflict
+    costs much; then one after the other, the dearest first.
     """
-    climb = _Climb(conflict, analysis, ample, grain, cost)
+    climb = _Climb(conflict, taken, analysis, ample, price)
     with contextlib.suppress(OutOfEffort):
         climb.together()
-        for place in sorted(climb.open(), key=lambda p: (-cost[p] * grain[p], p)):
-            climb.alone(place)
-    needed = tuple((place, climb.below[place] + 1) for place in climb.open())
-    return Conflict(climb.period, needed)
+        for need in sorted(climb.conflict.needed, key=lambda n: -price[climb.way_up(n)]):
+            climb.alone(need)
+    return climb.conflict
 
 
 class _Climb:
-    """`below` misses the goal; it goes up as that is found of larger distributions."""
+    """`taken` lacks just one step of all that `conflict` needs, and no other place is short."""
 
     def __init__(
         self,
         conflict: Conflict,
+        taken: Sequence[int],
         analysis: Analysis,
         ample: Sequence[int],
-        grain: Sequence[int],
-        cost: Sequence[int],
+        price: Sequence[int],
     ) -> None:
-        self._analysis, self._ample, self._grain, self._cost = analysis, ample, grain, cost
-        self.below = list(ample)
-        self._adopt(conflict)
+        self._analysis, self._ample, self._price = analysis, ample, price
+        self._adopt(conflict, taken)
 
-    def _adopt(self, conflict: Conflict) -> None:
-        self.period = conflict.period
-        self.below = list(self._ample)
-        for place, needed in conflict.needed:
-            self.below[place] = min(self._ample[place], needed - 1)
+    def _adopt(self, conflict: Conflict, taken: Sequence[int]) -> None:
+        self.conflict = conflict
+        self.taken = list(self._ample)
+        for need in conflict.needed:
+            for place in need.places:
+                self.taken[place] = taken[place]
+            self.taken[self.way_up(need)] += need.lacks(taken) - 1
 
-    def open(self) -> list[int]:
-        """The places that are not ample yet."""
-        return [p for p, (b, a) in enumerate(zip(self.below, self._ample, strict=True)) if b < a]
+    def way_up(self, need: Need) -> int:
+        """The place where steps that are needed are taken."""
+        return min(need.places, key=lambda place: (self._price[place], place))
 
-    def _misses(self, capacities: Sequence[int]) -> bool:
-        found = self._analysis(capacities)
-        if found is not None:
-            self._adopt(found)
-        return found is not None
+    def _misses(self, taken: Sequence[int]) -> bool:
+        """Whether these steps are known to miss the goal; then their conflict is adopted.
+
+        It is only if the one that is known follows from it.
+        """
+        found = self._analysis(taken)
+        if found is None or not self._follows_from(found):
+            return False
+        self._adopt(found, taken)
+        return True
+
+    def _follows_from(self, found: Conflict) -> bool:
+        most = {place: need for need in self.conflict.needed for place in need.places}
+        for need in found.needed:
+            if any(place not in most for place in need.places):
+                return False
+            shared = {most[place] for place in need.places}
+            if sum(one.steps - 1 for one in shared) >= need.steps:
+                return False
+        return True
 
     def together(self) -> None:
-        """Up by the same cost in all open channels, as long as that will do."""
-        places = self.open()
+        """Up by the same cost in all that is needed, as long as that will do."""
+        places = [self.way_up(need) for need in self.conflict.needed]
         if len(places) < 2:
             return
-        start = list(self.below)
-        step = min(max(1, self._cost[p]) * self._grain[p] for p in places)
+        start = list(self.taken)
+        prices = {place: max(1, self._price[place]) for place in places}
+        unit = min(prices.values())
 
-        def up(steps: int) -> list[int]:
-            found = list(self.below)
-            for p in places:
-                alike = min(self._ample[p], start[p] + steps * step // max(1, self._cost[p]))
-                found[p] = max(found[p], alike)
-            return found
+        def misses(count: int) -> bool:
+            taken = list(self.taken)
+            for place in places:
+                alike = min(self._ample[place], start[place] + count * unit // prices[place])
+                taken[place] = max(taken[place], alike)
+            return self._misses(taken)
 
-        most = max(-((start[p] - self._ample[p]) * max(1, self._cost[p]) // step) for p in places)
-        self._highest(lambda steps: self._misses(up(steps)), most)
+        farthest = max((self._ample[p] - start[p]) * prices[p] for p in places)
+        _highest(misses, -(-farthest // unit))
 
-    def alone(self, place: int) -> None:
-        """Up as far as can be in one channel."""
-        if self.below[place] >= self._ample[place]:
+    def alone(self, need: Need) -> None:
+        """Up as far as can be in what one need is about."""
+        place = self.way_up(need)
+        if not any(place in one.places for one in self.conflict.needed):
             return
-        if self._misses([*self.below[:place], self._ample[place], *self.below[place + 1 :]]):
+        if self._misses([*self.taken[:place], self._ample[place], *self.taken[place + 1 :]]):
             return
-        start, grain = self.below[place], self._grain[place]
+        start = self.taken[place]
 
-        def misses(steps: int) -> bool:
-            capacities = list(self.below)
-            capacities[place] = start + steps * grain
-            return capacities[place] <= self.below[place] or self._misses(capacities)
+        def misses(count: int) -> bool:
+            taken = list(self.taken)
+            taken[place] = start + count
+            return taken[place] <= self.taken[place] or self._misses(taken)
 
-        # What is known to be missed ends just below a capacity that is felt.
-        self._highest(misses, -((start - self._ample[place]) // grain))
+        _highest(misses, self._ample[place] - start)
 
-    @staticmethod
-    def _highest(misses: Callable[[int], bool], too_many: int) -> None:
-        """Finds how many steps up still miss the goal, by doubling them and then halving."""
-        low, high = 0, 1
-        while high < too_many and misses(high):
-            low, high = high, 2 * high
-        high = min(high, too_many)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if misses(middle) else (low, middle)
+
+def _highest(misses: Callable[[int], bool], too_many: int) -> None:
+    """Goes up as far as `misses` holds, by doubling and then halving; it does not at `too_many`."""
+    low, high = 0, 1
+    while high < too_many and misses(high):
+        low, high = high, 2 * high
+    high = min(high, too_many)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if misses(middle) else (low, middle)

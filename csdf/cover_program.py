@@ -1,9 +1,10 @@
 """The cheapest numbers of steps that fulfil conflicts and sums, as an integer program.
 
-Each place has a whole number of steps x and, for each number n that some conflict asks for, a
-choice y: at least n steps are taken. Conflicts want one of their choices; x is at least what its
-choices add up to. HiGHS solves it in floating point, with whole numbers in and out; what it chooses
-is checked in whole numbers, and that nothing is cheaper is its word.
+Each place has a whole number of steps x, and each number n of steps that conflicts ask for, in one
+place or in several together, a choice y: so many are taken. Conflicts want one of their choices,
+and x, or the sum of several, is at least what its choices add up to. HiGHS solves that in floating
+point, with whole numbers in and out; what it chooses is checked in whole numbers, and that nothing
+is cheaper is its word.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-Needs = Mapping[int, int]
-"""Place → steps; one of them is to be reached."""
+Needs = Mapping[tuple[int, ...], int]
+"""Places → steps that they take together; one of them is to be reached."""
 
 NODE_LIMIT = 5000
 """Nodes of a search tree after which a bound has to do."""
@@ -48,49 +49,41 @@ def solve(
     from scipy.sparse import coo_array  # noqa: PLC0415
 
     column = {place: i for i, place in enumerate(floor)}
-    levels = {p: sorted({one[p] for one in needs if p in one}) for p in floor}
-    choice = {
-        one: i for i, one in enumerate(((p, n) for p in floor for n in levels[p]), len(floor))
-    }
-    rows: list[dict[int, int]] = []
-    at_least: list[int] = []
-    for p, own in levels.items():
-        ladder = [floor[p], *own]
-        rises = {choice[p, high]: low - high for low, high in pairwise(ladder)}
-        rows.append({column[p]: 1, **rises})
-        at_least.append(floor[p])
-        rows += [{choice[p, low]: 1, choice[p, high]: -1} for low, high in pairwise(own)]
-        at_least += [0] * (len(own) - 1 if own else 0)
-    rows += [{choice[p, n]: 1 for p, n in one.items()} for one in needs]
-    at_least += [1] * len(needs)
-    rows += [{column[p]: w for p, w in total.weights.items()} for total in totals]
-    at_least += [total.at_least for total in totals]
-    unit = math.gcd(*price.values()) or 1
-    size = len(floor) + len(choice)
-    entries = [(v, r, c) for r, row in enumerate(rows) for c, v in row.items()]
+    asked = dict.fromkeys(places for one in needs for places in one)
+    levels = {s: sorted({one[s] for one in needs if s in one}) for s in asked}
+    named = ((places, n) for places, own in levels.items() for n in own)
+    choice = {one: i for i, one in enumerate(named, len(floor))}
+    rows: list[tuple[Mapping[int, int], int]] = []
+    for places, own in levels.items():
+        base = sum(floor[p] for p in places)
+        rises = {choice[places, high]: low - high for low, high in pairwise([base, *own])}
+        rows.append(({**{column[p]: 1 for p in places}, **rises}, base))
+        steps_up = [(choice[places, low], choice[places, high]) for low, high in pairwise(own)]
+        rows += [({low: 1, high: -1}, 0) for low, high in steps_up]
+    rows += [({choice[s, n]: 1 for s, n in one.items()}, 1) for one in needs]
+    rows += [({column[p]: w for p, w in t.weights.items()}, t.at_least) for t in totals]
+    entries = [(v, r, c) for r, (row, _) in enumerate(rows) for c, v in row.items()]
     values, numbers, columns = zip(*entries, strict=True)
+    size = len(floor) + len(choice)
+    matrix = coo_array((values, (numbers, columns)), shape=(len(rows), size)).tocsr()
+    unit = math.gcd(*price.values()) or 1
+    least = [*floor.values(), *[0] * len(choice)]
+    most = [*[np.inf] * len(floor), *[1] * len(choice)]
     found = milp(
         [*(price[p] // unit for p in floor), *[0] * len(choice)],
         integrality=np.ones(size),
-        bounds=Bounds(
-            [*floor.values(), *[0] * len(choice)], [np.inf] * len(floor) + [1] * len(choice)
-        ),
-        constraints=LinearConstraint(
-            coo_array((values, (numbers, columns)), shape=(len(rows), size)).tocsr(),
-            at_least,
-            np.inf,
-        ),
+        bounds=Bounds(least, most),
+        constraints=LinearConstraint(matrix, [low for _, low in rows], np.inf),
         options={"mip_rel_gap": 0, "node_limit": NODE_LIMIT},
     )
     steps = dict(floor)
     if found.x is not None:
         steps = {p: max(floor[p], round(found.x[i])) for p, i in column.items()}
     proved = not _completed(steps, price, needs, totals) and found.status == 0
-    cost = sum(price[p] * count for p, count in steps.items())
-    bound = cost
+    cost = bound = sum(price[p] * count for p, count in steps.items())
     if not proved:
-        least = sum(price[p] * count for p, count in floor.items())
-        bound = max(least, unit * math.ceil((found.mip_dual_bound or 0) - 1e-6))
+        known = sum(price[p] * count for p, count in floor.items())
+        bound = min(cost, max(known, unit * math.ceil((found.mip_dual_bound or 0) - 1e-6)))
     return steps, bound, int(found.mip_node_count or 0)
 
 
@@ -103,12 +96,15 @@ def _completed(
     """Fulfils what `steps` do not; returns whether there was anything."""
     missing = False
     for one in needs:
-        if all(steps[p] < n for p, n in one.items()):
-            place = min(one, key=lambda p: (one[p] - steps[p]) * price[p])
-            steps[place], missing = one[place], True
+        lacks = {places: n - sum(steps[p] for p in places) for places, n in one.items()}
+        if min(lacks.values()) > 0:
+            cheapest = {places: min(places, key=lambda p: price[p]) for places in one}
+            places = min(one, key=lambda s: lacks[s] * price[cheapest[s]])
+            steps[cheapest[places]] += lacks[places]
+            missing = True
     for total in totals:
-        if (lacks := total.lacks(steps)) > 0:
+        if (more := total.lacks(steps)) > 0:
             place = min(total.weights, key=lambda p: price[p] / total.weights[p])
-            steps[place] += -(-lacks // total.weights[place])
+            steps[place] += -(-more // total.weights[place])
             missing = True
     return missing

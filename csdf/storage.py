@@ -17,12 +17,12 @@ along storage dependencies.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from csdf import selftimed
-from csdf.conflicts import Conflict, Goal
+from csdf.conflicts import Conflict, Goal, Need
 from csdf.consistency import repetition_vector
 from csdf.critical import Link, critical_cycle
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
@@ -30,11 +30,12 @@ from csdf.graph import Channel, Graph
 from csdf.liveness import check_liveness, waiting_cycle
 from csdf.lowered import Arc, Lowered, Origin, lower
 from csdf.reverse_channels import mirrors
+from csdf.series import pairs
 from csdf.sums import Sum, Sums
 from csdf.sums import fits as fits_sums
 from csdf.throughput import components, overtaking, throughput
 from csdf.untimed import Execution
-from csdf.waits import Waits, fits
+from csdf.waits import Felt, Waits, fits
 
 LOWER_BOUND_STEPS = 10_000
 """Steps in which the smallest capacity of a channel by itself is sought."""
@@ -89,10 +90,9 @@ class Storage:
         }
         self.overtakes = bool(overtaking(self._lowered))
         self._timeless = not all(time for times in self._lowered.times for time in times)
-        initial = [channel.initial_tokens for channel in self._sized]
         self._sums: Sums | None = None
         if not self.overtakes and fits_sums(self._lowered):
-            self._sums = Sums(self._lowered, self._repetitions, self._place, initial)
+            self._sums = Sums(self._lowered, self._repetitions, self._place)
         self._waits: Waits | None = None
         # What was analysed last of those whose exact period is known, and that.
         self._met: tuple[tuple[int, ...], Fraction] | None = None
@@ -107,8 +107,13 @@ class Storage:
         """The size of a token of the channel at `place`."""
         return self._sized[place].token_bytes
 
+    def capacities(self, taken: Sequence[int]) -> tuple[int, ...]:
+        """In tokens, by place, with so many steps above the least."""
+        parts = zip(self.least, self.grain, taken, strict=True)
+        return tuple(least + grain * steps for least, grain, steps in parts)
+
     def ample(self, goal: Goal) -> tuple[int, ...]:
-        """Capacities that no cycle which misses the goal can feel, nor larger ones.
+        """Steps that no cycle which misses the goal can feel, nor more.
 
         Whoever waits for room then waits for so early an iteration that even a cycle of all firings
         takes less than the goal per iteration.
@@ -117,125 +122,131 @@ class Storage:
         if goal.period:
             times = zip(self._repetitions, self._lowered.times, strict=True)
             iterations += math.floor(sum(q * sum(own) for q, own in times) / goal.period)
+        parts = zip(self.least, self.grain, self._sized, self._moved, strict=True)
         return tuple(
-            max(least, channel.initial_tokens + iterations * moved)
-            for least, channel, moved in zip(self.least, self._sized, self._moved, strict=True)
+            max(0, (channel.initial_tokens + iterations * moved - least) // grain)
+            for least, grain, channel, moved in parts
         )
 
-    def missed_sum(self, capacities: Sequence[int], goal: Goal) -> Sum | None:
-        """A sum of capacities that the goal asks for and these miss, if any is known."""
+    def missed_sum(self, taken: Sequence[int], goal: Goal) -> Sum | None:
+        """A sum of steps that the goal asks for and these miss, if any is known."""
         if self._sums is None:
             return None
         self.work += 200 + self._sums.edges
-        return self._sums.missed(capacities, goal)
+        return self._sums.missed(taken, goal)
 
-    def conflict(self, capacities: Sequence[int], goal: Goal) -> Conflict | None:
-        """A conflict that shows that `capacities` miss the goal; None if they meet it.
+    def conflict(self, taken: Sequence[int], goal: Goal) -> Conflict | None:
+        """A conflict that shows that these steps miss the goal; None if they meet it.
 
         Raises `TooLargeError`.
         """
         if goal.period is None or self.overtakes:
-            stuck = self._deadlock(capacities)
+            stuck = self._deadlock(taken)
             if stuck is not None or goal.period is None:
                 return stuck
         if self.overtakes:
-            period = self._followed(capacities)
-            self._met = tuple(capacities), period
-            return self._any_channel(capacities, period) if goal.misses(period) else None
-        found = self._slowest(capacities, goal)
+            period = self._followed(taken)
+            self._met = tuple(taken), period
+            # Nothing is known of why; so any channel may be the one.
+            needed = tuple(Need((place,), steps + 1) for place, steps in enumerate(taken))
+            return Conflict(period, needed) if goal.misses(period) else None
+        found = self._slowest(taken, goal)
         if goal.misses(found.period):
             return found
         if goal.strict and found.period is not None:
-            self._met = tuple(capacities), found.period
+            self._met = tuple(taken), found.period
         # A cycle that takes no time may be a deadlock, and not be found above.
-        return self._deadlock(capacities) if self._timeless else None
+        return self._deadlock(taken) if self._timeless else None
 
-    def period(self, capacities: Sequence[int]) -> Fraction:
-        """The exact period of capacities that are live. Raises `TooLargeError`."""
-        if self._met is not None and self._met[0] == tuple(capacities):
+    def period(self, taken: Sequence[int]) -> Fraction:
+        """The exact period of so many steps that are live. Raises `TooLargeError`."""
+        if self._met is not None and self._met[0] == tuple(taken):
             return self._met[1]
         if self.overtakes:
-            return self._followed(capacities)
-        period = self._slowest(capacities, None).period
+            return self._followed(taken)
+        period = self._slowest(taken, None).period
         assert period is not None  # noqa: S101 (they are live)
         return period
 
-    def _deadlock(self, capacities: Sequence[int]) -> Conflict | None:
+    def _deadlock(self, taken: Sequence[int]) -> Conflict | None:
         """None if the graph is live, else what must change."""
-        waits = self._waits_with(capacities)
+        waits = self._waits_with(taken)
         if waits is not None:
-            self.work += 300 + 2 * len(capacities) + (waits.edges + self.firings) // 20
-            more = waits.deadlock()
-            return None if more is None else Conflict(None, self._needed(capacities, more))
+            self.work += 300 + 2 * len(taken) + (waits.edges + self.firings) // 20
+            felt = waits.deadlock()
+            return None if felt is None else self._conflict(None, taken, felt)
         self.work += 200 + 2 * min(self.firings, 1_000_000)
-        execution = Execution(self._with(capacities), self._firings)
+        execution = Execution(self._with(taken), self._firings)
         if execution.run():
             return None
-        missing = {arc: missing for _, arc, missing in waiting_cycle(execution)}
-        return Conflict(None, self._needed(capacities, missing))
+        waiting = waiting_cycle(execution)
+        return self._conflict(None, taken, [Felt((arc,), missing) for _, arc, missing in waiting])
 
-    def _waits_with(self, capacities: Sequence[int]) -> Waits | None:
+    def _waits_with(self, taken: Sequence[int]) -> Waits | None:
         """None if there are too many firings."""
+        capacities = self.capacities(taken)
         if not fits(self._lowered, self._repetitions, max(capacities, default=0)):
             return None
         if self._waits is None:
-            self._waits = Waits(self._lowered, self._repetitions)
+            series = pairs(self._lowered, self._place)
+            self._waits = Waits(self._lowered, self._repetitions, self._place, series)
         for arc, place in self._place.items():
             self._waits.hold(arc, capacities[place] - self._sized[place].initial_tokens)
         return self._waits
 
-    def _needed(
-        self, capacities: Sequence[int], more: Mapping[int, int]
-    ) -> tuple[tuple[int, int], ...]:
-        """Capacities with so many tokens more in these arcs, where they stand for free room."""
-        felt = ((self._place[arc], tokens) for arc, tokens in more.items() if arc in self._place)
-        return tuple((place, capacities[place] + tokens) for place, tokens in felt)
+    def _conflict(
+        self, period: Fraction | None, taken: Sequence[int], felt: Iterable[Felt]
+    ) -> Conflict:
+        """Needs so much that it is felt."""
+        needed: dict[tuple[int, ...], int] = {}
+        for one in felt:
+            if any(arc not in self._place for arc in one.arcs):
+                continue
+            places = tuple(sorted(self._place[arc] for arc in one.arcs))
+            more = -(-one.tokens // self.grain[self._place[one.arcs[-1]]])
+            more += sum(taken[place] for place in places)
+            needed[places] = min(more, needed.get(places, more))
+        return Conflict(period, tuple(Need(places, steps) for places, steps in needed.items()))
 
-    def _slowest(self, capacities: Sequence[int], goal: Goal | None) -> Conflict:
+    def _slowest(self, taken: Sequence[int], goal: Goal | None) -> Conflict:
         """The period, or, with a goal, enough to see that it is missed; and why."""
-        waits = self._waits_with(capacities)
+        waits = self._waits_with(taken)
         if waits is None:
-            return self._by_cycle_ratio(capacities)
+            return self._by_cycle_ratio(taken)
         at_least, enough = self.shortest, goal.period if goal is not None else None
         if goal is not None and goal.period is not None and not goal.strict:
             at_least = goal.period
         before = waits.steps
         found = waits.slowest(at_least, enough)
         steps = waits.steps - before + 1
-        self.work += 200 + 2 * len(capacities) + steps * (60 + waits.edges // 30)
-        return Conflict(found.period, self._needed(capacities, found.more))
+        self.work += 200 + 2 * len(taken) + steps * (60 + waits.edges // 30)
+        return self._conflict(found.period, taken, found.felt)
 
-    def _by_cycle_ratio(self, capacities: Sequence[int]) -> Conflict:
+    def _by_cycle_ratio(self, taken: Sequence[int]) -> Conflict:
         """The same for very many firings, of which most need not be looked at one by one."""
         self.work += 5000 + 10 * min(self.firings, 1_000_000)
-        graph = self._with(capacities)
+        graph = self._with(taken)
         found = critical_cycle(graph, self._repetitions)
-        more: dict[int, int] = {}
-        for link in found.links:
-            felt = _felt(graph.arcs[link.arc], link)
-            more[link.arc] = min(felt, more.get(link.arc, felt))
-        return Conflict(found.period, self._needed(capacities, more))
+        felt = [
+            Felt((link.arc,), _felt(graph.arcs[link.arc], link))
+            for link in found.links
+            if link.arc in self._place
+        ]
+        return self._conflict(found.period, taken, felt)
 
-    def _followed(self, capacities: Sequence[int]) -> Fraction:
+    def _followed(self, taken: Sequence[int]) -> Fraction:
         """The period where firings may overtake each other."""
         # Following an execution until it recurs costs many times as much as a cycle ratio.
         self.work += 50_000 + 100 * self.firings
-        parts = components(self._with(capacities))
+        parts = components(self._with(taken))
         periods = [
             selftimed.period(part, [self._repetitions[a] for a in members])
             for part, members in parts
         ]
         return max(periods, default=Fraction(0))
 
-    def _any_channel(self, capacities: Sequence[int], period: Fraction) -> Conflict:
-        """Where firings overtake, nothing is known of why; so any channel may be the one."""
-        needed = [
-            capacity + grain - (capacity - channel.initial_tokens) % grain
-            for capacity, grain, channel in zip(capacities, self.grain, self._sized, strict=True)
-        ]
-        return Conflict(period, tuple(enumerate(needed)))
-
-    def _with(self, capacities: Sequence[int]) -> Lowered:
+    def _with(self, taken: Sequence[int]) -> Lowered:
+        capacities = self.capacities(taken)
         arcs = list(self._lowered.arcs)
         for number, place in self._place.items():
             arc = arcs[number]

@@ -41,7 +41,10 @@ MOST_WORK = 3_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Σ weight × capacity must be `at_least`, with weights by place among the sized channels."""
+    """Σ weight × steps must be `at_least`, with weights by place among the sized channels.
+
+    Steps are those above the least capacity, as in `csdf.conflicts`.
+    """
 
     weights: tuple[tuple[int, int], ...]
     at_least: int
@@ -58,17 +61,19 @@ class Sums:
         graph: Lowered,
         repetitions: Sequence[int],
         places: Mapping[int, int],
-        initial: Sequence[int],
     ) -> None:
-        """`initial` are the sized channels' tokens at the start. See `fits`."""
-        self._places, self._initial = places, initial
+        """In `graph`, the sized channels have their least capacities. See `fits`."""
+        self._places = places
         moved = [repetitions[arc.source] * sum(arc.production) for arc in graph.arcs]
         self._unit = math.lcm(*moved)
-        self._worth = [self._unit // count for count in moved]
-        self._grain = [math.gcd(*arc.production, *arc.consumption) for arc in graph.arcs]
-        self._tokens = [
-            arc.tokens // grain * grain for arc, grain in zip(graph.arcs, self._grain, strict=True)
+        worth = [self._unit // count for count in moved]
+        grain = [math.gcd(*arc.production, *arc.consumption) for arc in graph.arcs]
+        # In units: what an arc holds with the least capacities, in whole grains; and a step more.
+        self._held = [
+            arc.tokens // step * step * one
+            for arc, step, one in zip(graph.arcs, grain, worth, strict=True)
         ]
+        self._step = [step * one for step, one in zip(grain, worth, strict=True)]
         self._time_unit = time_unit(graph)
         times = [
             min(t for t, rate in zip(graph.times[arc.source], arc.production, strict=True) if rate)
@@ -80,7 +85,7 @@ class Sums:
         self._from = np.array([one for one, _ in pairs], np.int64)
         self._to = np.array([other for _, other in pairs], np.int64)
         self._leads = [
-            self._lead(graph.arcs[one], self._worth[one], graph.arcs[other], self._worth[other])
+            self._lead(graph.arcs[one], worth[one], graph.arcs[other], worth[other])
             for one, other in pairs
         ]
         self._search = PolicyIteration(len(graph.arcs), self._from)
@@ -92,24 +97,22 @@ class Sums:
         ends = zip(put.production, *after, strict=True)
         return min(taken_worth * b - worth * a for rate, a, b in ends if rate)
 
-    def missed(self, capacities: Sequence[int], goal: Goal) -> Sum | None:
-        """A sum that `capacities` do not reach, though the goal asks for it; None if there is none.
+    def missed(self, taken: Sequence[int], goal: Goal) -> Sum | None:
+        """A sum that these steps do not reach, though the goal asks for it; None if there is none.
 
         Where there are several, one that is missed by much.
         """
+        worth = list(self._held)
         for arc, place in self._places.items():
-            room = capacities[place] - self._initial[place]
-            self._tokens[arc] = room // self._grain[arc] * self._grain[arc]
-        worth = [tokens * one for tokens, one in zip(self._tokens, self._worth, strict=True)]
+            worth[arc] += self._step[arc] * taken[place]
         delay = integers(
             worth[one] - lead for one, lead in zip(self._from.tolist(), self._leads, strict=True)
         )
         times, at_least = [1] * len(worth), Fraction(len(worth) + 1)
         if goal.period:
             times, at_least = self._times, goal.period * self._time_unit / self._unit
-        time = integers(times)[self._from]
         start = Fraction(0) if goal.strict else at_least
-        found = self._search.run(self._to, time, delay, start, at_least)
+        found = self._search.run(self._to, integers(times)[self._from], delay, start, at_least)
         if not found.cycle or (found.ratio is not None and found.ratio < at_least):
             return None
         cycle = np.array(found.cycle)
@@ -119,11 +122,8 @@ class Sums:
             least = sum(self._times[arc] for arc in arcs) / at_least
             needed = math.floor(least) + 1 if goal.strict else math.ceil(least)
         needed -= int(delay[cycle].sum())
-        weights: dict[int, int] = {}
-        for arc in arcs:
-            if arc in self._places:
-                weights[self._places[arc]] = self._worth[arc]
-                needed += worth[arc] + self._worth[arc] * self._initial[self._places[arc]]
+        weights = {self._places[arc]: self._step[arc] for arc in arcs if arc in self._places}
+        needed += sum(weight * taken[place] for place, weight in weights.items())
         return Sum(tuple(weights.items()), needed)
 
 

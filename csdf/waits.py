@@ -9,7 +9,7 @@ slowest cycle (`csdf.cycle_ratio`) starts from where it ended the last time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from csdf.cycle_ratio import PolicyIteration
 from csdf.event_graph import is_sequential, scaled, time_unit
 from csdf.lowered import Lowered
+from csdf.series import passages
 from csdf.whole_numbers import SAFE, integers
 
 Indices = npt.NDArray[np.int64]
@@ -29,14 +30,23 @@ MOST_FIRINGS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Slowest:
-    """A cycle of waits that takes `period` (None: for ever); 0 if there is none.
+class Felt:
+    """`arcs` in series on a cycle of waits: `tokens` more in the last one would be felt.
 
-    `more` tells for arcs on it how many more tokens end the first of its waits through them.
+    As many firings' worth of tokens more in any of the others would too, and as many less in one as
+    there are more in another would not.
     """
 
+    arcs: tuple[int, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slowest:
+    """A cycle of waits that takes `period` (None: for ever), and what could be felt on it."""
+
     period: Fraction | None
-    more: Mapping[int, int]
+    felt: tuple[Felt, ...]
 
 
 @dataclass(frozen=True)
@@ -61,8 +71,19 @@ class Waits:
     a step.
     """
 
-    def __init__(self, graph: Lowered, repetitions: Sequence[int]) -> None:
-        """`repetitions` count cycles of phases. See `fits`."""
+    def __init__(
+        self,
+        graph: Lowered,
+        repetitions: Sequence[int],
+        sized: Collection[int] = (),
+        series: Collection[tuple[int, int]] = (),
+    ) -> None:
+        """`repetitions` count cycles of phases. What is felt is told of the `sized` arcs.
+
+        `series` are pairs of these: the source of the one is the target of the other, and neither
+        its rates nor its times differ from firing to firing. See `fits`.
+        """
+        self._sized, self._series = np.array(sorted(sized), np.int64), frozenset(series)
         counts = [len(times) * q for times, q in zip(graph.times, repetitions, strict=True)]
         first = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
         self._unit = time_unit(graph)
@@ -143,8 +164,8 @@ class Waits:
         period = None if found.ratio is None else found.ratio / self._unit
         return Slowest(period, self._felt(found.cycle))
 
-    def deadlock(self) -> Mapping[int, int] | None:
-        """None if the graph is live, else what `Slowest.more` tells of a cycle that waits for ever.
+    def deadlock(self) -> tuple[Felt, ...] | None:
+        """None if the graph is live, else what could be felt on a cycle that waits for ever.
 
         Firings of such a cycle all wait for others of the same iteration.
         """
@@ -167,12 +188,17 @@ class Waits:
             edge = follow[int(self._on[edge])]
         return self._felt(list(seen)[seen[edge] :])
 
-    def _felt(self, cycle: Sequence[int]) -> dict[int, int]:
+    def _felt(self, cycle: Sequence[int]) -> tuple[Felt, ...]:
         edges = np.array(cycle, np.int64)
         arcs = self._arc[edges]
-        return {
-            arc: self._more(arc, edges[arcs == arc]) for arc in np.unique(arcs[arcs >= 0]).tolist()
-        }
+        together = passages(arcs.tolist(), self._series)
+        felt = [
+            Felt(passed, self._more(passed[-1], edges[last])) for passed, last in together.items()
+        ]
+        joined = {arc for passed in together for arc in passed}
+        alone = [arc for arc in np.intersect1d(arcs, self._sized).tolist() if arc not in joined]
+        felt += [Felt((arc,), self._more(arc, edges[arcs == arc])) for arc in alone]
+        return tuple(felt)
 
     def _more(self, arc: int, edges: Indices) -> int:
         """By how many tokens more in `arc` the first of these waits becomes another one."""

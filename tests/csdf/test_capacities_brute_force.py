@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,21 +12,53 @@ from hypothesis import strategies as st
 
 from csdf.capacities import Search, Unit
 from csdf.errors import CsdfError
-from csdf.graph import Graph
+from csdf.graph import Actor, Channel, Graph
 from csdf.liveness import check_liveness
 from csdf.storage import unbounded, with_capacities
 from tests.csdf import brute_force
 from tests.csdf.effort import examples, holds
-from tests.csdf.graphs import consistent_graphs
+from tests.csdf.graphs import consistent_graphs, rates
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Graph:
+    """A chain of actors, most of which take and put as many tokens in each firing as in any other.
+
+    Some have a second way past the next ones, so that room in several channels counts together.
+    """
+    actors, channels = [], []
+    count = draw(st.integers(3, 5))
+    cycles = [draw(st.sampled_from((1, 1, 1, 2))) for _ in range(count)]
+    for i in range(count):
+        times = draw(st.lists(st.integers(1, 4), min_size=1, max_size=2))
+        if draw(st.booleans()):
+            times = [times[0]] * len(times)
+        actors.append(
+            Actor(f"a{i}", tuple(map(Fraction, times)), draw(st.sampled_from((1, 1, None))))
+        )
+    ways = [(i, i + 1) for i in range(count - 1)]
+    ways += draw(st.lists(st.sampled_from([(0, 2), (1, 3 % count), (count - 1, 0)]), max_size=1))
+    for i, (s, t) in enumerate(ways):
+        one, other = actors[s].phases * cycles[s], actors[t].phases * cycles[t]
+        grain = draw(st.integers(1, 2))
+        total = grain * math.lcm(one, other)
+        sides = []
+        for actor, own in ((s, one), (t, other)):
+            alike = (total // own,) * actors[actor].phases
+            lumpy = draw(rates(actors[actor].phases, total // cycles[actor]))
+            sides.append(draw(st.sampled_from((alike, alike, lumpy))))
+        tokens = draw(st.sampled_from((0, 0, 0, 1))) if s < t else 2 * total
+        channels.append(Channel(f"c{i}", f"a{s}", f"a{t}", sides[0], sides[1], tokens))
+    return Graph("pipeline", tuple(actors), tuple(channels))
 
 
 @st.composite
 def sizable_graphs(draw: st.DrawFn) -> Graph:
-    """Live if nothing is bounded; one to four channels to size, of one to three bytes per token."""
-    found = draw(consistent_graphs(3, 5))
+    """Live if nothing is bounded; one to five channels to size, of one to three bytes per token."""
+    found = draw(st.one_of(consistent_graphs(3, 5), pipelines()))
     weighed = tuple(replace(c, token_bytes=draw(st.integers(1, 3))) for c in found.channels)
     found = replace(found, channels=weighed)
-    assume(1 <= len(unbounded(found)) <= 4)
+    assume(1 <= len(unbounded(found)) <= 5)
     assume(check_liveness(found) is None)
     return found
 
