@@ -99,6 +99,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         check_strategy(cluster)
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
+    profile_file(cluster, model)  # refuses one that cannot be used before anything is started
     for part in model.parts or (model,):
         progress.say(summary(part.network, part.filled_seed))
     if request.plan_only:
@@ -152,8 +153,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
 def _check_profile(
     cluster: Cluster, model: Model, runner: Runner, folder: Path, progress: Progress
 ) -> None:
-    """Refuse a profile of another model, other nodes, machines or engines, before it leads us."""
-    profile_file(cluster, model)
+    """Refuse a profile of other machines or engines, before it leads us."""
     bench = Bench(runner, nodes_of(cluster), folder / "who", bench_options(cluster), progress)
     check_agents(cluster, model, identities(bench, cluster.config.nodes))
 

@@ -118,10 +118,8 @@ class Profiling:
                 self.bench.progress.update("measuring links", done, len(everyone), note)
                 times = measured[ends] = measure_link(self.bench, one, other)
                 self.taken.links += 1
-                if times is not None:
-                    self.cache.keep_link(*ends, times)
-            if times is not None:
-                links.append(LinkProfile((one, other), times.latency_s, times.bytes_per_s))
+                self.cache.keep_link(*ends, times)
+            links.append(LinkProfile((one, other), times.latency_s, times.bytes_per_s))
         return tuple(links)
 
     def _measure_subnets(self, saved: SavedPlan | None, links: tuple[LinkProfile, ...]) -> Plan:

@@ -24,7 +24,7 @@ class LinkTimes(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     latency_s: float
-    bytes_per_s: float
+    bytes_per_s: float | None
 
 
 class ProfileCache:

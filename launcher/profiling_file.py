@@ -112,7 +112,7 @@ class Link(_Strict):
 
     ends: tuple[str, str]
     latency_s: Seconds
-    bytes_per_s: Annotated[float, Field(gt=0)]
+    bytes_per_s: Annotated[float, Field(gt=0)] | None
 
 
 class ProfileFile(_Strict):

@@ -73,8 +73,8 @@ def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, Identit
     }
 
 
-def measure_link(bench: Bench, one: str, other: str) -> LinkTimes | None:
-    """What the way from `one` to `other` takes; None where it is too fast to tell."""
+def measure_link(bench: Bench, one: str, other: str) -> LinkTimes:
+    """What the way from `one` to `other` takes."""
     sizes: list[int] = []
     seconds: list[float] = []
     devices = (Device(one), Device(other))
@@ -94,12 +94,12 @@ def period(received_s: Sequence[float]) -> float:
     return statistics.median(after - before for before, after in itertools.pairwise(steady))
 
 
-def link_times(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> LinkTimes | None:
-    """A link that takes `seconds` for tensors of such sizes and a few bytes back."""
+def link_times(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> LinkTimes:
+    """A link that takes `seconds` for tensors of such sizes, ascending, and a few bytes back."""
     try:
         line = fit_transfer(sizes_bytes, seconds)
     except PartitionError:
-        return None
+        return LinkTimes(latency_s=seconds[0] / 2, bytes_per_s=None)
     return LinkTimes(latency_s=line.s_per_message / 2, bytes_per_s=1 / line.s_per_byte)
 
 

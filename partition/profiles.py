@@ -71,11 +71,12 @@ class NodeProfile:
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """Between two devices: seconds that a small tensor takes, and bytes per second of a large."""
+    """Between two devices: seconds that a small tensor takes, and bytes per second of a large one;
+    None where it is so fast that sizes make no difference that can be measured."""
 
     ends: tuple[str, str]
     latency_s: float
-    bytes_per_s: float
+    bytes_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def profiled_devices(
         rates = [
             link.bytes_per_s
             for link in profile.links
-            if device.name in link.ends and _is_wire(link, host)
+            if link.bytes_per_s is not None and device.name in link.ends and _is_wire(link, host)
         ]
         rate = max(rates, default=device.link_bytes_per_s)
         watts = node.busy_w is not None and device.name not in own_watts

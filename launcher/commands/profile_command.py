@@ -75,7 +75,7 @@ class ProfileOutcome:
     def _lines(self) -> list[str]:
         lines = [
             f"{' - '.join(link.ends)}: latency {link.latency_s * 1e6:.0f} µs, "
-            f"{link.bytes_per_s / 1e6:.1f} MB/s"
+            + (f"{link.bytes_per_s / 1e6:.1f} MB/s" if link.bytes_per_s else "too fast to tell how")
             for link in self.profile.links
         ]
         taken = self.taken

@@ -1,0 +1,221 @@
+"""`partition profile`: what it writes, who may use it, what sensors tell; all of it for real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cli import main as launch
+from launcher.commands.partition import main as partition
+from launcher.errors import BadInputError
+from launcher.profiling_cache import LinkTimes, ProfileCache
+from launcher.profiling_energy import Meter, device_watts
+from launcher.profiling_file import (
+    Identity,
+    NodeEntry,
+    NodePart,
+    NodeTimes,
+    ProfileFile,
+    WholeNode,
+    read_profile,
+    write_atomically,
+)
+from launcher.profiling_links import link_times, period
+from partition.profiles import NodeProfile, SubnetTime
+from tests.launcher.models import write_branches
+
+PI = Identity(
+    host="pi", threads=2, cpus=(), machine="Raspberry Pi 4", cores=4, engine="ORT", version="1"
+)
+TIMES = NodeProfile(
+    {"stem": 1e-3}, (SubnetTime(("stem",), ("x",), ("y",), "", 9e-4),), 1e-5, 1e-9, 6.0, 2.5
+)
+
+
+def profile(identity: Identity = PI) -> ProfileFile:
+    entry = NodeEntry(identity=identity, measured=NodeTimes.of(TIMES))
+    return ProfileFile(model="net", model_digest="d1", energy="RAPL", nodes={"a": entry})
+
+
+def known(**changes: Any) -> NodePart:
+    return NodePart(**{"host": "pi", "threads": 2, "cpus": ()} | changes)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "profile.json"
+    write_atomically(path, profile())
+    assert read_profile(path) == profile()
+    assert read_profile(path).profile().nodes["a"] == TIMES
+    assert [entry.name for entry in path.parent.iterdir()] == ["profile.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "cannot be read as a profile"),
+        ("[]", "is no profile that this version reads"),
+        ('{"format": 2}', "is no profile that this version reads"),
+        ('{"format": 1, "model": 3}', "measure anew"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match=sentence):
+        read_profile(path)
+
+
+def test_it_is_for_its_model_and_its_nodes_only() -> None:
+    found = profile()
+    found.check("p", "net", "d1", {"a": known()})
+    whole = PI.model_dump()
+    found.check("p", "net", "d1", {"a": WholeNode(**whole)})
+    for nodes, sentence in (
+        ({"b": known()}, "node 'b' was not measured, but a"),
+        ({"a": known(host="other")}, "another node 'a': host 'pi', not 'other'"),
+        ({"a": known(threads=4)}, "threads 2, not 4"),
+        ({"a": WholeNode(**whole | {"engine": "TensorRT"})}, "engine 'ORT', not 'TensorRT'"),
+        ({"a": WholeNode(**whole | {"machine": "x86"})}, "machine 'Raspberry Pi 4', not 'x86'"),
+    ):
+        with pytest.raises(BadInputError, match=sentence):
+            found.check("p", "net", "d1", nodes)
+    with pytest.raises(BadInputError, match=r"another model \(net\) than other"):
+        found.check("p", "other", "d2", {"a": known()})
+
+
+def test_the_cache_knows_models_nodes_and_links_apart(tmp_path: Path) -> None:
+    cache = ProfileCache(tmp_path / "cache")
+    other = PI.model_copy(update={"engine": "TensorRT"})
+    assert cache.node("d1", PI) is None
+    cache.keep_node("d1", PI, NodeTimes.of(TIMES))
+    assert cache.node("d1", PI) == NodeTimes.of(TIMES)
+    assert cache.node("d2", PI) is None
+    assert cache.node("d1", other) is None
+    cache.keep_link(PI, other, LinkTimes(latency_s=1e-3, bytes_per_s=1e7))
+    assert cache.link(PI, other) == LinkTimes(latency_s=1e-3, bytes_per_s=1e7)
+    assert cache.link(other, PI) is None
+    for path in (tmp_path / "cache").iterdir():
+        path.write_text("{")
+    assert cache.node("d1", PI) is None
+
+
+def test_a_link_is_a_line_through_two_sizes() -> None:
+    found = link_times([1000, 1_001_000], [2e-3 + 1e-4, 2e-3 + 0.1001])
+    assert found.latency_s == pytest.approx(1e-3)
+    assert found.bytes_per_s == pytest.approx(1e7)
+    assert link_times([1000, 2000], [1.0, 1.0]) == LinkTimes(latency_s=0.5, bytes_per_s=None)
+    assert period([0.0] * 8 + [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
+    assert period([1.0, 4.0]) == pytest.approx(3.0)
+
+
+def write(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / name).write_text(f"{value}\n")
+
+
+def test_rapl_counts_joules_and_wraps(tmp_path: Path) -> None:
+    package = tmp_path / "powercap" / "intel-rapl:0"
+    write(package, energy_uj=9_000_000, max_energy_range_uj=10_000_000)
+    write(tmp_path / "powercap" / "intel-rapl:0:0", energy_uj=5)  # a part of the package
+    meter = Meter(tmp_path, iter([0.0, 2.0]).__next__)
+    meter.start()
+    write(package, energy_uj=3_000_000)
+    assert meter.name == "RAPL"
+    assert meter.stop() == pytest.approx(2.0)  # 1 J before the turn and 3 J after it, in 2 s
+
+
+def test_ina3221_is_sampled(tmp_path: Path) -> None:
+    board = tmp_path / "hwmon" / "hwmon3"
+    write(board, name="ina3221", in1_label="VDD_IN", in1_input=5000, curr1_input=1000)
+    write(board, in2_input=5000, curr2_input=400)  # fed by the first
+    meter = Meter(tmp_path)
+    meter.start()
+    write(board, curr1_input=3000)
+    assert meter.name == "INA3221"
+    assert meter.stop() == pytest.approx(10.0)
+
+
+def test_without_a_sensor_nothing_is_made_up(tmp_path: Path) -> None:
+    meter = Meter(tmp_path)
+    meter.start()
+    assert meter.name is None
+    assert meter.stop() is None
+
+
+def test_nodes_of_a_machine_share_what_it_takes_idle() -> None:
+    assert device_watts(4.0, 10.0, 2) == (8.0, 2.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_branches(tmp_path / "branches.onnx")
+    (tmp_path / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\n"
+        "strategy: sequential\npins: {stem: a, head: b}\nframes: 4\n"
+    )
+    return tmp_path
+
+
+def run(command: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    with pytest.raises(SystemExit) as ended:
+        command([*arguments, "--json"])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, json.loads(capsys.readouterr().out)
+
+
+def test_a_profile_that_is_not_there_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, *arguments in (
+        (partition, "solve", "branches.onnx", "--cluster", "cluster.yaml"),
+        (launch, "cluster.yaml"),
+    ):
+        code, data = run(command, capsys, *arguments, "--profile", "none.json")
+        assert code == 2
+        assert "none.json: there is no such profile" in data["error"]
+    code, data = run(
+        partition, capsys, "solve", "branches.onnx", "--devices", "2", "--profile", "none.json"
+    )
+    assert code == 2
+    assert "--profile needs --cluster" in data["error"]
+
+
+@pytest.mark.slow
+def test_measured_solved_launched_and_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ("profile", "--cluster", "cluster.yaml")
+    code, data = run(partition, capsys, *wanted)
+    assert code == 0, data
+    assert data["measured_now"]["layers"] > 0
+    assert data["measured_now"]["subnets"] > 0
+    assert set(data["nodes"]) == {"a", "b"}
+    layers = data["nodes"]["a"]["measured"]["layer_s"]
+    assert set(layers) == {"stem", "left", "right", "join", "pool", "head", "aux"}
+    assert all(seconds > 0 for seconds in layers.values())
+
+    code, again = run(partition, capsys, *wanted)
+    assert code == 0
+    assert again["measured_now"] == {"layers": 0, "links": 0, "subnets": 0}
+    assert again["nodes"] == data["nodes"]
+
+    with_it = ("--profile", "profile.json")
+    solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml", "--strategy", "sequential")
+    code, solved = run(partition, capsys, *solve, *with_it)
+    assert code == 0
+    assert solved["times"] == "measured"
+    code, report = run(launch, capsys, "cluster.yaml", *with_it)
+    assert code == 0
+    assert report["max_relative_error"] <= 1e-4
+
+    path = folder / "profile.json"
+    path.write_text(path.read_text().replace("ONNX Runtime", "Another engine"))
+    code, refused = run(launch, capsys, "cluster.yaml", *with_it)
+    assert code == 2
+    assert "was measured on another node 'a': engine 'Another engine" in refused["error"]

@@ -1,0 +1,110 @@
+"""Measured layers, subnets and links in the place of estimates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from csdf.from_network import HOST
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.layer_phases import MOST_LAYERS, one_by_one, pieces
+from partition.plan import Plan
+from partition.planner import make_plan
+from partition.profiles import (
+    LinkProfile,
+    NodeProfile,
+    Profile,
+    fused_phases,
+    measured_layer_s,
+    profiled_devices,
+    subnet_time,
+    told,
+    with_profile,
+)
+from tests.partition.networks import chain
+
+NETWORK = chain(10, 20, 30, 40)
+A, B = Device("a", memory_bytes_per_s=1e18), Device("b", memory_bytes_per_s=1e18)
+ALONE = {"l0": 1e-3, "l1": 2e-3, "l2": 3e-3, "l3": 4e-3}
+PROFILE = Profile({"a": NodeProfile(ALONE), "b": NodeProfile(ALONE)})
+
+
+def plan() -> Plan:
+    halves = {"l0": "a", "l1": "a", "l2": "b", "l3": "b"}
+    layer_s = measured_layer_s(NETWORK, (A, B), PROFILE)
+    return make_plan(
+        NETWORK, "", (A, B), halves, strategy="", explanation="", layer_s=layer_s, slack_frames=0
+    )
+
+
+def test_layers_take_what_was_measured() -> None:
+    seconds = measured_layer_s(NETWORK, (A, B), PROFILE)
+    assert seconds[:, 1] == pytest.approx([1e-3, 2e-3, 3e-3, 4e-3], rel=1e-6)
+
+
+def test_a_fused_subnet_scales_its_layers() -> None:
+    phase = plan().phases[0]
+    node = PROFILE.nodes["a"].with_subnets([subnet_time(plan(), phase, 1.5e-3)])
+    seconds = measured_layer_s(
+        NETWORK, (A, B), replace(PROFILE, nodes={**PROFILE.nodes, "a": node})
+    )
+    assert seconds[:2, 0].sum() == pytest.approx(1.5e-3, rel=1e-6)
+    assert seconds[:, 1].sum() == pytest.approx(10e-3, rel=1e-6)
+
+
+def test_a_phase_that_was_measured_has_its_own_time() -> None:
+    first = plan().phases[0]
+    node = PROFILE.nodes["a"].with_subnets([subnet_time(plan(), first, 1.5e-3)])
+    profile = Profile({"a": node, "b": PROFILE.nodes["b"]})
+    assert fused_phases(plan(), profile) == {first.name: 1.5e-3}
+    measured = with_profile(plan(), profile)
+    assert measured.times == "measured"
+    assert [phase.predicted_s for phase in measured.phases] == pytest.approx([1.5e-3, 7e-3])
+    assert told(plan(), profile).startswith("1 of 2 phases")
+
+
+def test_a_subnet_measured_again_has_its_later_time() -> None:
+    first = plan().phases[0]
+    times = [subnet_time(plan(), first, seconds) for seconds in (1.0, 2.0)]
+    assert [s.seconds for s in NodeProfile({}).with_subnets(times).subnets] == [2.0]
+
+
+def test_what_was_not_measured_is_named() -> None:
+    with pytest.raises(PartitionError, match="device 'b' was not measured"):
+        measured_layer_s(NETWORK, (A, B), Profile({"a": NodeProfile(ALONE)}))
+    with pytest.raises(PartitionError, match="layer 'l0' was not measured on 'a'"):
+        measured_layer_s(NETWORK, (A,), Profile({"a": NodeProfile({})}))
+
+
+def test_links_and_watts_replace_assumptions_unless_the_user_gave_them() -> None:
+    node = NodeProfile({}, (), 1e-4, 2e-9, busy_w=7.0, idle_w=1.0)
+    profile = Profile({"a": node, "b": node}, (LinkProfile(("a", "b"), 1e-3, 5e6),))
+    a, b = profiled_devices((A, B), profile, own_link={"b"}, own_watts={"b"})
+    assert (a.link_bytes_per_s, a.busy_w, a.idle_w) == (5e6, 7.0, 1.0)
+    assert (b.link_bytes_per_s, b.busy_w, b.idle_w) == (B.link_bytes_per_s, B.busy_w, B.idle_w)
+    assert (a.wire_s_per_message, a.wire_s_per_byte) == (5e-5, 1e-9)
+
+
+def test_within_one_machine_no_link_is_measured() -> None:
+    both = tuple(replace(device, host="here") for device in (A, B))
+    links = (LinkProfile(("a", "b"), 1e-3, 5e6),)
+    for device in profiled_devices(both, replace(PROFILE, links=links)):
+        assert device.link_bytes_per_s == A.link_bytes_per_s
+
+
+def test_each_layer_is_a_phase_and_a_piece_gets_and_gives_what_others_do() -> None:
+    found = one_by_one(NETWORK, "", A, ("l1", "l2"))
+    assert [phase.layers for phase in found.phases] == [("l1",), ("l2",)]
+    ends = [(c.tensor.name, c.source_device, c.target_device) for c in found.channels]
+    assert ends == [("t1", HOST, "a"), ("t2", "a", "a"), ("t3", "a", HOST)]
+
+
+def test_pieces_are_small() -> None:
+    network = chain(*[1] * 100, weights=[1000] * 100)
+    names = [layer.name for layer in network.layers]
+    found = list(pieces(network, names))
+    assert [len(piece) for piece in found] == [MOST_LAYERS, 100 - MOST_LAYERS]
+    assert [len(piece) for piece in pieces(network, names[:3], 5000)] == [1, 1, 1]
+    assert [layer for piece in found for layer in piece] == names
