@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,9 +46,22 @@ EXIT_FINE, EXIT_NOT_LIVE, EXIT_UNREADABLE, EXIT_TOO_LARGE = 0, 1, 2, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    """Runs the command; returns the exit code, those of the shell after Ctrl-C or a closed pipe."""
+    options = _parser().parse_args(arguments)
+    try:
+        code = _run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _fail("interrupted", 128 + signal.SIGINT)
+    except BrokenPipeError:  # whoever read our output has gone; nothing is left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:  # a full disk
+        return _fail(f"the output cannot be written: {error.strerror or error}", EXIT_UNREADABLE)
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         graph, initial = files.read_with_initial_phases(options.file, options.processor)
     except CsdfError as error:
@@ -348,11 +363,12 @@ def _write(path: str, text: str) -> None:
 
 
 def _json(found: object) -> str:
-    return json.dumps(found, ensure_ascii=False)
+    return json.dumps(found)
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    encoding = sys.stdout.encoding or "ascii"  # a terminal may not know × and →
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
 
 
 def _fail(error: object, code: int) -> int:
