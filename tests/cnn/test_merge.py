@@ -17,6 +17,7 @@ from tests.networks import save as save_drawn
 from tests.networks import small_models
 
 
+@pytest.mark.slow
 @given(small_models(max_steps=8), small_models(max_steps=8))
 @settings(deadline=None, max_examples=20)
 def test_a_merged_network_computes_what_its_parts_compute(

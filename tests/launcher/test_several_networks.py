@@ -97,6 +97,7 @@ def test_results_lie_in_a_folder_for_each(cluster: Path, tmp_path: Path) -> None
     assert rows[1].startswith("0,random[0],1,")
 
 
+@pytest.mark.slow
 def test_a_network_with_fewer_inputs_repeats_them(cluster: Path, tmp_path: Path) -> None:
     run(Request(cluster, output=tmp_path / "out"))
     results = [
@@ -106,6 +107,7 @@ def test_a_network_with_fewer_inputs_repeats_them(cluster: Path, tmp_path: Path)
     assert not np.array_equal(results[0], results[1])
 
 
+@pytest.mark.slow
 def test_the_usual_input_is_for_all_networks_without_their_own(cluster: Path) -> None:
     cluster.write_text(cluster.read_text().replace("frames: 5\n", "input: random\n"))
     runtime = InProcess()
@@ -117,6 +119,7 @@ def test_the_usual_input_is_for_all_networks_without_their_own(cluster: Path) ->
     assert len(fed) == 3
 
 
+@pytest.mark.slow
 def test_pins_name_layers_with_their_network(cluster: Path) -> None:
     cluster.write_text(cluster.read_text() + "pins: {branches/stem: a, 'numbers/*': b}\n")
     plan = run(Request(cluster, plan_only=True)).plan
@@ -124,6 +127,7 @@ def test_pins_name_layers_with_their_network(cluster: Path) -> None:
     assert {plan.assignment[n] for n in plan.assignment if n.startswith("numbers/")} == {"b"}
 
 
+@pytest.mark.slow
 def test_a_saved_plan_runs_again(cluster: Path, tmp_path: Path) -> None:
     run(Request(cluster, plan_only=True, save=tmp_path / "plan"))
     saved = yaml.safe_load((tmp_path / "plan" / "cluster.yaml").read_text())

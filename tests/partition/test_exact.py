@@ -67,7 +67,7 @@ SHAPES = st.builds(Shape, contiguous=st.booleans(), siblings=st.booleans())
 
 
 @given(problems("memory"), SHAPES, st.sampled_from((None, 0, 4096, 65536)))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 def test_memory_is_the_lexicographic_optimum(
     problem: Problem, shape: Shape, cache_bytes: int | None
 ) -> None:
@@ -83,7 +83,7 @@ def test_memory_is_the_lexicographic_optimum(
 
 
 @given(problems("period"), SHAPES)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 def test_the_period_is_the_shortest(problem: Problem, shape: Shape) -> None:
     problem = _apart(problem, shape)
     solution, numbers, every = solved(problem, shape)
@@ -92,6 +92,7 @@ def test_the_period_is_the_shortest(problem: Problem, shape: Shape) -> None:
     assert value == pytest.approx(problem.costs.evaluate(every).period_s.min(), rel=1e-4)
 
 
+@pytest.mark.slow
 @given(problems("latency"), SHAPES)
 @settings(deadline=None, max_examples=10)
 def test_the_latency_is_the_shortest(problem: Problem, shape: Shape) -> None:
@@ -103,6 +104,7 @@ def test_the_latency_is_the_shortest(problem: Problem, shape: Shape) -> None:
     assert value == pytest.approx(least, rel=1e-4)
 
 
+@pytest.mark.slow
 @given(problems("energy"), SHAPES)
 @settings(deadline=None, max_examples=10)
 def test_the_energy_is_the_least(problem: Problem, shape: Shape) -> None:
@@ -115,6 +117,7 @@ def test_the_energy_is_the_least(problem: Problem, shape: Shape) -> None:
     assert value == pytest.approx(least, rel=2e-3)
 
 
+@pytest.mark.slow
 @given(problems("period", linear=False), SHAPES)
 @settings(deadline=None, max_examples=15)
 def test_no_solution_beats_the_bound_and_what_is_called_optimal_is(
@@ -130,6 +133,7 @@ def test_no_solution_beats_the_bound_and_what_is_called_optimal_is(
         assert value == pytest.approx(least, rel=1e-4)
 
 
+@pytest.mark.slow
 @given(problems("memory"), st.booleans(), st.lists(st.integers(66, 90), min_size=3, max_size=3))
 @settings(deadline=None, max_examples=15)
 def test_limits_are_kept_where_they_can_be(
