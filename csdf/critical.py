@@ -33,9 +33,9 @@ EFFORT = 6_000_000
 """Firings and constraints that are looked at together at most: about half a minute's work."""
 
 LITTLE = 500_000
-"""Work of a whole iteration below which K is not raised step by step."""
+"""Work of a whole iteration that is soon done."""
 
-WORTHWHILE = 3
+WORTHWHILE, WORTHWHILE_FOR_LITTLE = 3, 10
 """Step by step goes on while a step is that many times less work than a whole iteration."""
 
 
@@ -114,8 +114,8 @@ def critical_cycle(
             most = period if most is None else min(most, period)
         cycles = wanted
         if growth == "auto" and every <= effort:
-            short = every > LITTLE and builder.work(wanted) * WORTHWHILE < every
-            cycles = wanted if short else whole
+            times = WORTHWHILE if every > LITTLE else WORTHWHILE_FOR_LITTLE
+            cycles = wanted if builder.work(wanted) * times < every else whole
 
 
 def has_schedule(graph: Lowered, repetitions: Sequence[int]) -> bool:
