@@ -15,13 +15,14 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from cnn.errors import CnnError
 from cnn.receptive_field import Rows
 from cnn.weights import Array
 
 ROWS_AXIS = 2
 
 
-class NoRowRuleError(Exception):
+class NoRowRuleError(CnnError):
     """Why an operator cannot be computed in bands of rows: the end of a sentence."""
 
 

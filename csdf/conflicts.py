@@ -65,7 +65,7 @@ May raise `OutOfEffort`.
 """
 
 
-class OutOfEffort(Exception):  # noqa: N818 (nothing is wrong)
+class OutOfEffort(CsdfError):  # noqa: N818 (nothing is wrong)
     """No more is to be analysed."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
+from csdf.errors import CsdfError
 from csdf.safe_xml import Element
 
 MAX_ENTRIES = 2_000_000
@@ -25,7 +26,7 @@ _TIME = re.compile(
 _Number = TypeVar("_Number", int, Fraction)
 
 
-class ReadError(Exception):
+class ReadError(CsdfError):
     """What is wrong with an element of the file; the message names its line."""
 
     def __init__(self, element: Element, message: str) -> None:

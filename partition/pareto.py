@@ -159,4 +159,4 @@ def _chunks(
 def _first_use(numbers: NDArray[np.intp], device: int) -> NDArray[np.intp]:
     """The first group that a device has in each row; the number of groups if it has none."""
     mine = numbers == device
-    return np.where(mine.any(axis=1), mine.argmax(axis=1), numbers.shape[1])
+    return np.asarray(np.where(mine.any(axis=1), mine.argmax(axis=1), numbers.shape[1]))
