@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from csdf.errors import CsdfError
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
