@@ -7,7 +7,7 @@ each layer reads, so that is when layers, shapes and weights become a `Network` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -98,14 +98,15 @@ class Draft:
         """
         gone = set(old)
         last = max((index for index, name in enumerate(self.layers) if name in gone), default=-1)
+        others = self.layers.keys() - gone
+        for part in new:
+            self._check_free(part.name, others, "layer")
         layers: dict[str, DraftLayer] = {}
         for index, (name, layer) in enumerate(self.layers.items()):
             if name not in gone:
                 layers[name] = layer
             elif index == last:
-                for part in new:
-                    self._check_free(part.name, layers, "layer")
-                    layers[part.name] = part
+                layers.update((part.name, part) for part in new)
         self.layers = layers
 
     def insert(self, new: Sequence[DraftLayer], behind: str) -> None:
@@ -233,7 +234,7 @@ class Draft:
             layer.part_of,
         )
 
-    def _check_free(self, name: str, taken: Mapping[str, object], what: str) -> None:
+    def _check_free(self, name: str, taken: Container[str], what: str) -> None:
         if name in taken:
             raise ModelError(
                 f"{self.network_name} has a {what} {name!r} already; a rewrite would make another"

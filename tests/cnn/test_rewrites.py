@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cnn.errors import ModelError
-from cnn.rewrites import Bands, Copies, Rewrite, Slices, from_data, to_data
+from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices, from_data, to_data
 
 EXAMPLES: list[Rewrite] = [Slices("conv", (3, 2)), Bands(("a", "b"), (5, 5, 4)), Copies((3, 1))]
 
@@ -34,3 +36,36 @@ def test_json_and_back(rewrite: Rewrite) -> None:
 def test_what_is_no_rewrite_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(ModelError):
         from_data(data)
+
+
+@given(
+    groups=st.integers(1, 40),
+    size=st.integers(1, 8),
+    shares=st.lists(st.integers(1, 100), min_size=1, max_size=12),
+)
+def test_channels_are_divided_in_proportion_and_legally(
+    groups: int, size: int, shares: list[int]
+) -> None:
+    channels = Channels(groups * size, size)
+    parts = channels.divide([float(share) for share in shares])
+    assert len(parts) == len(shares)
+    assert sum(parts) == channels.count
+    assert channels.allow([part for part in parts if part])
+    if len(shares) <= groups:
+        ideal = [groups * share / sum(shares) for share in shares]
+        assert all(abs(part / size - x) < 1 for part, x in zip(parts, ideal, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("parts", "legal"),
+    [
+        ((4, 8), True),
+        ((2, 2, 8), True),
+        ((1, 3, 5, 3), False),
+        ((8, 1, 3), True),
+        ((6, 6), False),
+        ((4, 4), False),
+    ],
+)
+def test_a_slice_is_whole_groups_or_lies_within_one(parts: tuple[int, ...], legal: bool) -> None:
+    assert Channels(12, 4).allow(parts) == legal
