@@ -1,0 +1,63 @@
+"""Units: what can be shared between devices, by channels or by rows."""
+
+from __future__ import annotations
+
+import cnn
+from cnn.rewrites import Bands, Slices
+from partition.strategies.base import Problem
+from partition.units import Unit, find_units
+from tests.partition.rewriting_contract import chain_model, residual_model
+from tests.partition.strategy_contract import equal
+
+
+def units(model: cnn.Model, pins: dict[str, str] | None = None) -> tuple[Unit, ...]:
+    problem = Problem(model.network, equal(2), pins or {}, model=model)
+    return find_units(problem, model, None)
+
+
+def by_rows(model: cnn.Model, fused_bytes: float) -> tuple[Unit, ...]:
+    return find_units(Problem(model.network, equal(2), model=model), model, fused_bytes)
+
+
+def test_layers_that_work_channel_by_channel_go_with_the_one_before() -> None:
+    found = units(residual_model(1))
+    # l0 Conv, l1 Relu, l2 Conv, l3 Add, l4 Relu, l5 GlobalAveragePool, l6 Flatten, l7 Gemm
+    assert [unit.layers for unit in found] == [
+        ("l0", "l1"),
+        ("l2", "l3", "l4", "l5"),
+        ("l6",),
+        ("l7",),
+    ]
+
+
+def test_a_tensor_with_two_readers_ends_a_unit() -> None:
+    found = units(residual_model(2))
+    assert ("l2", "l3", "l4") in [unit.layers for unit in found]
+
+
+def test_every_layer_is_in_one_unit() -> None:
+    for path in ("onnx-wheel:squeezenet", "onnx-wheel:shufflenet"):
+        model = cnn.read(path)
+        for found in (units(model), by_rows(model, 0.0)):
+            layers = [layer for unit in found for layer in unit.layers]
+            assert sorted(layers) == sorted(model.network.layer)
+
+
+def test_pinned_layers_are_units_of_their_own_that_cannot_be_split() -> None:
+    found = {unit.layers: unit for unit in units(residual_model(1), {"l3": "d0"})}
+    assert found[("l3",)].grains == 1
+    assert ("l2",) in found
+
+
+def test_units_with_few_weights_are_split_by_rows_and_fused_where_tensors_are_large() -> None:
+    model = chain_model(3, is_heavy=True)  # tensors of 151 kB, kernels of 83 kB
+    assert [unit.layers for unit in by_rows(model, 2e5)] == [("l0",), ("l1",), ("l2",)]
+    (fused,) = by_rows(model, 1e5)
+    assert fused.layers == ("l0", "l1", "l2")
+    assert fused.rewrites((20, 8)) == (Bands(("l0", "l1", "l2"), (20, 8)),)
+
+
+def test_units_with_many_weights_are_split_by_channels() -> None:
+    (unit, *_) = by_rows(chain_model(3), 0.0)  # tensors of 512 bytes, kernels of 2304
+    assert unit.rewrites((3, 5)) == (Slices("l0", (3, 5)),)
+    assert unit.divide([1.0, 3.0]) == (2, 6)
