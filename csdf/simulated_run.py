@@ -165,9 +165,8 @@ class Run:
             while self._waiting:
                 self._see(self._waiting.popleft())
             if self._stirred:
-                stirred = sorted(self._stirred)
-                self._stirred.clear()
-                for number in stirred:
+                stirred, self._stirred = self._stirred, set()
+                for number in sorted(stirred) if len(stirred) > 1 else stirred:
                     self._give(self._processors[number])
             if not self._waiting and not (ends and ends[0][0] == now):
                 return
@@ -182,7 +181,8 @@ class Run:
                 self._hand_on(settled[number % self.phases[chosen]])
             processor.chosen.append((chosen, number))
             self._waiting.append(chosen)
-            self._stirred.add(self._processor[chosen])
+            if processor.ahead:
+                self._stirred.add(self._processor[chosen])
         if not processor.busy and processor.chosen:
             processor.busy = True
             self._begin(*processor.chosen.popleft(), processor)

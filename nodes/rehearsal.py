@@ -4,7 +4,7 @@ A subnet that only ran by itself, again and again, would find its weights in the
 that nobody else wants, and the agent's own code would be at hand when a message comes: all of that
 is better than it will be in the stream. So a rehearsal goes through the phases in turn, and while a
 subnet runs, the tensors that it needs from other nodes, and those that the subnet before it makes
-for them, are on their way from this node to itself.
+for them, are on their way from this node to itself (of large ones, a part).
 
 What the wire costs is fitted to the processor time that such rounds take besides the subnet's, and
 to that of a single small message right after a round in which nothing moved, when little of the
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,9 @@ MORE = 0.25
 
 SMALL_BYTES = 1024
 LARGE_BYTES = 64 * SMALL_BYTES
+
+MOST_BYTES = 2048 * SMALL_BYTES
+"""Of a phase's tensors each way: enough to measure by, and little beside what the stream holds."""
 
 Array = npt.NDArray[Any]
 
@@ -64,6 +67,13 @@ def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> W
         if size >= LARGE_BYTES
     ]
     return WireCosts(message_s, _lower_quartile(rates) if rates else 0.0)
+
+
+def _beginnings(arrays: Iterable[Array]) -> list[Array]:
+    """Copies of as much of these as `MOST_BYTES` allows, each in its share."""
+    whole = list(arrays)
+    share = min(1.0, MOST_BYTES / max(1, sum(array.nbytes for array in whole)))
+    return [array.reshape(-1)[: max(1, int(array.size * share))].copy() for array in whole]
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
@@ -117,7 +127,7 @@ class Rehearsal:
     def _run(self, part: Part, *, is_timed: bool) -> None:
         """A run while tensors move."""
         inputs = part.make_up()
-        moving = self._left + [inputs[tensor] for tensor in part.came]
+        moving = self._left + _beginnings(inputs[tensor] for tensor in part.came)
         began_cpu_s = time.process_time()
         if self._loopback is not None:
             self._loopback.send(moving)
@@ -130,7 +140,7 @@ class Rehearsal:
             spent_s = time.process_time() - began_cpu_s - computed_s
             if is_timed:
                 self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
-            self._left = [outputs[tensor] for tensor in part.sent]
+            self._left = _beginnings(outputs[tensor] for tensor in part.sent)
         if is_timed:  # the two clocks are not read at one instant
             part.seconds.append(max(passed_s, computed_s))
 

@@ -30,7 +30,7 @@ from partition.simulated_costs import RunCosts
 
 NANOSECOND = Fraction(1, 10**9)
 
-PIECES = 8
+PIECES = 4
 """In how many pieces a message crosses a link."""
 
 

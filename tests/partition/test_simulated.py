@@ -66,12 +66,12 @@ def test_a_slow_link_sets_the_period() -> None:
 
 
 def test_a_message_crosses_both_interfaces_in_pieces() -> None:
-    """Both at 1000 bytes/s: 4 s and an eighth of that, not 8 s."""
+    """Both at 1000 bytes/s: 4 s and a fourth of that, not 8 s."""
     devices = tuple(device(name, link_bytes_per_s=1e3) for name in "ab")
     of = plan(devices, "ab", elements=1000)
     (first,) = predict(of, costs(of), frames=1, even=True).received_s
     # Into a, 1 s in a, a → b, 1 s in b, out of b: the launcher's own link takes no time.
-    assert first == pytest.approx(4.0 + 1.0 + 4.5 + 1.0 + 4.0)
+    assert first == pytest.approx(4.0 + 1.0 + 5.0 + 1.0 + 4.0)
 
 
 def test_devices_of_one_machine_share_its_cores() -> None:
