@@ -115,11 +115,14 @@ def _agreement(report: Report) -> str:
 
 def _networks(report: Report) -> list[str]:
     """A line for each network, where there are several."""
-    return [
-        f"  {name}: largest relative difference {found.max_relative_error:.1e} "
-        f"(output {found.worst_output!r} of frame {found.worst_input})"
-        for name, found in report.networks.items()
-    ]
+    lines = []
+    for name, found in report.networks.items():
+        where = f" (output {found.worst_output!r} of frame {found.worst_input})"
+        lines.append(
+            f"  {name}: largest relative difference {found.max_relative_error:.1e}"
+            + (where if found.worst_output else "")
+        )
+    return lines
 
 
 def _plan_nodes(plan: Plan) -> Table:

@@ -211,6 +211,17 @@ def test_an_empty_list_of_networks_is_refused(cluster: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["horizontal", "tiles", "vertical", "k-stage", "exact"])
+def test_every_strategy_divides_merged_networks(cluster: Path, strategy: str) -> None:
+    text = cluster.read_text().replace("strategy: sequential", f"strategy: {strategy}")
+    cluster.write_text(text)
+    report = run(Request(cluster)).report
+    assert report is not None
+    assert report.agrees
+    assert set(report.networks) == {"branches", "numbers"}
+
+
+@pytest.mark.slow
 def test_two_networks_run_side_by_side_on_real_agents(cluster: Path, tmp_path: Path) -> None:
     images = np.load(DIGITS / "test_images.npy")[:5]
     np.save(tmp_path / "images.npy", images)
