@@ -87,7 +87,8 @@ class PolicyIteration:
         """
         if self._order is not None:
             target, time, delay = target[self._order], time[self._order], delay[self._order]
-        self._target, self._time, self._delay = target, time, delay
+        self._target = target
+        self._time, self._delay = _summable(time, self._nodes), _summable(delay, self._nodes)
         self._infeasible = False
         self._best: dict[int, int] = {}
         self._set_ratio(at_least)
@@ -211,3 +212,8 @@ class PolicyIteration:
 
 def _magnitude(values: Integers) -> int:
     return max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
+
+
+def _summable(values: Integers, count: int) -> Integers:
+    """In Python's own numbers where a sum of so many would not fit."""
+    return values.astype(object) if _magnitude(values) * count >= SAFE else values

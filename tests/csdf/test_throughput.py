@@ -166,3 +166,9 @@ def test_numbers_beyond_64_bits() -> None:
         ),
     )
     assert throughput(found).period == Fraction(7 * big, 7)
+
+
+def test_times_that_fit_64_bits_while_their_sum_does_not() -> None:
+    long = 2 * 10**18
+    found = graph({"A": (long,) * 7, "B": (long,) * 5}, ("A", "B", (1,) * 7, (1, 1, 1, 1, 3), 0, 3))
+    assert periods(found) == {8 * long}
