@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -86,3 +87,39 @@ def test_bounds_say_what_they_are_and_how_to_get_more() -> None:
     assert caught.value.at_least == 103
     assert caught.value.at_most is not None
     assert caught.value.at_least < throughput(coprime).period < caught.value.at_most
+
+
+@examples(30, 400)
+def test_huge_numbers_change_nothing_but_the_scale(tries: int) -> None:
+    """Whether they fit 64 bits, in sum or not at all."""
+    scales = st.sampled_from((10**3, 10**9, 10**17, 2**61 - 1, 2**62, 10**30))
+
+    @given(consistent_graphs(), scales, scales, st.sampled_from(METHODS))
+    def check(found: Graph, times: int, tokens: int, method: Method) -> None:
+        assume(check_liveness(found) is None and not may_overtake(found))
+        assert throughput(scaled(found, times, tokens), method).period == (
+            throughput(found).period * times
+        )
+
+    holds(tries, check)
+
+
+def scaled(found: Graph, times: int, tokens: int) -> Graph:
+    """With times and tokens multiplied; a token less than that in a channel is as good as none."""
+    return Graph(
+        found.name,
+        tuple(
+            replace(a, execution_times=tuple(t * times for t in a.execution_times))
+            for a in found.actors
+        ),
+        tuple(
+            replace(
+                c,
+                production=tuple(rate * tokens for rate in c.production),
+                consumption=tuple(rate * tokens for rate in c.consumption),
+                initial_tokens=c.initial_tokens * tokens + tokens - 1,
+                capacity=None if c.capacity is None else c.capacity * tokens + tokens - 1,
+            )
+            for c in found.channels
+        ),
+    )
