@@ -1,5 +1,8 @@
-"""Latency: from the start of a source's first firing of an iteration to the end of the last to end
-of the sink's firings of the same iteration.
+"""Latency: from the start of a source's first firing of an iteration until all firings of the sink
+have ended that belong to it.
+
+Those are the firings of the sink's iteration of the same number, or, if initial tokens lie between,
+of the first one that waits for the source's (`csdf.dependence`): `distance` tells how many later.
 
 It depends on who decides when the source fires:
 
@@ -10,7 +13,7 @@ It depends on who decides when the source fires:
   schedule that repeats itself after that period: the longest walk from the source's to the sink's
   firing, where a constraint weighs time − λ × delay (`csdf.expansion`).
 - with the source paced as slowly as it may be, `minimal` is the smallest latency of all schedules:
-  the longest way from the source's to the sink's firing within an iteration.
+  the longest way from the source's to the sink's firing that is no more iterations long.
 
 How the self-timed execution is followed until it recurs is in `csdf.recurrence`, or, for firings
 that may overtake each other, in `csdf.recording`. Only what the sink depends on takes part.
@@ -24,11 +27,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from csdf import event_graph
 from csdf.consistency import repetition_vector
+from csdf.dependence import iterations_apart
 from csdf.errors import CsdfError, OvertakingError
 from csdf.expansion import Expansion, expand
 from csdf.graph import Graph
 from csdf.in_order import Ways
+from csdf.lowered import lower
 from csdf.orders import Ordered, ordered
 from csdf.recording import all_before, pace, record
 from csdf.recurrence import Execution
@@ -42,12 +48,13 @@ class Latency:
     """See the module's docstring; all in the graph's unit of time.
 
     `steady` and `worst` are None if they do not exist or were not found; `reason` tells which.
-    `periodic` and `minimal` are None where firings may overtake each other; `minimal` also for
-    pipelined orders, and where the sink waits for no firing of the same iteration.
+    `periodic` and `minimal` are None where firings may overtake each other, `minimal` for pipelined
+    orders, too.
     """
 
     source: str
     sink: str
+    distance: int
     first: Fraction
     steady: Fraction | None
     worst: Fraction | None
@@ -55,7 +62,7 @@ class Latency:
     periodic: Fraction | None
     minimal: Fraction | None
 
-    def as_json(self) -> dict[str, str | None]:
+    def as_json(self) -> dict[str, str | int | None]:
         """For `json.dumps`."""
         figures = {
             "first": self.first,
@@ -64,7 +71,11 @@ class Latency:
             "periodic": self.periodic,
             "minimal": self.minimal,
         }
-        named: dict[str, str | None] = {"source": self.source, "sink": self.sink}
+        named: dict[str, str | int | None] = {
+            "source": self.source,
+            "sink": self.sink,
+            "distance": self.distance,
+        }
         named |= {key: None if one is None else str(one) for key, one in figures.items()}
         return {**named, "reason": self.reason}
 
@@ -90,7 +101,7 @@ def latency(
     except OvertakingError:
         if any(placed.fired.values()):
             raise
-        return _recorded(graph, source, sink, work_limit)
+        return _recorded(placed, source, sink, work_limit)
     return _by_constraints(expansion, placed, source, sink, work_limit)
 
 
@@ -102,6 +113,11 @@ def _by_constraints(
     upstream = _ancestors(expansion, expansion.firings(sink))
     if first.firing not in upstream:
         raise _no_way(source, sink)
+    turns = {number for number, name in expansion.channels.items() if name in placed.turns}
+    apart = iterations_apart(expansion.events, first.firing, last.firing, turns)
+    # Where only taking turns leads from the one to the other, it is the same iteration.
+    distance = 0 if apart is None else apart + first.iteration - last.iteration
+    last = replace(last, iteration=last.iteration + distance)
     same = first.firing == last.firing
     float_ = Fraction(0) if same else expansion.least_float(first.firing, last.firing)
     assert float_ is not None  # noqa: S101 (the firings of an actor are a cycle of constraints)
@@ -111,7 +127,7 @@ def _by_constraints(
     walk += (last.iteration - first.iteration) * expansion.period
     way = None
     if not any(placed.fired.values()):
-        way = Ways(expansion.events).longest(first.firing, last.firing, 0)
+        way = Ways(expansion.events).longest(first.firing, last.firing, distance)
     unit = expansion.events.time_unit
     execution = Execution(expansion, placed, upstream)
     follows = execution.is_held(first.firing)
@@ -121,6 +137,7 @@ def _by_constraints(
         Latency(
             source,
             sink,
+            distance,
             latencies[0],
             None,
             None,
@@ -133,20 +150,34 @@ def _by_constraints(
     )
 
 
-def _recorded(graph: Graph, source: str, sink: str, work_limit: int) -> Latency:
+def _recorded(placed: Ordered, source: str, sink: str, work_limit: int) -> Latency:
+    graph = placed.graph
     upstream = all_before(graph, sink)
     if source not in upstream.actor:
         raise _no_way(source, sink)
     repetitions = repetition_vector(graph)
     paces = [pace(part, repetitions) for part in (all_before(graph, source), upstream)]
     follows = paces[0] == paces[1]
-    found = record(upstream, repetitions, sink, work_limit // 4 if follows else 0)
-    begins, ends = found.begins(source), found.ends(sink)
+    lowered = lower(upstream)
+    counts = [repetitions[name] for name in lowered.names]
+    events = event_graph.build(lowered, counts, counts)
+    first, last = (events.first[lowered.names.index(name)] for name in (source, sink))
+    last += repetitions[sink] * graph.actor[sink].phases - 1
+    turns = {
+        number
+        for number, arc in enumerate(lowered.arcs)
+        if arc.channel is not None and arc.channel.name in placed.turns
+    }
+    distance = iterations_apart(events, first, last, turns) or 0
+    found = record(upstream, repetitions, sink, work_limit // 4 if follows else 0, distance)
+    begins, ends = found.begins(source), found.ends(sink)[distance:]
     latencies = [end - begin for begin, end in zip(begins, ends, strict=False)]
     recurs = max(found.recurs[source], found.recurs[sink]) if found.length else None
     reason = None if follows else _queues_up(source, sink)
     return _summed_up(
-        Latency(source, sink, latencies[0], None, None, reason, None, None), latencies, recurs
+        Latency(source, sink, distance, latencies[0], None, None, reason, None, None),
+        latencies,
+        recurs,
     )
 
 

@@ -52,13 +52,13 @@ class Recording:
 
 
 def record(
-    graph: Graph, repetitions: Mapping[str, int], paced_by: str, firing_limit: int
+    graph: Graph, repetitions: Mapping[str, int], paced_by: str, firing_limit: int, more: int = 0
 ) -> Recording:
-    """Follows `graph` until it recurs, and on until every recurring iteration has begun.
+    """Follows `graph` until it recurs, on until every recurring iteration has begun, and `more`.
 
     `repetitions` counts the cycles of phases of an iteration. States are compared when actor
     `paced_by` begins one. After `firing_limit` firings, or if parts without a channel between them
-    go at different paces, it ends with the first iteration that is complete.
+    go at different paces, it ends with the first iteration that is complete, and `more`.
 
     Raises `CsdfError` if firings start without end at one instant.
     """
@@ -93,7 +93,7 @@ def record(
                     length, turn = turns.pop(), execution.now - then
                     recurs = [-(-n // size) for n, size in zip(before, per, strict=True)]
             boundary = (count // per[pacer] + 1) * per[pacer]
-        wanted = max(recurs) + max(1, length)
+        wanted = max(recurs) + max(1, length) + more
         enough = all(len(own) >= wanted * size for own, size in zip(starts, per, strict=True))
         if enough and (length or sum(execution.started) >= firing_limit):
             break

@@ -76,6 +76,8 @@ def _period(result: Analysis) -> list[str]:
 
 def _latency(found: Latency) -> list[str]:
     way = f"from {found.source} to {found.sink}"
+    if found.distance:
+        way += f", {_count(found.distance, 'iteration')} later"
     lines = [f"latency     {_exact(found.first)} for the first iteration {way}"]
     if found.steady is None or found.worst is None:
         lines.append(f"            self-timed: {found.reason}")

@@ -132,9 +132,15 @@ class _Ordered:
 
 
 def execute(
-    graph: Graph, repetitions: Mapping[str, int], orders: Mapping[str, Order], instants: int = 400
+    graph: Graph,
+    repetitions: Mapping[str, int],
+    orders: Mapping[str, Order],
+    more: int,
+    instants: int = 400,
 ) -> Execution | None:
-    """Until a state has come back after the prologues, and once more as long; or nothing moves.
+    """Until a state has come back after the prologues, and once more as long and `more` iterations.
+
+    Or until nothing moves.
 
     None if neither happens within so many instants, or time stands still.
     """
@@ -166,7 +172,9 @@ def execute(
                     a: (-(-before[a] // per), -(-count[a] // per))
                     for a, per in per_iteration.items()
                 }
-        if visits and all(count[a] >= 3 * to * per_iteration[a] for a, (_, to) in visits.items()):
+        if visits and all(
+            count[a] >= (3 * to + more) * per_iteration[a] for a, (_, to) in visits.items()
+        ):
             return Execution(run.firings, period, visits, deadlocks=False)
         if not run.running:
             return Execution(run.firings, None, {}, deadlocks=True)

@@ -16,6 +16,7 @@ from csdf.latency import latency
 from csdf.liveness import check_liveness
 from csdf.orders import Entry, entry, ordered, with_orders
 from csdf.throughput import throughput
+from tests.csdf.blocked import distance
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 from tests.csdf.oracle import Untimed
@@ -27,9 +28,9 @@ def in_order(found: Graph) -> Graph:
     return replace(found, actors=tuple(replace(a, concurrency=1) for a in found.actors))
 
 
-def plain(found: Graph, orders: Orders) -> Execution | None:
+def plain(found: Graph, orders: Orders, more: int) -> Execution | None:
     shown = {p: [(e.actor, e.phase, e.offset) for e in order] for p, order in orders.items()}
-    return execute(found, repetition_vector(found), shown)
+    return execute(found, repetition_vector(found), shown, more)
 
 
 @examples(15, 1000)
@@ -40,7 +41,9 @@ def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int)
     def check(found: Graph, data: st.DataObject) -> None:
         assume(check_liveness(found) is None)
         orders = data.draw(pipelined(found))
-        expected = plain(found, orders)
+        source, sink = (data.draw(st.sampled_from(sorted(found.actor))) for _ in range(2))
+        later = distance(found, source, sink) or 0  # who just takes turns is in the same iteration
+        expected = plain(found, orders, later)
         assume(expected is not None)
         assert expected is not None
         try:
@@ -51,12 +54,12 @@ def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int)
             return
         assert not expected.deadlocks
         assert period == expected.period
-        source, sink = (data.draw(st.sampled_from(sorted(found.actor))) for _ in range(2))
         try:
             result = latency(placed, source, sink)
         except CsdfError:  # no way from one to the other, or firings that overtake each other
             return
-        latencies = plain_latencies(found, expected, source, sink)
+        latencies = plain_latencies(found, expected, source, sink, later)
+        assert result.distance == later
         assert latencies[0] == result.first
         if result.worst is not None:
             assert max(latencies) == result.worst
@@ -69,13 +72,15 @@ def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int)
     holds(tries, check)
 
 
-def plain_latencies(found: Graph, execution: Execution, source: str, sink: str) -> list[Fraction]:
+def plain_latencies(
+    found: Graph, execution: Execution, source: str, sink: str, later: int
+) -> list[Fraction]:
     repetitions = repetition_vector(found)
     per = {name: repetitions[name] * found.actor[name].phases for name in (source, sink)}
     begins = [start for start, _ in execution.firings[source][:: per[source]]]
     last = [end for _, end in execution.firings[sink]]
     ends = [max(last[k : k + per[sink]]) for k in range(0, len(last) - per[sink] + 1, per[sink])]
-    return [end - begin for begin, end in zip(begins, ends, strict=False)]
+    return [end - begin for begin, end in zip(begins, ends[later:], strict=False)]
 
 
 def test_entries_as_text() -> None:
