@@ -5,6 +5,8 @@ devices run at the same time (`csdf.skew`). So the period is that of whatever is
 processor (its phases, what each firing costs besides, and, unless its wire is free, what sending
 and receiving costs), a network interface in one direction, or the cores that devices of one machine
 share. The latency is the number of periods that a frame spends in the pipeline times the period.
+
+These are what a plan can reach. What a saturated run does, `partition.simulated` says.
 """
 
 from __future__ import annotations
