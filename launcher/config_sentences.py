@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +20,9 @@ from launcher.config import (
 from launcher.config_source import Location, Source
 
 
+Config = TypeVar("Config", bound=BaseModel)
+
+
 def suggestion(wrong: str, known: Iterable[str]) -> str:
     """`; did you mean 'memory'?`, or nothing where no known word is close."""
     close = difflib.get_close_matches(wrong, sorted(known), n=1)
@@ -28,8 +31,15 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
 
 def validated(source: Source) -> ClusterConfig:
     """The configuration in `source`; raises `BadInputError` for its first mistake."""
+    return validated_as(source, ClusterConfig, _keys)
+
+
+def validated_as(
+    source: Source, model: type[Config], keys: Callable[[Location], tuple[str, ...]]
+) -> Config:
+    """The same for another kind of file; `keys` are those that are known at a place in it."""
     try:
-        return ClusterConfig.model_validate(_with_tuples(source.data))
+        return model.model_validate(_with_tuples(source.data))
     except ValidationError as error:
         problems = error.errors(include_url=False)
     # A list whose only members are wrong is too short as well, which is not what the user did.
@@ -39,7 +49,7 @@ def validated(source: Source) -> ClusterConfig:
     if first["type"] == "missing":
         where = location[:-1]
         raise source.error(where, f"the key {location[-1]!r} is missing")
-    raise source.error(location, _what(first, location))
+    raise source.error(location, _what(first, location, keys))
 
 
 def _with_tuples(data: object) -> object:
@@ -104,7 +114,9 @@ _WANTED = {
 }
 
 
-def _what(problem: Mapping[str, Any], location: Location) -> str:
+def _what(
+    problem: Mapping[str, Any], location: Location, keys: Callable[[Location], tuple[str, ...]]
+) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     given = _as_written(problem.get("input"))
     if location[-1:] in (("mean",), ("std",)):
@@ -112,7 +124,7 @@ def _what(problem: Mapping[str, Any], location: Location) -> str:
     if location[-1:] == ("input_shape",):
         return f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {given!r}"
     if kind == "extra_forbidden":
-        known = _keys(location[:-1])
+        known = keys(location[:-1])
         key = str(location[-1])
         return "unknown key" + (
             suggestion(key, known) or f"; the keys known here are {', '.join(known)}"
