@@ -19,7 +19,6 @@ from launcher.config import (
 )
 from launcher.config_source import Location, Source
 
-
 Config = TypeVar("Config", bound=BaseModel)
 
 
