@@ -11,7 +11,7 @@ is computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cnn.errors import ModelError
@@ -75,16 +75,23 @@ class _Search:
         taken: set[str] = set()
         for layer in self._network.layers:
             if layer.name not in taken:
-                found.append(self._unit(layer))
+                found.append(self._unit(layer, taken))
                 taken.update(found[-1].layers)
+        # What is read of a unit is its last layer's; so this order is a topological one.
+        place = {layer.name: number for number, layer in enumerate(self._network.layers)}
+        found.sort(key=lambda unit: place[unit.layers[-1]])
         return tuple(found if fused_bytes is None else self._by_rows(found, fused_bytes))
 
-    def _unit(self, first: Layer) -> Unit:
+    def _unit(self, first: Layer, taken: Set[str]) -> Unit:
+        """`first` with those behind it that are not `taken` by another branch that meets it."""
         channels = self._channels.get(first.name)
         if channels is None:
             return Unit((first.name,))
         layers = [first]
-        while (behind := self._follower(layers[-1], channels.count)) is not None:
+        while True:
+            behind = self._follower(layers[-1], channels.count)
+            if behind is None or behind.name in taken:
+                break
             layers.append(behind)
         return Unit(tuple(layer.name for layer in layers), channels)
 

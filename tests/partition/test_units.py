@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from hypothesis import given, settings
+
 import cnn
 from cnn.rewrites import Bands, Slices
 from partition.strategies.base import Problem
 from partition.units import Unit, find_units
+from tests.networks import save, small_models
 from tests.partition.rewriting_contract import chain_model, residual_model
 from tests.partition.strategy_contract import equal
 
@@ -35,12 +43,51 @@ def test_a_tensor_with_two_readers_ends_a_unit() -> None:
     assert ("l2", "l3", "l4") in [unit.layers for unit in found]
 
 
-def test_every_layer_is_in_one_unit() -> None:
-    for path in ("onnx-wheel:squeezenet", "onnx-wheel:shufflenet"):
-        model = cnn.read(path)
-        for found in (units(model), by_rows(model, 0.0)):
-            layers = [layer for unit in found for layer in unit.layers]
-            assert sorted(layers) == sorted(model.network.layer)
+def check_order(model: cnn.Model, found: tuple[Unit, ...]) -> None:
+    """Every layer is in one unit, and no unit reads what one behind it makes."""
+    unit_of = {layer: number for number, unit in enumerate(found) for layer in unit.layers}
+    assert sum(len(unit.layers) for unit in found) == len(unit_of)
+    assert unit_of.keys() == model.network.layer.keys()
+    for maker, reader, _ in model.network.edges:
+        assert unit_of[maker] <= unit_of[reader]
+
+
+def test_a_sum_of_two_branches_is_in_one_unit_only(tmp_path: Path) -> None:
+    nodes = [
+        onnx.helper.make_node("Conv", [source, f"w_{made}"], [made], made, pads=[1] * 4)
+        for source, made in (("x", "stem"), ("stem", "left"), ("stem", "right"))
+    ]
+    nodes += [
+        onnx.helper.make_node("Add", ["left", "right"], ["sum"], "sum"),
+        onnx.helper.make_node("Relu", ["sum"], ["y"], "relu"),
+    ]
+    shape = onnx.TensorProto.FLOAT, [1, 8, 4, 4]
+    weights = [
+        onnx.numpy_helper.from_array(np.full((8, 8, 3, 3), value, np.float32), f"w_{name}")
+        for name, value in (("stem", 1.0), ("left", 2.0), ("right", 3.0))
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "branches",
+        [onnx.helper.make_tensor_value_info("x", *shape)],
+        [onnx.helper.make_tensor_value_info("y", *shape)],
+        weights,
+    )
+    opset = onnx.helper.make_opsetid("", 13)
+    proto = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    model = cnn.read(save(proto, tmp_path))
+    found = units(model)
+    check_order(model, found)
+    assert [unit.layers for unit in found] == [("stem",), ("right",), ("left", "sum", "relu")]
+
+
+@given(small_models())
+@settings(max_examples=12, deadline=None, database=None)
+def test_every_layer_is_in_one_unit_in_topological_order(proto: onnx.ModelProto) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model = cnn.read(save(proto, Path(folder)))
+    for found in (units(model), by_rows(model, 0.0)):
+        check_order(model, found)
 
 
 def test_pinned_layers_are_units_of_their_own_that_cannot_be_split() -> None:
