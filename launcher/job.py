@@ -25,6 +25,7 @@ from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
 from launcher.plan_saving import check_save_folder, save_plan
 from launcher.planning import (
     check_strategy,
+    foreseen_on,
     nodes_of,
     read_model,
     run_options,
@@ -36,7 +37,7 @@ from launcher.planning import (
 from launcher.processes import start_agents
 from launcher.profiling_bench import Bench, bench_options
 from launcher.profiling_links import identities
-from launcher.profiling_use import check_agents, profile_file, with_profile_option
+from launcher.profiling_use import check_agents, cluster_profile, profile_file, with_profile_option
 from launcher.progress import Progress
 from launcher.report import Report, make_report
 from launcher.request import Request
@@ -199,6 +200,7 @@ def _plan(cluster: Cluster, model: Model, saved: SavedPlan | None, progress: Pro
         plan = search_plan(cluster, model, progress)
     else:
         plan = saved_plan(cluster, model, saved)
+    plan = foreseen_on(cluster, plan, cluster_profile(cluster, model))
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
         f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted"

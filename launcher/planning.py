@@ -17,6 +17,7 @@ from launcher.config_load import Cluster
 from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
 from launcher.plan_files import SavedPlan, check_assignment, check_made_for
+from launcher.prediction import foreseen
 from launcher.profiling_use import cluster_profile, profiled
 from launcher.progress import Progress
 from launcher.runtime import Node, RunOptions, RunResult
@@ -167,10 +168,10 @@ def search_plan(
         )
         solution = STRATEGIES[config.strategy].solve(problem)
         plan = plan_solution(problem, solution, model_digest=model.digest, strategy=config.strategy)
-        if profile is None:
-            return plan
-        progress.say(told(plan, profile))
-        return with_profile(plan, profile)
+        if profile is not None:
+            progress.say(told(plan, profile))
+            plan = with_profile(plan, profile)
+        return plan
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error
 
@@ -214,6 +215,13 @@ def saved_plan(
         return plan if profile is None else with_profile(plan, profile)
     except PartitionError as error:
         raise BadInputError(f"{saved.path}: {error}") from error
+
+
+def foreseen_on(cluster: Cluster, plan: Plan, profile: Profile | None) -> Plan:
+    """`plan` with the period and latency of a simulated run on the cluster (`foreseen`)."""
+    config = cluster.config
+    cpus = {node.name: node.cpus for node in config.nodes}
+    return foreseen(plan, config.run.order, THIS_MACHINE, cpus, profile)
 
 
 def with_warmup(plan: Plan, result: RunResult) -> Plan:

@@ -2,23 +2,32 @@
 
 The plan with the agents' warm-up times is simulated (`partition.simulated`) for as many frames as
 were streamed, and its figures are taken as the run's own are: so the two can be compared.
+
+Before a run there are only the profile's times, or estimates. What is told of a plan then comes
+from a simulation too (`foreseen`): the closed forms know nothing of the launcher's own work or of
+threads that wake, which is most of what a network of microseconds costs.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.runtime import RunResult
 from nodes.core.messages import Order
 from partition.plan import Plan
+from partition.profiles import Profile
 from partition.simulated import Prediction, predict
 from partition.simulated_costs import RunCosts
 
 MOST_FRAMES = 400
 MOST_FIRINGS = 100_000
 """What is simulated at most: further frames would tell nothing new."""
+
+
+FORESEEN_FIRINGS = 30_000
+"""What is simulated of a plan before it runs: some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,40 @@ def predicted_run(
         message_s=result.message_s,
         byte_s=result.byte_s,
     )
-    firings_per_frame = 6 * (len(plan.phases) + 1)
-    affordable = max(8, MOST_FIRINGS // firings_per_frame)
+    affordable = max(8, MOST_FIRINGS // _firings(plan))
     frames = min(len(result.received_s), MOST_FRAMES, affordable)
     return predict(plan, costs, order=order, frames=frames)
+
+
+def foreseen(
+    plan: Plan,
+    order: Order,
+    launcher_on: str,
+    cpus: Mapping[str, Sequence[int]] | None = None,
+    profile: Profile | None = None,
+) -> Plan:
+    """`plan` with the period and the latency that a simulated run of it has.
+
+    Messages and bytes cost what `profile` says, or else what is usual. A plan of so many phases
+    that filling its pipeline would take too long to simulate stays as it is: there the closed
+    forms are what counts. Never is the period shorter than theirs.
+    """
+    nodes = {} if profile is None else profile.nodes
+    costs = RunCosts.known(
+        plan.devices,
+        host=launcher_on,
+        cpus=cpus,
+        message_s={name: node.message_s for name, node in nodes.items()},
+        byte_s={name: node.byte_s for name, node in nodes.items()},
+    )
+    deepest = max((phase.skew for phase in plan.phases), default=0)
+    frames = 24 + 3 * deepest + len(plan.dealing)
+    if frames * _firings(plan) > FORESEEN_FIRINGS:
+        return plan
+    found = predict(plan, costs, order=order, frames=frames)
+    return replace(plan, period_s=max(plan.period_s, found.period_s), latency_s=found.latency_s)
+
+
+def _firings(plan: Plan) -> int:
+    """About how many firings a simulated frame takes."""
+    return 6 * (len(plan.phases) + 1)

@@ -25,6 +25,7 @@ from partition.errors import PartitionError
 from partition.fused_seconds import MeasuredSubnet, corrected
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
+from partition.simulated_costs import ThreadCosts
 
 LEAST_S = 1e-9
 """A measured time below what clocks resolve counts as this much."""
@@ -142,7 +143,8 @@ def profiled_devices(
 
     Those in `own_link` and `own_watts` keep the rates and watts that the user gave them. A
     device's interface is as fast as the fastest of its links; between devices of one host there is
-    no link. A message's and a byte's processor time is shared by its two ends.
+    no link. A message's and a byte's processor time is shared by its two ends; what a firing costs
+    besides its layers is a share of a message's (`partition.simulated_costs`).
     """
     host = {device.name: device.host for device in devices}
     found = []
@@ -158,6 +160,7 @@ def profiled_devices(
         found.append(
             replace(
                 device,
+                firing_s=_firing_s(node) or device.firing_s,
                 wire_s_per_message=node.message_s / 2 or device.wire_s_per_message,
                 wire_s_per_byte=node.byte_s / 2 or device.wire_s_per_byte,
                 link_bytes_per_s=device.link_bytes_per_s if device.name in own_link else rate,
@@ -166,6 +169,14 @@ def profiled_devices(
             )
         )
     return tuple(found)
+
+
+def _firing_s(node: NodeProfile) -> float:
+    """Processor seconds of a firing besides its layers; 0 if messages were not measured."""
+    if not node.message_s:
+        return 0.0
+    costs = ThreadCosts.measured(node.message_s)
+    return costs.executor_s + costs.ended_s
 
 
 def _is_wire(link: LinkProfile, host: Mapping[str, str | None]) -> bool:

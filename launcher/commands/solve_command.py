@@ -20,6 +20,7 @@ from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.plan_files import SUBNETS
 from launcher.plan_saving import check_save_folder, save_plan
+from launcher.planning import foreseen_on
 from launcher.profiling_use import cluster_profile, with_profile_option
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
@@ -75,6 +76,7 @@ def perform(job: SolveJob) -> SolveOutcome:
         if profile is not None:
             progress.say(told(solved.plan, profile))
             solved = replace(solved, plan=with_profile(solved.plan, profile))
+        solved = replace(solved, plan=foreseen_on(cluster, solved.plan, profile))
         if job.save is not None:
             save_plan(job.save, solved.plan, cluster)
             cut_subnets(
