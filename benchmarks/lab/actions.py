@@ -1,0 +1,69 @@
+"""What making and changing a laboratory takes, as values: plans list them, the shell performs them.
+
+So what is done to the machine can be read and tested without doing it, and without root.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command that must end with 0; if not `required`, that it fails is no matter."""
+
+    argv: tuple[str, ...]
+    required: bool = True
+
+    def __str__(self) -> str:
+        return shlex.join(self.argv)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeFolder:
+    """A folder, or a control group; that it is there already is no matter."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"mkdir {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Text into a file of the kernel's; if not `required`, a kernel without that file will do."""
+
+    path: Path
+    text: str
+    required: bool = True
+
+    def __str__(self) -> str:
+        return f"echo {self.text} > {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeImage:
+    """A file of `size_bytes` that occupies nothing until it is written to."""
+
+    path: Path
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"truncate -s {self.size_bytes} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A daemon: it outlives us, and writes what it has to say into a file."""
+
+    argv: tuple[str, ...]
+    log: Path
+
+    def __str__(self) -> str:
+        return f"{shlex.join(self.argv)} >> {self.log} 2>&1 &"
+
+
+Action: TypeAlias = Run | MakeFolder | Write | MakeImage | Start

@@ -1,0 +1,177 @@
+"""`lab.yaml`: which boards there are, what each may use, and how they are joined.
+
+    name: lab                     # every trace of the laboratory carries it
+    defaults: {board: accelerator, cpu: 0.2, memory: 1GB, link: 1Gbit/s}
+    devices:                      # or a number: as many as that, all by the defaults
+      - {count: 3}
+      - {name: slow, cpu: 0.1, link: 100Mbit/s}
+    cluster: {model: onnx-wheel:resnet50, frames: 64}    # goes into the cluster.yaml it writes
+
+Paths below `cluster:` are relative to the file. Mistakes become one sentence (`launcher.errors`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from launcher.config_sentences import validated_as
+from launcher.config_source import Location, Source, read_source
+from launcher.config_units import parse_bytes, parse_link
+
+MOST_DEVICES = 250
+"""Addresses of one /24 network, less the launcher's and a few."""
+
+Board = Literal["accelerator", "cpu"]
+"""What the CPU quota holds for: the thread that computes, or the whole agent."""
+
+_DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_LAB_NAME = re.compile(r"[a-z0-9]{1,8}")
+
+Bytes = Annotated[
+    int | None, BeforeValidator(lambda value: None if value is None else parse_bytes(value))
+]
+Rate = Annotated[
+    float | None,
+    BeforeValidator(lambda v: v if v is None or isinstance(v, float) else parse_link(v)),
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class BoardConfig(_Strict):
+    """What a board may use; a key that is left out is taken from `defaults:`.
+
+    `cpu` is in cores, `memory` and `disk` in bytes, `link` in bytes per second in each direction.
+    Without `memory` or `link` there is no bound, without `disk` the agent's cache lies in a folder
+    of this machine.
+    """
+
+    board: Board | None = None
+    cpu: Annotated[float | None, Field(gt=0, le=1024)] = None
+    memory: Bytes = None
+    link: Rate = None
+    disk: Bytes = None
+
+
+class DeviceConfig(BoardConfig):
+    """One line of `devices:`: one board, or `count` of them."""
+
+    name: str | None = None
+    count: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = 1
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str | None) -> str | None:
+        if name is not None and not _DEVICE_NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is no name for a device: use 1 to 32 letters, digits, '_' and '-', a "
+                "letter or digit first"
+            )
+        return name
+
+
+def _listed(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ({"count": value},)
+    return tuple(value) if isinstance(value, list) else value
+
+
+class LabConfig(_Strict):
+    """A whole `lab.yaml`. `launcher_link` bounds the launcher's own link (none: no bound);
+    `undisturbed` lets the laboratory's CPU time come before everything else on this machine."""
+
+    name: str = "lab"
+    defaults: BoardConfig = BoardConfig()
+    devices: Annotated[tuple[DeviceConfig, ...], BeforeValidator(_listed), Field(min_length=1)]
+    launcher_link: Rate = None
+    undisturbed: bool = False
+    cluster: dict[str, Any] = {}
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not _LAB_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for a laboratory: 1 to 8 of a-z and 0-9")
+        return name
+
+
+class Slice(_Strict):
+    """One emulated board, everything settled. Units as in `BoardConfig`."""
+
+    name: str
+    board: Board
+    cpu: float
+    memory: int | None
+    link: float | None
+    disk: int | None
+
+
+USUAL_CPU = 0.2
+"""Cores. ResNet50 then runs at about the two frames a second published for a Jetson TX2."""
+
+
+def slices(config: LabConfig) -> tuple[Slice, ...]:
+    """The boards in order; raises `ValueError` if two have one name or there are too many."""
+    found: list[Slice] = []
+    for line in config.devices:
+        for number in range(1, line.count + 1):
+            if line.name is None:
+                name = f"node{len(found) + 1}"
+            else:
+                name = line.name if line.count == 1 else f"{line.name}{number}"
+            found.append(_slice(line, config.defaults, name))
+    if len(found) > MOST_DEVICES:
+        raise ValueError(f"{len(found)} devices are more than the {MOST_DEVICES} that fit")
+    twice = [name for name, times in Counter(slice_.name for slice_ in found).items() if times > 1]
+    if twice:
+        raise ValueError(f"{twice[0]!r} is the name of two devices")
+    return tuple(found)
+
+
+def _slice(line: DeviceConfig, usual: BoardConfig, name: str) -> Slice:
+    def chosen(key: str) -> Any:
+        own = getattr(line, key)
+        return getattr(usual, key) if own is None else own
+
+    return Slice(
+        name=name,
+        board=chosen("board") or "accelerator",
+        cpu=chosen("cpu") or USUAL_CPU,
+        memory=chosen("memory"),
+        link=chosen("link"),
+        disk=chosen("disk"),
+    )
+
+
+def check(source: Source) -> LabConfig:
+    """The configuration in `source`; raises `BadInputError` for its first mistake."""
+    if not isinstance(source.data, dict):
+        raise source.error((), "must be a mapping with the key devices")
+    config = validated_as(source, LabConfig, _known_keys)
+    try:
+        slices(config)
+    except ValueError as error:
+        raise source.error(("devices",), str(error)) from None
+    return config
+
+
+def load(path: Path) -> LabConfig:
+    """Read and check a `lab.yaml`; raises `BadInputError` in one sentence."""
+    return check(read_source(path))
+
+
+def _known_keys(location: Location) -> tuple[str, ...]:
+    path = tuple(part for part in location if isinstance(part, str))
+    models: dict[tuple[str, ...], type[BaseModel]] = {
+        (): LabConfig,
+        ("defaults",): BoardConfig,
+        ("devices",): DeviceConfig,
+    }
+    return tuple(models[path].model_fields) if path in models else ()

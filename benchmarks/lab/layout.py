@@ -1,0 +1,152 @@
+"""Names, addresses and places of a laboratory, all of which follow from its name and its boards.
+
+    csdflabNAME ── host0 ┐                             ┌ p1 ── eth0, in csdflab-NAME-BOARD1
+    (this machine)       ├ br0, in csdflab-NAME.switch ┤
+                         ┘                             └ p2 ── eth0, in csdflab-NAME-BOARD2
+
+The bridge has a namespace of its own, so that only one interface of the laboratory is visible on
+this machine, and so that a board's cable is pulled at the switch, as people do.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.lab.cgroups import Group, Hierarchies
+from benchmarks.lab.config import LabConfig, Slice, slices
+
+PREFIX = "csdflab"
+"""How the name of everything begins that a laboratory makes."""
+
+PORT = 5500
+"""Of the agents, each at its own address."""
+
+BRIDGE, UPLINK, INTERFACE = "br0", "host0", "eth0"
+
+
+def group_name(lab: str) -> str:
+    """The control group of a laboratory, and how the names of its namespaces begin."""
+    return f"{PREFIX}-{lab}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one board is."""
+
+    slice: Slice
+    number: int
+    host: str
+    port: int
+    namespace: str
+    switch_port: str
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        """Where its agent listens."""
+        return f"tcp://{self.host}:{self.port}"
+
+    @property
+    def cache(self) -> Path:
+        """Where its agent keeps subnets; with `disk`, a file system of its own."""
+        return self.folder / "cache"
+
+    @property
+    def image(self) -> Path:
+        """What that file system lies in."""
+        return self.folder / "disk.img"
+
+    @property
+    def log(self) -> Path:
+        """What its agent says."""
+        return self.folder / "agent.log"
+
+    @property
+    def pid_file(self) -> Path:
+        """`/proc/PID/stat` of its agent, where no control group knows its processes."""
+        return self.folder / "agent.stat"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A laboratory. Without `network` and `found`, its boards are plain processes on loopback,
+    at these `ports`."""
+
+    config: LabConfig
+    folder: Path
+    network: str | None
+    found: Hierarchies | None
+    ports: tuple[int, ...] = ()
+
+    @property
+    def isolated(self) -> bool:
+        """Whether boards are emulated, and not merely processes."""
+        return self.found is not None and self.network is not None
+
+    @property
+    def name(self) -> str:
+        """The laboratory's name."""
+        return self.config.name
+
+    @property
+    def group(self) -> str:
+        """The name of its control group."""
+        return group_name(self.name)
+
+    @property
+    def switch(self) -> str:
+        """The namespace of its bridge."""
+        return f"{self.group}.switch"
+
+    @property
+    def host_interface(self) -> str:
+        """The one interface on this machine; Linux lets it have 15 characters."""
+        return f"{PREFIX}{self.name}"
+
+    @property
+    def host_address(self) -> str:
+        """This machine's own address in the laboratory, with the length of the prefix."""
+        net = ipaddress.ip_network(self.network or "127.0.0.0/24")
+        return f"{net.broadcast_address - 1}/{net.prefixlen}"
+
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """All boards by name, in order."""
+        return {
+            slice_.name: self._place(index, slice_)
+            for index, slice_ in enumerate(slices(self.config))
+        }
+
+    def _place(self, index: int, slice_: Slice) -> Place:
+        net = ipaddress.ip_network(self.network) if self.network else None
+        return Place(
+            slice=slice_,
+            number=index + 1,
+            host="127.0.0.1" if net is None else str(net.network_address + index + 1),
+            port=PORT if net is not None else self.ports[index],
+            namespace=f"{self.group}-{slice_.name}",
+            switch_port=f"p{index + 1}",
+            folder=self.folder / slice_.name,
+        )
+
+    def group_of(self, place: Place) -> Group:
+        """A board's control groups. Raises `ValueError` where it has none."""
+        if self.found is None:
+            raise ValueError(f"{place.slice.name!r} has no control group")
+        return Group(self.found, self.group, place.slice.name, place.slice.board)
+
+
+def free_network(taken: list[str]) -> str:
+    """A /24 of 10.78.0.0/16 that none of these addresses (`ADDRESS/LENGTH`) lies in.
+
+    Raises `ValueError` if there is none.
+    """
+    nets = [ipaddress.ip_interface(one).network for one in taken if ":" not in one]
+    for third in range(256):
+        candidate = ipaddress.ip_network(f"10.78.{third}.0/24")
+        if not any(candidate.overlaps(net) for net in nets):
+            return str(candidate)
+    raise ValueError("no network 10.78.x.0/24 is free on this machine")

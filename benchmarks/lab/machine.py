@@ -1,0 +1,129 @@
+"""What this machine lets us emulate, and what is missing for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.lab.cgroups import Hierarchies, hierarchies
+from benchmarks.lab.config import LabConfig
+from benchmarks.lab.layout import PREFIX, free_network
+from benchmarks.lab.shell import LabError, read_json, run
+from benchmarks.lab.traces import base_name
+from launcher.errors import BadInputError
+
+PROGRAMS = {
+    "ip": "iproute2 (`ip`) is not installed",
+    "tc": "iproute2's `tc` is not installed",
+    "nsenter": "util-linux (`nsenter`) is not installed",
+}
+DISK_PROGRAMS = {
+    "mkfs.ext4": "e2fsprogs (`mkfs.ext4`) is not installed, which `disk` needs",
+    "mount": "`mount` is not installed, which `disk` needs",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Control groups, a free network, and sentences about what is missing for emulated boards."""
+
+    found: Hierarchies | None
+    network: str | None
+    missing: tuple[str, ...]
+
+
+def look(config: LabConfig) -> Machine:
+    """Try out what this laboratory needs. Leaves nothing behind."""
+    missing: list[str] = []
+    found = here()
+    if sys.platform != "linux":
+        return Machine(None, None, ("namespaces and control groups are Linux's",))
+    if os.geteuid() != 0:
+        missing.append("root's rights: network namespaces and control groups need them")
+    needed = dict(PROGRAMS)
+    if any(board.disk is not None for board in (config.defaults, *config.devices)):
+        needed |= DISK_PROGRAMS
+    missing += [sentence for name, sentence in needed.items() if shutil.which(name) is None]
+    if found is None:
+        missing.append("control groups for cpu and memory are not mounted, in either version")
+    if not missing:
+        missing += [*_network_missing(), *_groups_missing(found)]
+    if missing:
+        return Machine(None, None, tuple(missing))
+    addresses = [
+        f"{one['local']}/{one['prefixlen']}"
+        for interface in read_json("ip", "-j", "address", "show")
+        for one in interface.get("addr_info", ())
+    ]
+    return Machine(found, free_network(addresses), ())
+
+
+def here() -> Hierarchies | None:
+    """The control groups of this machine."""
+    try:
+        mountinfo = Path("/proc/self/mountinfo").read_text("utf-8")
+    except OSError:
+        return None
+    places = re.findall(r"^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 ", mountinfo, re.MULTILINE)
+    file = Path(places[-1], "cgroup.controllers") if places else None
+    controllers = file.read_text("ascii") if file is not None and file.exists() else ""
+    return hierarchies(mountinfo, controllers)
+
+
+def base() -> Path:
+    """Where laboratories of this user have their folders; made if need be.
+
+    On a disk, not in memory: the agents keep subnets there. Raises `BadInputError` if somebody else
+    has taken its name.
+    """
+    parent = Path("/var/tmp")  # noqa: S108 - the folder in it is ours alone, or refused
+    folder = (parent if parent.is_dir() else Path(tempfile.gettempdir())) / base_name()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+        raise BadInputError(f"{folder} belongs to somebody else: have it removed")
+    return folder
+
+
+def _network_missing() -> list[str]:
+    """Make in a namespace what a laboratory is made of, and remove it all with the namespace."""
+    probe = f"{PREFIX}-{os.getpid()}.probe"
+    commands = {
+        "bridges": f"ip -n {probe} link add name b type bridge",
+        "veth pairs": f"ip -n {probe} link add name v type veth peer name w",
+        "tbf queues": f"tc -n {probe} qdisc add dev v root tbf rate 1mbit burst 16kb limit 64kb",
+    }
+    refused = _refused("network namespaces", ("ip", "netns", "add", probe))
+    if refused:
+        return refused
+    missing: list[str] = []
+    try:
+        for what, command in commands.items():
+            missing += _refused(what, tuple(command.split()))
+    finally:
+        run(("ip", "netns", "delete", probe))
+    return missing
+
+
+def _refused(what: str, command: tuple[str, ...]) -> list[str]:
+    try:
+        run(command)
+    except LabError as error:
+        return [f"{what}: {error}"]
+    return []
+
+
+def _groups_missing(found: Hierarchies | None) -> list[str]:
+    missing = []
+    for root in found.trees if found is not None else ():
+        probe = root / f"{PREFIX}-{os.getpid()}.probe"
+        try:
+            probe.mkdir()
+            probe.rmdir()
+        except OSError as error:
+            missing.append(f"the control groups in {root} cannot be changed ({error.strerror})")
+    return missing

@@ -1,0 +1,129 @@
+"""How a laboratory is made, board by board: lists of actions that are carried out in order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from benchmarks.lab.actions import Action, MakeFolder, MakeImage, Run, Start, Write
+from benchmarks.lab.cgroups import make_all
+from benchmarks.lab.layout import BRIDGE, INTERFACE, UPLINK, Layout, Place
+
+BURST_S = 0.002
+LEAST_BURST_BYTES = 16_000
+"""How much a link may send at once: 2 ms of its rate, ten frames of Ethernet at least."""
+
+QUEUE_S = 0.025
+LEAST_QUEUE_BYTES = 256_000
+"""What a port of a small switch holds back before it drops."""
+
+JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
+"""A shell joins control groups before it becomes the program, so that nothing goes uncounted."""
+
+LEAVE_STAT = 'read -r stat < /proc/$$/stat; echo "$stat" > "$1"; shift; exec "$@"'
+"""Or leaves its process id and start time in a file."""
+
+
+def up(layout: Layout) -> tuple[Action, ...]:
+    """Everything up to running agents."""
+    actions: list[Action] = [MakeFolder(layout.folder)]
+    if layout.found is not None and layout.isolated:
+        actions += make_all(layout.found, layout.group, first=layout.config.undisturbed)
+        actions += _switch(layout)
+    for place in layout.places.values():
+        actions += board(layout, place)
+        actions += start(layout, place)
+    return tuple(actions)
+
+
+def _switch(layout: Layout) -> Iterable[Action]:
+    switch, here = layout.switch, layout.host_interface
+    yield _ip("netns", "add", switch)
+    yield _ip("-n", switch, "link", "add", "name", BRIDGE, "type", "bridge", "mcast_snooping", "0")
+    yield _ip("-n", switch, "link", "set", BRIDGE, "up")
+    yield _ip("link", "add", "name", here, "type", "veth", "peer", "name", UPLINK, "netns", switch)
+    yield _ip("-n", switch, "link", "set", UPLINK, "master", BRIDGE, "up")
+    yield _ip("address", "add", layout.host_address, "dev", here)
+    yield _ip("link", "set", here, "up")
+    rate = layout.config.launcher_link
+    if rate is not None:
+        yield _shape((), here, rate)
+        yield _shape(("-n", switch), UPLINK, rate)
+
+
+def board(layout: Layout, place: Place) -> Iterable[Action]:
+    """One board, and nothing running on it yet."""
+    yield MakeFolder(place.folder)
+    yield MakeFolder(place.cache)
+    if not layout.isolated:
+        return
+    yield from layout.group_of(place).make(place.slice)
+    own, switch, port = place.namespace, layout.switch, place.switch_port
+    prefix = layout.host_address.partition("/")[2]
+    yield _ip("netns", "add", own)
+    yield _ip("-n", switch, "link", "add", "name", port, "type", "veth", "peer", "name", INTERFACE,
+              "netns", own)  # fmt: skip
+    yield _ip("-n", switch, "link", "set", port, "master", BRIDGE, "up")
+    yield _ip("-n", own, "address", "add", f"{place.host}/{prefix}", "dev", INTERFACE)
+    yield _ip("-n", own, "link", "set", INTERFACE, "up")
+    yield _ip("-n", own, "link", "set", "lo", "up")
+    if place.slice.link is not None:
+        yield from shape(layout, place, place.slice.link)
+    if place.slice.disk is not None:
+        yield MakeImage(place.image, place.slice.disk)
+        yield Run(("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(place.image)))
+        yield Run(("mount", "-o", "loop", str(place.image), str(place.cache)))
+
+
+def shape(layout: Layout, place: Place, bytes_per_s: float) -> Iterable[Action]:
+    """Bound a board's link in both directions: what it sends, and at the switch what it gets."""
+    yield _shape(("-n", place.namespace), INTERFACE, bytes_per_s)
+    yield _shape(("-n", layout.switch), place.switch_port, bytes_per_s)
+
+
+def _shape(where: tuple[str, ...], interface: str, bytes_per_s: float) -> Run:
+    burst = max(LEAST_BURST_BYTES, round(bytes_per_s * BURST_S))
+    queue = burst + max(LEAST_QUEUE_BYTES, round(bytes_per_s * QUEUE_S))
+    return Run(
+        (
+            *("tc", *where, "qdisc", "replace", "dev", interface, "root", "tbf"),
+            *("rate", f"{round(bytes_per_s * 8)}bit", "burst", str(burst), "limit", str(queue)),
+        )
+    )
+
+
+def start(layout: Layout, place: Place) -> Iterable[Action]:
+    """Start a board's agent."""
+    agent = (
+        *(sys.executable, "-m", "nodes.cli", "--name", place.slice.name),
+        *("--listen", place.address, "--cache", str(place.cache)),
+    )
+    yield Start(inside(layout, place, agent), place.log)
+
+
+def inside(
+    layout: Layout, place: Place, argv: tuple[str, ...], *, compute: bool = False
+) -> tuple[str, ...]:
+    """A command as a process of a board; with `compute`, all of it within the CPU quota."""
+    if not layout.isolated:
+        return ("/bin/sh", "-c", LEAVE_STAT, "sh", str(place.pid_file), *argv)
+    group = layout.group_of(place)
+    files = group.join + (group.join_compute if compute else ())
+    entered = ("nsenter", f"--net=/run/netns/{place.namespace}", "--", *argv)
+    return ("/bin/sh", "-c", JOIN, "sh", *map(str, files), "--", *entered)
+
+
+def settle(layout: Layout, place: Place, executor: int) -> tuple[Action, ...]:
+    """What waits until the agent is there: its executor thread into the slice, then the quota.
+
+    `executor` is that thread's id.
+    """
+    if not layout.isolated:
+        return ()
+    group = layout.group_of(place)
+    threads = tuple(Write(file, str(executor)) for file in group.thread_files())
+    return threads + group.set_cpu(place.slice.cpu)
+
+
+def _ip(*arguments: str) -> Run:
+    return Run(("ip", *arguments))
