@@ -52,12 +52,14 @@ class Rates:
 class ShareCosts:
     """Estimates for `I` states on `D` devices, [D, I] but where noted.
 
-    `beta_bytes` is Eq. 2 of Tang & Stefanov (2021). `parts` [I] counts the parts of all units, a
+    `load_s` is the time of what is busier, the processor (`busy_s`) or the link; `beta_bytes` is
+    Eq. 2 of Tang & Stefanov (2021). `parts` [I] counts the parts of all units, a
     whole unit as one; `overrun_bytes` [I] is what exceeds the devices' memory.
     """
 
     compute_s: Floats
     busy_s: Floats
+    load_s: Floats
     period_s: Floats
     beta_bytes: Floats
     wire_bytes: Floats
@@ -92,6 +94,7 @@ class Shares:
         limits = [device.memory_bytes for device in problem.devices]
         self._allowed = float(sum(limit for limit in limits if limit is not None))
         self._touched_s = np.array([[1 / device.memory_bytes_per_s] for device in problem.devices])
+        self._link_s_per_byte = np.array([[1 / d.link_bytes_per_s] for d in problem.devices])
         hosts = [device.host for device in problem.devices]
         alone = [host is None or hosts.count(host) == 1 for host in hosts]
         self._on_link = np.array(alone, dtype=np.float64)[:, None]
@@ -128,10 +131,12 @@ class Shares:
         counted = has.sum(axis=1).T
         phases = compute + copying + self._missed.busy_s
         busy, period = self._costs.times(phases, np.minimum(counted, 1.0), flows)
+        link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
         memory = self._memory(share, has, counted, flows)
         return ShareCosts(
             compute + self._missed.compute_s,
             busy,
+            np.maximum(busy, link * self._link_s_per_byte),
             period,
             beta + self._missed.beta_bytes,
             flows.wire_bytes,
@@ -145,8 +150,8 @@ class Shares:
         Maxima over devices are smooth (`ga.fairness`).
         """
         costs = self.evaluate(states)
-        busy = smooth_maximum(costs.busy_s, 0)
-        period = costs.period_s * busy / costs.busy_s.max(axis=0)
+        load = costs.load_s
+        period = costs.period_s * smooth_maximum(load, 0) / load.max(axis=0)
         score = (
             rates.time * (np.log(period) + np.log(smooth_maximum(costs.compute_s, 0))) / 2
             + rates.memory * np.log(smooth_maximum(costs.beta_bytes / self._fair, 0))
