@@ -165,6 +165,7 @@ def search_plan(
             objective=config.objective,
             model=model,
             layer_s=layer_s,
+            copies={} if profile is None else profile.copies(),
         )
         solution = STRATEGIES[config.strategy].solve(problem)
         plan = plan_solution(problem, solution, model_digest=model.digest, strategy=config.strategy)

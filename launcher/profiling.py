@@ -43,9 +43,10 @@ ROUNDS = 3
 
 @dataclass
 class Taken:
-    """What was measured now, not found in the cache: layers, links and subnets."""
+    """What was measured now, not found in the cache."""
 
     layers: int = 0
+    copies: int = 0
     links: int = 0
     subnets: int = 0
 
@@ -70,6 +71,7 @@ class Profiling:
         """Measure; the profile, and the plan that was made with it."""
         self._identity = identities(self.bench, self.cluster.config.nodes)
         self._measure_layers()
+        self._measure_copies()
         links = self._measure_links()
         plan = self._measure_subnets(saved, links)
         return self._file(links), with_profile(plan, self._profile(links))
@@ -103,6 +105,18 @@ class Profiling:
             found = measured_with_power(self.bench, self.model, device, watts, sharing)
             self.taken.layers += len(found.layer_s)
             self._keep(identity, found)
+
+    def _measure_copies(self) -> None:
+        for device in devices_of(self.cluster):
+            identity = self._identity[device.name]
+            known = self._known[identity]
+            if known.batches:
+                continue
+            layers_s = sum(known.layer_s.values())
+            batches, whole = self.bench.copy(self.model, device, layers_s)
+            if batches:
+                self.taken.copies += 1
+                self._keep(identity, replace(known, batches=batches).with_subnets(whole))
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
         measured: dict[tuple[Identity, Identity], LinkTimes | None] = {}

@@ -23,9 +23,14 @@ from launcher.runtime import Array, Frame, Node, Runner, RunOptions, RunResult, 
 from launcher.subnet_files import cut_subnets
 from nodes.core.messages import HOST
 from partition.devices import Device
+from partition.errors import DoesNotFitError
 from partition.layer_phases import one_by_one, pieces, useful_layers
 from partition.plan import Plan
-from partition.profiles import NodeProfile, SubnetTime, subnet_time
+from partition.planner import make_plan
+from partition.profiles import LEAST_S, Batch, NodeProfile, SubnetTime, subnet_time
+
+FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.5
+"""Of the larger batch that a copy gets: so many frames that it takes about that long."""
 
 IDLE_S, IDLE_SAMPLES = 2.0, 10
 """How long the idle machine's power is measured."""
@@ -115,6 +120,31 @@ class Bench:
             byte_s += filter(None, [result.byte_s.get(device.name)])
         return NodeProfile(seconds, (), _median(message_s), _median(byte_s))
 
+    def copy(
+        self, model: Model, device: Device, frame_s: float
+    ) -> tuple[tuple[Batch, ...], tuple[SubnetTime, ...]]:
+        """Two batches of a whole copy on one node, frames one after the other as copies get them
+        (`partition.strategies.batch_split`), and the whole network as a subnet. Nothing, if the
+        node has no room for it. `frame_s` is what a frame is thought to take."""
+        everything = {layer.name: device.name for layer in model.network.layers}
+        try:
+            plan = make_plan(
+                model.network,
+                model.digest,
+                (device,),
+                everything,
+                strategy="whole",
+                explanation="to measure a copy",
+            )
+        except DoesNotFitError:
+            return (), ()
+        few, many = batch_sizes(frame_s)
+        result = self.run(plan, model, many, f"measuring a copy on {device.name}")
+        began_s = result.sent_s[0]
+        batches = tuple((size, result.received_s[size - 1] - began_s) for size in (few, many))
+        times = zip(plan.phases, result.warmup_s[device.name], strict=True)
+        return batches, tuple(subnet_time(plan, phase, seconds) for phase, seconds in times)
+
     def phases(self, model: Model, plan: Plan) -> dict[str, tuple[SubnetTime, ...]]:
         """Device → its phases of a plan, measured fused, all devices together."""
         result = self.run(plan, model, max(2, len(plan.dealing)), f"measuring {plan.strategy}")
@@ -135,6 +165,12 @@ class Bench:
             Event().wait(IDLE_S / IDLE_SAMPLES)
             self.meter.sample()
         return self.meter.stop()
+
+
+def batch_sizes(frame_s: float) -> tuple[int, int]:
+    """The two batches, for frames that take about so long: the smaller is a quarter."""
+    many = int(min(max(BATCH_S / max(frame_s, LEAST_S), FEWEST_FRAMES), MOST_FRAMES))
+    return many // 4, many
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class NodeTimes(_Strict):
     byte_s: Seconds = 0.0
     busy_w: Seconds | None = None
     idle_w: Seconds | None = None
+    batches: tuple[tuple[Annotated[int, Field(ge=1)], Seconds], ...] = ()
 
     @classmethod
     def of(cls, node: NodeProfile) -> NodeTimes:
@@ -88,6 +89,7 @@ class NodeTimes(_Strict):
             byte_s=node.byte_s,
             busy_w=node.busy_w,
             idle_w=node.idle_w,
+            batches=node.batches,
         )
 
     def profile(self) -> NodeProfile:
@@ -96,7 +98,13 @@ class NodeTimes(_Strict):
             SubnetTime(s.layers, s.inputs, s.outputs, s.rewrites, s.seconds) for s in self.subnets
         )
         return NodeProfile(
-            self.layer_s, subnets, self.message_s, self.byte_s, self.busy_w, self.idle_w
+            self.layer_s,
+            subnets,
+            self.message_s,
+            self.byte_s,
+            self.busy_w,
+            self.idle_w,
+            self.batches,
         )
 
 

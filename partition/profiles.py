@@ -4,7 +4,8 @@ Three kinds of measurements meet here. **Layers** run one by one give each layer
 device, for any assignment. **Subnets**, several layers fused by an engine, say how far sums of
 layers are off: they scale the layers' seconds (`partition.fused_seconds`), so that a search is led
 by them, and where a plan has exactly a measured subnet as a phase, its time is the plan's.
-**Links** and messages replace the rates of a device's wire.
+**Links** and messages replace the rates of a device's wire. **Batches**, frames streamed through a
+whole copy on one device, say how fast a copy is (`partition.linear_time`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.fused_seconds import MeasuredSubnet, corrected
+from partition.linear_time import LinearTime, fit
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
 from partition.simulated_costs import ThreadCosts
@@ -51,11 +53,16 @@ class SubnetTime:
         return self.rewrites, frozenset(self.layers), self.inputs, self.outputs
 
 
+Batch = tuple[int, float]
+"""So many frames, one after the other, took so many seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeProfile:
     """What was measured on one device: layer → seconds; fused subnets; processor seconds that a
     message and a byte cost sender and receiver together (0: not measured); watts while it computes
-    and while it waits (None: no sensor)."""
+    and while it waits (None: no sensor); (frames, seconds) of two batches that a whole copy of the
+    network got, frame after frame (empty: the device has no room for a copy)."""
 
     layer_s: Mapping[str, float] = field(default_factory=dict)
     subnets: tuple[SubnetTime, ...] = ()
@@ -63,6 +70,15 @@ class NodeProfile:
     byte_s: float = 0.0
     busy_w: float | None = None
     idle_w: float | None = None
+    batches: tuple[Batch, ...] = ()
+
+    @property
+    def copy(self) -> LinearTime | None:
+        """Seconds for frames of a whole copy; None if batches were not measured, or say nothing."""
+        try:
+            return fit(*self.batches) if len(self.batches) == 2 else None
+        except PartitionError:
+            return None
 
     def with_subnets(self, measured: Iterable[SubnetTime]) -> NodeProfile:
         """The same with more subnets; of one measured twice, the later time holds."""
@@ -86,6 +102,11 @@ class Profile:
 
     nodes: Mapping[str, NodeProfile]
     links: tuple[LinkProfile, ...] = ()
+
+    def copies(self) -> dict[str, LinearTime]:
+        """Device name → seconds for frames of a whole copy, of those that were measured."""
+        found = {name: node.copy for name, node in self.nodes.items()}
+        return {name: line for name, line in found.items() if line is not None}
 
 
 def rewrites_digest(rewrites: Sequence[Rewrite]) -> str:

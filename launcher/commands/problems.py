@@ -75,6 +75,7 @@ def cluster_problem(cluster: Cluster, objective: Objective, seed: int) -> tuple[
             objective=objective,
             model=model,
             layer_s=layer_s,
+            copies={} if profile is None else profile.copies(),
         )
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error

@@ -79,8 +79,8 @@ class ProfileOutcome:
             for link in self.profile.links
         ]
         taken = self.taken
-        if taken.layers or taken.links or taken.subnets:
-            now = f"{taken.layers} layers, {taken.links} links and {taken.subnets} subnets"
+        if any(vars(taken).values()):
+            now = ", ".join(f"{number} {what}" for what, number in vars(taken).items())
             lines.append(f"measured now: {now}; the rest was known")
         else:
             lines.append("everything was known from earlier; --again measures anew")

@@ -19,6 +19,7 @@ from cnn.rewrites import Channels, Rewrite
 from partition.cost import CostModel
 from partition.devices import Device
 from partition.errors import PartitionError
+from partition.linear_time import LinearTime
 from partition.traffic import SLACK_FRAMES
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class Problem:
     All randomness of a strategy comes from `seed`: the same problem has the same solution. Channels
     between devices are to hold `slack_frames` frames beyond what their skews need (`make_plan`).
     `model` is what `network` came from, for strategies that rewrite it; `layer_s` [layers, devices]
-    are measured seconds that replace estimates.
+    are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
+    (by its name) that computes the whole network.
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, and for a pin that names an unknown layer or device.
     """
@@ -93,6 +95,7 @@ class Problem:
     objective: Objective = "period"
     model: Rewritable | None = field(default=None, compare=False)
     layer_s: NDArray[np.float64] | None = field(default=None, compare=False)
+    copies: Mapping[str, LinearTime] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if not self.network.layers:

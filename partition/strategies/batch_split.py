@@ -5,6 +5,11 @@ the shortest cycle whose period is within `TOLERANCE` of the best. Left out are 
 does not hold the network, those too slow to earn one frame of a cycle, and those without which the
 period is no longer (of several devices that share a machine's cores, say).
 
+How fast a copy is, the linear cost model of its device says: two batches that `partition profile`
+has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream its fixed part is
+paid once, so a frame's part alone decides. Without a profile the cost model estimates it, and the
+explanation says so.
+
 Frames come out in order, so a fast copy's results wait for a slow one's: the places for them are
 memory too, and where that is short, a device gets fewer frames and the others more.
 
@@ -21,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cnn.rewrites import Copies, copy_name
+from csdf.dealing import balanced_pattern, longest_wait
 from partition.errors import PartitionError
 from partition.linear_time import LinearTime, deal
 from partition.rewriting import after, model_of
@@ -99,10 +105,11 @@ class _Copies:
             busy = float(costs.busy_s[number, number])
             link = max(costs.sent_bytes[number, number], costs.received_bytes[number, number])
             link_s = float(link) / device.link_bytes_per_s
+            measured = problem.copies.get(device.name)
             limit, held = device.memory_bytes, int(costs.memory_bytes[number, number])
             self.alone.append(
                 _Alone(
-                    max(busy, link_s),
+                    max(busy if measured is None else measured.frame_s, link_s),
                     busy,
                     link_s,
                     float(costs.energy_j[number]),
@@ -138,29 +145,38 @@ class _Copies:
         return frames
 
     def _best_cycle(self, usable: Sequence[int]) -> tuple[int, ...]:
-        cycles = []
-        for length in range(1, LONGEST_CYCLE + 1):
-            speeds = [LinearTime(0.0, self.alone[number].frame_s) for number in usable]
-            dealt = deal(speeds, length, self._most(usable))
-            frames = [0] * len(self.alone)
-            for number, count in zip(usable, dealt, strict=True):
-                frames[number] = count
-            cycles.append(tuple(frames))
-        best = min(map(self.period_s, cycles))
-        return next(c for c in cycles if self.period_s(c) <= best * (1 + TOLERANCE))
+        cycles = [self._cycle(usable, length) for length in range(1, LONGEST_CYCLE + 1)]
+        fitting = [cycle for cycle in cycles if cycle is not None]
+        best = min(map(self.period_s, fitting))
+        return next(c for c in fitting if self.period_s(c) <= best * (1 + TOLERANCE))
 
-    def _most(self, usable: Sequence[int]) -> list[int | None]:
-        """A device may get as many frames of a cycle as there is room for their results.
+    def _cycle(self, usable: Sequence[int], length: int) -> tuple[int, ...] | None:
+        """`length` frames dealt out so that they are done soonest; a device without room for all
+        results that would wait there gets fewer, the others more. None if they cannot take all."""
+        speeds = [LinearTime(0.0, self.alone[number].frame_s) for number in usable]
+        most: list[int | None] = [None] * len(usable)
+        while True:
+            try:
+                dealt = deal(speeds, length, most)
+            except PartitionError:
+                return None
+            place = self._overfull(usable, dealt)
+            if place is None:
+                break
+            most[place] = dealt[place] - 1
+        frames = [0] * len(self.alone)
+        for number, count in zip(usable, dealt, strict=True):
+            frames[number] = count
+        return tuple(frames)
 
-        The slowest always has turns between which all others wait, so it is not bounded: its own
-        results never wait for their turn by more than the frame under way.
-        """
-        slowest = max(usable, key=lambda number: self.alone[number].frame_s)
-        bounds: list[int | None] = []
-        for number in usable:
-            more = self.alone[number].more_frames
-            bounds.append(None if number == slowest or more is None else more + 1)
-        return bounds
+    def _overfull(self, usable: Sequence[int], dealt: Sequence[int]) -> int | None:
+        """The place of a device whose results wait in more places than it has room for."""
+        pattern = balanced_pattern(dealt)
+        for place, number in enumerate(usable):
+            room = self.alone[number].more_frames
+            if room is not None and dealt[place] and longest_wait(pattern, place) > room + 1:
+                return place
+        return None
 
     def period_s(self, frames: Sequence[int]) -> float:
         """Seconds per frame if `frames` of a cycle go to each device."""
@@ -195,4 +211,6 @@ def _explanation(problem: Problem, frames: Sequence[int], copies: _Copies) -> st
     if len(used) == 1:
         return f"the whole network on {names[0]}{why}"
     dealt = ", ".join(f"{frames[number]} to {problem.devices[number].name}" for number in used)
-    return f"whole copies; of {sum(frames)} frames {dealt}{why}"
+    measured = all(name in problem.copies for name in names)
+    basis = "measured batches" if measured else "estimates, not measured batches"
+    return f"whole copies; of {sum(frames)} frames {dealt}, by {basis}{why}"

@@ -31,7 +31,13 @@ PI = Identity(
     host="pi", threads=2, cpus=(), machine="Raspberry Pi 4", cores=4, engine="ORT", version="1"
 )
 TIMES = NodeProfile(
-    {"stem": 1e-3}, (SubnetTime(("stem",), ("x",), ("y",), "", 9e-4),), 1e-5, 1e-9, 6.0, 2.5
+    {"stem": 1e-3},
+    (SubnetTime(("stem",), ("x",), ("y",), "", 9e-4),),
+    1e-5,
+    1e-9,
+    6.0,
+    2.5,
+    ((2, 0.3), (8, 0.9)),
 )
 
 
@@ -202,7 +208,7 @@ def test_measured_solved_launched_and_refused(
 
     code, again = run(partition, capsys, *wanted)
     assert code == 0
-    assert again["measured_now"] == {"layers": 0, "links": 0, "subnets": 0}
+    assert again["measured_now"] == {"layers": 0, "copies": 0, "links": 0, "subnets": 0}
     assert again["nodes"] == data["nodes"]
 
     with_it = ("--profile", "profile.json")
