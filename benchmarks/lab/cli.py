@@ -196,7 +196,8 @@ def _attached(name: str | None) -> Lab:
 
 
 def _names() -> list[str]:
-    return sorted(folder.name for folder in machine.base().iterdir() if folder.is_dir())
+    base = machine.base()
+    return sorted(path.name for path in base.iterdir() if path.is_dir()) if base.exists() else []
 
 
 def _say(what: str) -> None:

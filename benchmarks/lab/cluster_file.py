@@ -86,7 +86,7 @@ def _each(value: Any, key: str, change: Any) -> Any:
     """Change texts: `value` itself, members of a list, or what stands under `key` of a mapping."""
     if isinstance(value, str):
         return change(value)
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_each(one, key, change) for one in value]
     if isinstance(value, dict) and key in value:
         return {**value, key: _each(value[key], key, change)}

@@ -26,6 +26,9 @@ from launcher.config_units import parse_bytes, parse_link
 MOST_DEVICES = 250
 """Addresses of one /24 network, less the launcher's and a few."""
 
+LEAST_CPU = 0.001
+"""Cores. Linux gives no less than a millisecond of a second."""
+
 Board = Literal["accelerator", "cpu"]
 """What the CPU quota holds for: the thread that computes, or the whole agent."""
 
@@ -54,10 +57,17 @@ class BoardConfig(_Strict):
     """
 
     board: Board | None = None
-    cpu: Annotated[float | None, Field(gt=0, le=1024)] = None
+    cpu: float | None = None
     memory: Bytes = None
     link: Rate = None
     disk: Bytes = None
+
+    @field_validator("cpu")
+    @classmethod
+    def _check_cpu(cls, cpu: float | None) -> float | None:
+        if cpu is not None and not LEAST_CPU <= cpu <= 1024:
+            raise ValueError(f"must be a number of cores from {LEAST_CPU:g} on, not {cpu:g}")
+        return cpu
 
 
 class DeviceConfig(BoardConfig):

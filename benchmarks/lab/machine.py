@@ -76,15 +76,14 @@ def here() -> Hierarchies | None:
 
 
 def base() -> Path:
-    """Where laboratories of this user have their folders; made if need be.
+    """Where laboratories of this user have their folders; the first of them makes it.
 
     On a disk, not in memory: the agents keep subnets there. Raises `BadInputError` if somebody else
     has taken its name.
     """
     parent = Path("/var/tmp")  # noqa: S108 - the folder in it is ours alone, or refused
     folder = (parent if parent.is_dir() else Path(tempfile.gettempdir())) / base_name()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+    if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != os.geteuid()):
         raise BadInputError(f"{folder} belongs to somebody else: have it removed")
     return folder
 

@@ -73,6 +73,8 @@ def remove(lab: str, folder: Path, found: Hierarchies | None) -> Traces:
         )
     if traces.folder is not None:
         remove_folder(traces.folder)
+    with contextlib.suppress(OSError):  # other laboratories are there, or it never was
+        folder.parent.rmdir()
     return first
 
 

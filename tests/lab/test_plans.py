@@ -1,0 +1,178 @@
+"""What is done to the machine, told without doing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+
+from benchmarks.lab import DeviceConfig, LabConfig, faults, plans
+from benchmarks.lab.actions import MakeFolder, MakeImage, Run, Start, Write
+from benchmarks.lab.layout import Layout, free_network
+from launcher.errors import BadInputError
+from tests.lab.layouts import configs, layout
+
+LINK = 12.5e6
+TWO = LabConfig(
+    name="two",
+    devices=(
+        DeviceConfig(name="fast", cpu=0.5, memory=10**9, link=LINK),
+        DeviceConfig(name="small", board="cpu", cpu=0.05, disk=10**8),
+    ),
+)
+ROOT = Path("/nowhere")
+
+
+def commands(made: Layout) -> list[str]:
+    return [str(action) for action in plans.up(made) if isinstance(action, Run)]
+
+
+def test_a_link_is_shaped_at_both_ends() -> None:
+    shaped = [line for line in commands(layout(TWO, ROOT)) if line.startswith("tc")]
+    rate = "root tbf rate 100000000bit burst 25000 limit 337500"
+    assert shaped == [
+        f"tc -n csdflab-two-fast qdisc replace dev eth0 {rate}",
+        f"tc -n csdflab-two.switch qdisc replace dev p1 {rate}",
+    ]
+
+
+def test_the_launchers_link_is_shaped_at_both_ends_if_it_has_a_rate() -> None:
+    config = TWO.model_copy(update={"launcher_link": 125e6, "devices": (DeviceConfig(),)})
+    shaped = [line.split(" root")[0] for line in commands(layout(config, ROOT)) if "tbf" in line]
+    assert shaped == [
+        "tc qdisc replace dev csdflabtwo",
+        "tc -n csdflab-two.switch qdisc replace dev host0",
+    ]
+
+
+def test_a_disk_is_a_file_system_of_its_own_that_is_there_before_the_agent() -> None:
+    made = list(plans.up(layout(TWO, ROOT)))
+    folder = ROOT / "files" / "small"
+    mount = Run(("mount", "-o", "loop", str(folder / "disk.img"), str(folder / "cache")))
+    agent = next(a for a in made if isinstance(a, Start) and "small" in a.argv)
+    assert made.index(MakeImage(folder / "disk.img", 10**8)) < made.index(mount)
+    assert made.index(mount) < made.index(agent)
+
+
+def test_an_agent_is_the_shipped_daemon_and_joins_its_groups_first() -> None:
+    agent = next(action for action in plans.up(layout(TWO, ROOT)) if isinstance(action, Start))
+    joined = agent.argv[4 : agent.argv.index("--")]
+    assert joined == tuple(
+        f"/nowhere/cgroup/{controller}/csdflab-two/fast/cgroup.procs"
+        for controller in ("cpu", "cpuacct", "memory", "freezer")
+    )
+    assert agent.argv[agent.argv.index("--") + 1] == "nsenter"
+    daemon = agent.argv[agent.argv.index("-m") :]
+    assert daemon[:6] == ("-m", "nodes.cli", "--name", "fast", "--listen", "tcp://10.78.9.1:5500")
+
+
+def test_on_an_accelerator_board_the_quota_holds_for_one_thread() -> None:
+    made = layout(TWO, ROOT)
+    compute = ROOT / "cgroup/cpu/csdflab-two/fast/compute"
+    assert plans.settle(made, made.places["fast"], 77) == (
+        Write(compute / "tasks", "77"),
+        Write(ROOT / "cgroup/cpuacct/csdflab-two/fast/compute/tasks", "77"),
+        Write(compute / "cpu.cfs_quota_us", "-1"),
+        Write(compute / "cpu.cfs_period_us", "10000"),
+        Write(compute / "cpu.cfs_quota_us", "5000"),
+    )
+
+
+def test_on_a_cpu_board_the_quota_holds_for_the_whole_agent() -> None:
+    made = layout(TWO, ROOT)
+    whole = ROOT / "cgroup/cpu/csdflab-two/small"
+    assert plans.settle(made, made.places["small"], 77) == (
+        Write(whole / "cpu.cfs_quota_us", "-1"),
+        Write(whole / "cpu.cfs_period_us", "20000"),
+        Write(whole / "cpu.cfs_quota_us", "1000"),
+    )
+
+
+def test_in_version_2_the_thread_is_in_a_threaded_group() -> None:
+    made = layout(TWO, ROOT, 2)
+    own = ROOT / "cgroup/csdflab-two/fast"
+    actions = list(plans.up(made))
+    order = [
+        Write(ROOT / "cgroup/csdflab-two/cgroup.subtree_control", "+cpu +memory"),
+        Write(own / "memory.max", "1000000000"),
+        Write(own / "compute/cgroup.type", "threaded"),
+        Write(own / "cgroup.subtree_control", "+cpu"),
+    ]
+    assert [actions.index(action) for action in order] == sorted(map(actions.index, order))
+    assert plans.settle(made, made.places["fast"], 77) == (
+        Write(own / "compute/cgroup.threads", "77"),
+        Write(own / "compute/cpu.max", "5000 10000"),
+    )
+
+
+@settings(max_examples=40)
+@given(configs())
+@pytest.mark.parametrize("version", [1, 2])
+def test_whatever_is_made_carries_the_laboratorys_name(
+    version: Literal[1, 2], config: LabConfig
+) -> None:
+    """So that it can be found without any file, and nothing of another's is touched."""
+    made = layout(config, ROOT, version)
+    own = (made.folder, *(root / made.group for root in made.found.trees))  # type: ignore[union-attr]
+    for action in plans.up(made):
+        match action:
+            case Run(argv=("ip", "netns", "add", name)):
+                assert name.startswith((f"csdflab-{config.name}-", f"csdflab-{config.name}."))
+            case Run(argv=("ip" | "tc", "-n", name, *_)):
+                assert name.startswith((f"csdflab-{config.name}-", f"csdflab-{config.name}."))
+            case Run(argv=("ip" | "tc", *rest)):
+                assert f"csdflab{config.name}" in rest
+            case Run(argv=(*_, last)):
+                assert Path(last).is_relative_to(made.folder)
+            case MakeFolder() | MakeImage():
+                assert any(action.path.is_relative_to(place) for place in own)
+            case Write(path, text):
+                opened_to_us = text == "+cpu +memory" and path.parent == ROOT / "cgroup"
+                assert opened_to_us or any(path.is_relative_to(place) for place in own)
+            case Start():
+                assert action.log.is_relative_to(made.folder)
+    assert len(made.host_interface) <= 15, "Linux allows no longer name"
+
+
+@settings(max_examples=40)
+@given(configs())
+def test_without_namespaces_there_are_only_processes_and_folders(config: LabConfig) -> None:
+    boards = sum(line.count for line in config.devices)
+    made = Layout(config, ROOT, None, None, tuple(range(6000, 6000 + boards)))
+    actions = plans.up(made)
+    assert {type(action) for action in actions} == {MakeFolder, Start}
+    assert sum(isinstance(action, Start) for action in actions) == boards
+
+
+def test_faults_are_undone_by_what_lab_yaml_says() -> None:
+    made = layout(TWO, ROOT)
+    place = made.places["fast"]
+    assert [str(a) for a in faults.cut(made, place)] == [
+        "ip -n csdflab-two.switch link set p1 down"
+    ]
+    slow, back = faults.slow(made, place, LINK / 10), faults.restore(made, place)
+    assert all(" rate 10000000bit " in str(action) for action in slow)
+    assert [str(action) for action in back] == [
+        "ip -n csdflab-two.switch link set p1 up",
+        *map(str, plans.shape(made, place, LINK)),
+    ]
+    unshaped = list(faults.restore(made, made.places["small"]))
+    assert [action.argv[3:5] for action in unshaped[1:] if isinstance(action, Run)] == [
+        ("qdisc", "delete")
+    ] * 2
+
+
+@pytest.mark.parametrize("fault", [faults.cut, faults.restore])
+def test_plain_processes_have_no_links_to_cut(fault: object) -> None:
+    made = Layout(TWO, ROOT, None, None, (6000, 6002))
+    with pytest.raises(BadInputError, match="laboratory is of plain processes"):
+        list(fault(made, made.places["fast"]))  # type: ignore[operator]
+
+
+def test_a_network_is_taken_that_this_machine_does_not_use() -> None:
+    assert free_network(["192.168.1.7/24", "fe80::1/64"]) == "10.78.0.0/24"
+    assert free_network(["10.78.0.254/24", "10.78.1.9/32"]) == "10.78.2.0/24"
+    with pytest.raises(ValueError, match="no network"):
+        free_network(["10.64.0.1/10"])
