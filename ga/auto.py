@@ -74,23 +74,25 @@ class Auto:
                 raise refusals[0]
             explanation = f"one device alone: nothing else fits ({refusals[0]})"
             return replace(alone.solution, explanation=explanation)
-        rank = _ranking(problem)
-        best = min(found, key=lambda candidate: rank(candidate.plan))
+        rank = ranking(problem)
+        ranked = sorted(found, key=lambda candidate: rank(candidate.plan))
+        best = ranked[0]
         others = ", ".join(candidate.name for candidate in found if candidate is not best)
         compared = f" (compared with {others})" if others else ""
         told = f"{best.name}{compared}: {best.solution.explanation}"
+        beside_it = _others([*ranked[1:], *([] if alone is None else [alone])])
         if alone is None:
-            return replace(best.solution, explanation=told)
+            return replace(best.solution, explanation=told, others=beside_it)
         value, without = _value(problem, best.plan), _value(problem, alone.plan)
         device = alone.plan.phases[0].device
         beside = f"{_shown(problem, without)} instead of {_shown(problem, value)}"
         margin = ALONE_MARGIN if problem.objective == "period" else 0.0
         if without * (1 + margin) < value:
             explanation = f"one device alone, {device}, is better: {beside} with {best.name}"
-            return replace(alone.solution, explanation=explanation)
+            return replace(alone.solution, explanation=explanation, others=_others(ranked))
         if without <= value:
             told = f"{told}; one device alone, {device}, would do: {beside}, for more memory"
-        return replace(best.solution, explanation=told)
+        return replace(best.solution, explanation=told, others=beside_it)
 
     def _solved(self, problem: Problem) -> tuple[list[_Candidate], list[PartitionError]]:
         found: list[_Candidate] = []
@@ -106,6 +108,13 @@ class Auto:
                 refusals.append(error)
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
+
+
+def _others(candidates: Sequence[_Candidate]) -> tuple[Solution, ...]:
+    return tuple(
+        replace(each.solution, explanation=f"{each.name}: {each.solution.explanation}")
+        for each in candidates
+    )
 
 
 def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) -> _Candidate:
@@ -197,8 +206,9 @@ def _shown(problem: Problem, value: float) -> str:
     return f"{value * 1e3:.1f} ms {per}"
 
 
-def _ranking(problem: Problem) -> Callable[[Plan], float]:
-    """The preference of `ga.objectives`, of plans, with the period for time; smaller is better."""
+def ranking(problem: Problem) -> Callable[[Plan], float]:
+    """Ranks plans by the preference of `ga.objectives`, with the period for time; smaller is
+    better."""
     preference, network = PREFERENCES[problem.objective], problem.network
     fair = fair_memory(problem.devices)
     floor = negligible_bytes(network)

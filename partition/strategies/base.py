@@ -165,7 +165,7 @@ class Solution:
 
     `network` is what `rewrites` make of the problem's network, None if there are none; the
     assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`. `front` is what the
-    strategy found to choose from, if it keeps that.
+    strategy found to choose from, if it keeps that, `others` what it compared this with, best first.
     """
 
     assignment: Mapping[str, str]
@@ -175,6 +175,7 @@ class Solution:
     optimal: bool | None = None
     gap: float | None = None
     front: tuple[Candidate, ...] = field(default=(), compare=False)
+    others: tuple[Solution, ...] = field(default=(), compare=False)
 
 
 class Strategy(Protocol):

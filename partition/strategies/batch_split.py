@@ -6,9 +6,9 @@ does not hold the network, those too slow to earn one frame of a cycle, and thos
 period is no longer (of several devices that share a machine's cores, say).
 
 How fast a copy is, the linear cost model of its device says: two batches that `partition profile`
-has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream its fixed part is
-paid once, so a frame's part alone decides. Without a profile the cost model estimates it, and the
-explanation says so.
+has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream the fixed part
+is paid once, so a frame's part alone decides. Without a profile the cost model estimates it, and
+the explanation says so.
 
 Frames come out in order, so a fast copy's results wait for a slow one's: the places for them are
 memory too, and where that is short, a device gets fewer frames and the others more.
