@@ -1,0 +1,117 @@
+"""Programs that run on boards, and what is left of a laboratory as others than it see it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.lab import Lab
+
+SPIN = "while True: pass"
+SINK = """
+import socket, sys
+with socket.create_server((sys.argv[1], 7000)) as server:
+    print("ready", flush=True)
+    with server.accept()[0] as peer:
+        while peer.recv(1 << 16):
+            pass
+"""
+SOURCE = """
+import socket, sys
+with socket.create_server((sys.argv[1], 7001)) as server:
+    print("ready", flush=True)
+    with server.accept()[0] as peer:
+        while True:
+            peer.sendall(bytes(1 << 16))
+"""
+SETTLE_S = 0.3
+"""Until TCP has found the rate of a link."""
+
+LOOK_S = 0.8
+
+
+@contextmanager
+def program(lab: Lab, device: str, text: str) -> Iterator[None]:
+    """A Python program on a board, in its slice; `ready` on its standard output is waited for."""
+    argv = (sys.executable, "-c", text, lab.place(device).host)
+    with lab.popen(device, argv, compute=True, stdout=subprocess.PIPE, stderr=2) as process:
+        try:
+            if "ready" in text:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.kill()
+
+
+def received_bytes_per_s(lab: Lab, device: str) -> float:
+    """The rate at which a board gets what this machine sends as fast as it can."""
+    address = (lab.place(device).host, 7000)
+    with program(lab, device, SINK), socket.create_connection(address) as connection:
+        _send(connection, SETTLE_S)
+        before, began_s = _link(lab, device)[0], time.monotonic()
+        _send(connection, LOOK_S)
+        after, seconds = _link(lab, device)[0], time.monotonic() - began_s
+    return (after - before) / seconds
+
+
+def sent_bytes_per_s(lab: Lab, device: str) -> float:
+    """The rate at which a board's own data arrives that it sends as fast as it can."""
+    address = (lab.place(device).host, 7001)
+    with program(lab, device, SOURCE), socket.create_connection(address) as connection:
+        _receive(connection, SETTLE_S)
+        before, began_s = _link(lab, device)[1], time.monotonic()
+        _receive(connection, LOOK_S)
+        after, seconds = _link(lab, device)[1], time.monotonic() - began_s
+    return (after - before) / seconds
+
+
+def _link(lab: Lab, device: str) -> tuple[int, int]:
+    seen = lab.status(over_s=0.0)[device].link
+    assert seen is not None
+    return seen.received_bytes, seen.sent_bytes
+
+
+def _send(connection: socket.socket, seconds: float) -> None:
+    until_s, data = time.monotonic() + seconds, bytes(1 << 16)
+    while time.monotonic() < until_s:
+        connection.sendall(data)
+
+
+def _receive(connection: socket.socket, seconds: float) -> None:
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        assert connection.recv(1 << 20)
+
+
+def left_of(name: str) -> set[str]:
+    """Namespaces, interfaces, control groups, mounts, files and processes of a laboratory.
+
+    Looked for by other ways than the laboratory's own.
+    """
+    marks = (f"csdflab-{name}-", f"csdflab-{name}.", f"csdflab-{name}/", f"/{name}/")
+    said = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    found = {f"namespace {line}" for line in said.stdout.splitlines() if line.startswith(marks)}
+    said = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
+    found |= {line for line in said.stdout.splitlines() if f"csdflab{name}" in line}
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    found |= {line for line in mounts if "csdflab" in line and f"/{name}/" in line}
+    for root in (line.split()[4] for line in mounts if " - cgroup" in line):
+        found |= {str(path) for path in Path(root).rglob(f"csdflab-{name}*")}
+    found |= {str(path) for path in Path("/var/tmp").glob(f"csdflab-*/{name}")}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            groups = (process / "cgroup").read_text()
+            command = (process / "cmdline").read_bytes().decode(errors="replace")
+            agent = f"/{name}/" in command and "nodes.cli" in command
+            ours = f"csdflab-{name}" in groups or agent
+            if ours and int(process.name) != os.getpid():
+                found.add(f"process {process.name}: {command}")
+    return found

@@ -1,0 +1,197 @@
+"""A laboratory of three boards, and what a board's bounds and faults look like from outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from launcher.errors import BadInputError, RunFailedError
+from launcher.job import launch
+from launcher.progress import open_progress
+from launcher.request import Request
+from launcher.runtime import RunOptions
+from tests.lab.boards import (
+    SPIN,
+    left_of,
+    program,
+    received_bytes_per_s,
+    sent_bytes_per_s,
+)
+from tests.launcher_runtime.clusters import (
+    Cluster,
+    RandomFrames,
+    make_cluster,
+    results,
+    write_network,
+)
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
+
+NAME = f"t{os.getpid() % 10**7}"
+MBIT = 125e3
+
+CONFIG = LabConfig(
+    name=NAME,
+    undisturbed=True,
+    defaults=BoardConfig(cpu=0.5),
+    devices=(
+        DeviceConfig(name="n0", link=100 * MBIT, memory=200_000_000),
+        DeviceConfig(name="n1", link=20 * MBIT, board="cpu"),
+        DeviceConfig(name="n2", disk=32_000_000),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    missing = machine.look(CONFIG).missing
+    if missing:
+        pytest.skip(f"boards cannot be emulated here: {'; '.join(missing)}")
+    folder = tmp_path_factory.mktemp("lab")
+    write_network(folder / "small.onnx")
+    cluster = {"model": "small.onnx", "strategy": "sequential-count", "frames": 16}
+    with Lab(CONFIG.model_copy(update={"cluster": cluster}), files=folder) as made:
+        yield made
+    assert left_of(NAME) == set()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    return make_cluster(tmp_path_factory.mktemp("cluster"), 3)
+
+
+def test_launch_runs_on_it_and_agrees_with_the_whole_model(lab: Lab) -> None:
+    before = lab.status(0.0)
+    with open_progress() as progress:
+        report = launch(Request(lab.cluster_file), progress, started_s=0.0).report
+    assert report is not None
+    assert report.agreement is not None
+    assert report.agrees
+    after = lab.status(0.0)
+    for node in report.nodes:
+        told, was, now = node.received_bytes, before[node.name].link, after[node.name].link
+        assert was is not None
+        assert now is not None
+        assert now.received_bytes - was.received_bytes >= told > 0, "it came over the link"
+
+
+def test_links_have_their_rates_in_both_directions(lab: Lab) -> None:
+    assert received_bytes_per_s(lab, "n0") == pytest.approx(100 * MBIT, rel=0.1)
+    assert sent_bytes_per_s(lab, "n0") == pytest.approx(100 * MBIT, rel=0.1)
+    assert sent_bytes_per_s(lab, "n1") == pytest.approx(20 * MBIT, rel=0.1)
+
+
+def test_a_link_is_slow_until_it_is_restored(lab: Lab) -> None:
+    lab.slow("n1", 5 * MBIT)
+    try:
+        assert received_bytes_per_s(lab, "n1") == pytest.approx(5 * MBIT, rel=0.1)
+    finally:
+        lab.restore("n1")
+    assert received_bytes_per_s(lab, "n1") == pytest.approx(20 * MBIT, rel=0.1)
+
+
+@pytest.mark.parametrize("device", ["n0", "n1"], ids=["accelerator board", "CPU board"])
+def test_a_slice_is_its_quota_and_can_be_starved(lab: Lab, device: str) -> None:
+    lab.starve(device, 0.15)
+    try:
+        with program(lab, device, SPIN):
+            lab.status(0.2)  # what the slice had saved up is spent
+            assert lab.status(1.0)[device].cpu_use == pytest.approx(0.15, rel=0.1)
+            lab.starve(device, 0.05)
+            lab.status(0.2)
+            assert lab.status(1.0)[device].cpu_use == pytest.approx(0.05, rel=0.1)
+    finally:
+        lab.restore(device)
+    seen = lab.status(0.0)[device].used
+    assert seen is not None
+    assert seen.cpu_quota == 0.5
+
+
+def test_on_an_accelerator_board_only_the_executor_is_in_the_slice(lab: Lab) -> None:
+    quiet = lab.popen("n0", (sys.executable, "-c", SPIN))
+    try:
+        seen = lab.status(0.5)["n0"]
+    finally:
+        quiet.kill()
+        quiet.wait()
+    assert seen.other_cpu_use is not None
+    assert seen.cpu_use is not None
+    assert seen.other_cpu_use > 0.55, "more than the quota"
+    assert seen.cpu_use < 0.1
+
+
+def test_whoever_exceeds_the_memory_is_killed_and_the_agent_is_not(lab: Lab) -> None:
+    eater = lab.popen("n0", (sys.executable, "-c", "bytearray(300_000_000)"))
+    assert eater.wait(20) == -9
+    seen = lab.status(0.0)["n0"]
+    assert seen.alive
+    assert seen.used is not None
+    assert seen.used.oom_kills == 1
+    assert 199e6 < seen.used.memory_peak_bytes <= 200e6
+
+
+def test_a_paused_board_stands_still(lab: Lab) -> None:
+    with program(lab, "n0", SPIN):
+        lab.pause("n0")
+        try:
+            seen = lab.status(0.3)["n0"]
+        finally:
+            lab.resume("n0")
+        assert seen.used is not None
+        assert seen.used.frozen
+        assert seen.cpu_use == pytest.approx(0.0, abs=0.01)
+        assert (lab.status(0.3)["n0"].cpu_use or 0.0) > 0.2
+
+
+def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
+    def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
+        if frame == 3:
+            lab.cut("n1")
+
+    options = RunOptions(silence_timeout_s=1.5, lease_s=2.0)
+    nodes = cluster.nodes(lab.addresses)
+    with pytest.raises(RunFailedError, match=r"node 'n1' at tcp://.* was lost"):
+        cluster.run(RandomFrames(10**6), take, options, nodes=nodes)
+    seen = lab.status(0.0)["n1"].link
+    assert seen is not None
+    assert not seen.up
+    lab.restore("n1")
+    lab.kill("n1")  # it may still hold the lease of the launcher that it does not hear
+    assert not lab.status(0.0)["n1"].alive
+    lab.restart("n1")
+    taken = results()
+    cluster.run(RandomFrames(5), taken, RunOptions(), nodes=nodes)
+    cluster.check(taken.outputs, 5)
+
+
+def test_a_full_disk_is_told_of_and_holds_again_once_it_is_free(lab: Lab, tmp_path: Path) -> None:
+    other = make_cluster(tmp_path, 3, layers=9)  # of which the boards have no subnets yet
+    nodes = other.nodes(lab.addresses)
+    assert lab.fill_disk("n2") > 20_000_000
+    try:
+        with pytest.raises((RunFailedError, BadInputError), match="n2") as error:
+            other.run(RandomFrames(2), results(), RunOptions(), nodes=nodes)
+    finally:
+        lab.free_disk("n2")
+    assert "space" in str(error.value)
+    taken = results()
+    other.run(RandomFrames(2), taken, RunOptions(), nodes=nodes)
+    assert len(taken.outputs) == 2
+
+
+def test_what_a_laboratory_cannot_do_is_said(lab: Lab) -> None:
+    with pytest.raises(BadInputError, match="no device 'n7'; there are n0, n1, n2"):
+        lab.pause("n7")
+    with pytest.raises(BadInputError, match="'n0' has no disk of its own"):
+        lab.fill_disk("n0")
+    with pytest.raises(BadInputError, match="'n0' runs: kill it first"):
+        lab.restart("n0")
+    with pytest.raises(BadInputError, match="is there already"):
+        Lab(CONFIG).up()
+    assert lab.status(0.0)["n0"].alive, "the second attempt has not removed the first"
