@@ -40,7 +40,7 @@ def _plan_text(data: dict[str, Any]) -> str:
     """JSON with a line for every value, except that each rewrite stands on one."""
     entries = []
     for key, value in data.items():
-        if key == "rewrites":
+        if key == "rewrites" and value:
             lines = ",\n".join("  " + json.dumps(entry, ensure_ascii=False) for entry in value)
             text = f"[\n{lines}\n ]"
         else:
@@ -54,11 +54,10 @@ def _plan_data(plan: Plan, model: str) -> dict[str, Any]:
     assignment: dict[str, list[str]] = {device.name: [] for device in plan.devices}
     for layer in sorted(plan.assignment, key=order.__getitem__):
         assignment[plan.assignment[layer]].append(layer)
-    rewrites = [to_data(rewrite) for rewrite in plan.rewrites]
     return {
         "format": FORMAT,
         "assignment": assignment,
-        **({"rewrites": rewrites} if rewrites else {}),
+        "rewrites": [to_data(rewrite) for rewrite in plan.rewrites],
         "model": model,
         "model_digest": plan.model_digest,
         "strategy": plan.strategy,

@@ -156,21 +156,6 @@ def test_tiles_of_a_real_network_run_and_can_be_moved_by_hand(launcher: Launcher
     assert launcher.json("tiles")["max_relative_error"] <= 1e-4
 
 
-@pytest.mark.parametrize(
-    ("strategy", "model"), [("horizontal", "branches.onnx"), ("hybrid", "onnx-wheel:squeezenet")]
-)
-def test_layers_are_split_between_nodes(launcher: Launcher, strategy: str, model: str) -> None:
-    (launcher.folder / "split.yaml").write_text(
-        f"model: {model}\nnodes: [{{name: a}}, {{name: b}}, {{name: c}}]\n"
-        f"strategy: {strategy}\nframes: 4\n"
-    )
-    report = launcher.json("split.yaml", "--save", "split")
-    assert report["max_relative_error"] <= 1e-4
-    plan = json.loads((launcher.folder / "split" / "plan.json").read_text())
-    assert plan["rewrites"]
-    assert all(plan["assignment"].values())
-
-
 def test_a_plan_is_saved_run_edited_and_run_again(launcher: Launcher) -> None:
     planned = launcher.json("cluster.yaml", "--plan-only", "--save", "plan")
     ran = launcher.json("plan", "--no-verify")
