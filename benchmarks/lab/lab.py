@@ -17,7 +17,7 @@ from benchmarks.lab import cluster_file, disk, faults, machine, plans, state, tr
 from benchmarks.lab.actions import Action
 from benchmarks.lab.config import LabConfig
 from benchmarks.lab.layout import Layout, Place
-from benchmarks.lab.readings import processes, thread_called
+from benchmarks.lab.readings import is_stopped, processes, thread_called
 from benchmarks.lab.shell import LabError, end, perform, suppress_errors, wait_until
 from benchmarks.lab.status import LabStatus, look
 from launcher.errors import BadInputError
@@ -30,6 +30,7 @@ READY_S = 120.0
 BEGIN_S = 2.0
 """After which a board without a process has lost it."""
 
+FREEZE_S = 5.0
 CLUSTER = "cluster.yaml"
 
 
@@ -266,11 +267,16 @@ class Lab:
     def _freeze(self, device: str, frozen: bool) -> None:
         place = self.place(device)
         actions = faults.freeze(self.layout, place, frozen=frozen)
-        if actions is not None:
+        if actions is None:
+            for pid in processes(self.layout, place):
+                os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+        else:
             perform(actions)
-            return
-        for pid in processes(self.layout, place):
-            os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+        wait_until(
+            lambda: is_stopped(self.layout, place) is frozen or not processes(self.layout, place),
+            FREEZE_S,
+            lambda: f"{device!r} does not {'stop' if frozen else 'go on'}",
+        )
 
 
 def down(name: str, base: Path | None = None) -> traces.Traces:

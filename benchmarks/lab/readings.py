@@ -61,9 +61,6 @@ def _used_v1(group: Group) -> Used:
     within = _number(group.slice_folder(accounts) / "cpuacct.usage") / 1e9
     quota_us = _number(cpu / "cpu.cfs_quota_us")
     limit = _number(memory / "memory.limit_in_bytes")
-    frozen = group.freezable and "FROZEN" in (group.folder("freezer") / "freezer.state").read_text(
-        "ascii"
-    )
     return Used(
         slice_cpu_s=within,
         other_cpu_s=max(0.0, whole - within),
@@ -74,7 +71,7 @@ def _used_v1(group: Group) -> Used:
         memory_peak_bytes=_number(memory / "memory.max_usage_in_bytes"),
         anonymous_bytes=_table(memory / "memory.stat")["rss"],
         oom_kills=_table(memory / "memory.oom_control").get("oom_kill", 0),
-        frozen=frozen,
+        frozen=_frozen(group),
     )
 
 
@@ -96,8 +93,23 @@ def _used_v2(group: Group) -> Used:
         memory_peak_bytes=_number(peak) if peak.exists() else now,
         anonymous_bytes=_table(own / "memory.stat")["anon"],
         oom_kills=_table(own / "memory.events").get("oom_kill", 0),
-        frozen=_table(own / "cgroup.events").get("frozen", 0) == 1,
+        frozen=_frozen(group),
     )
+
+
+def _frozen(group: Group) -> bool:
+    if group.found.version == 2:
+        return _table(group.folder("cpu") / "cgroup.events").get("frozen", 0) == 1
+    state = group.folder("freezer") / "freezer.state" if group.freezable else None
+    return state is not None and state.read_text("ascii").strip() == "FROZEN"
+
+
+def is_stopped(layout: Layout, place: Place) -> bool:
+    """Whether everything that runs on the board stands still."""
+    if layout.isolated and layout.group_of(place).freezable:
+        return _frozen(layout.group_of(place))
+    stats = [Path(f"/proc/{pid}/stat").read_text() for pid in processes(layout, place)]
+    return bool(stats) and all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 def link(place: Place) -> Link:
