@@ -11,14 +11,15 @@ from cnn.errors import CnnError
 from cnn.merge import merge
 from cnn.model import Model, read
 from cnn.network import Network
-from ga.strategies import STRATEGIES
+from ga.strategies import STRATEGIES, find_strategy
 from launcher.config import NodeConfig
 from launcher.config_load import Cluster
 from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
 from launcher.plan_files import SavedPlan, check_assignment, check_made_for
 from launcher.prediction import foreseen
-from launcher.profiling_use import cluster_profile, profiled
+from launcher.profiling_choice import Decided, made_for
+from launcher.profiling_use import cluster_profile, profile_file, profiled
 from launcher.progress import Progress
 from launcher.runtime import Node, RunOptions, RunResult
 from partition.devices import Device
@@ -27,7 +28,7 @@ from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
 from partition.profiles import Profile, told, with_profile
 from partition.rewriting import divided_seconds
-from partition.strategies.base import Problem, SearchProgress
+from partition.strategies.base import Problem, SearchProgress, Strategy
 
 THIS_MACHINE = "this machine"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -138,24 +139,24 @@ def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
     return {layer: node for layer, (node, _) in pins.items()}
 
 
-def search_plan(
-    cluster: Cluster, model: Model, progress: Progress, profile: Profile | None = None
-) -> Plan:
-    """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`.
+def problem_of(
+    cluster: Cluster, model: Model, profile: Profile | None, progress: Progress | None = None
+) -> Problem:
+    """The problem that the cluster poses; raises `BadInputError`.
 
-    Times are those of `profile`, or of the one that the cluster names, or else estimates.
+    Times are those of `profile`, or else estimates.
     """
     config = cluster.config
-    profile = profile or cluster_profile(cluster, model)
     stage = f"searching ({config.strategy})"
 
     def show(search: SearchProgress) -> None:
-        progress.update(stage, search.done, search.total, search.best)
+        if progress is not None:
+            progress.update(stage, search.done, search.total, search.best)
 
     devices, layer_s = profiled(cluster, model.network, devices_of(cluster), profile)
+    pins = pinned_layers(cluster, model.network)
     try:
-        pins = pinned_layers(cluster, model.network)
-        problem = Problem(
+        return Problem(
             model.network,
             devices,
             pins,
@@ -167,12 +168,36 @@ def search_plan(
             layer_s=layer_s,
             copies={} if profile is None else profile.copies(),
         )
-        solution = STRATEGIES[config.strategy].solve(problem)
-        plan = plan_solution(problem, solution, model_digest=model.digest, strategy=config.strategy)
-        if profile is not None:
-            progress.say(told(plan, profile))
-            plan = with_profile(plan, profile)
-        return plan
+    except PartitionError as error:
+        raise BadInputError(f"{cluster.source.name}: {error}") from error
+
+
+def strategy_for(cluster: Cluster, model: Model, problem: Problem, name: str) -> Strategy:
+    """The strategy called `name`, or what the cluster's profile has decided in its stead for just
+    this problem; raises `PartitionError` if there is none of that name."""
+    file = profile_file(cluster, model)
+    if file is not None and file.choice is not None:
+        wanted = made_for(problem, name, devices_of(cluster))
+        if file.choice.made_for == wanted:
+            return Decided(file.choice)
+    return find_strategy(name)
+
+
+def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
+    """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`.
+
+    Times are those of the profile that the cluster names, or else estimates.
+    """
+    profile = cluster_profile(cluster, model)
+    problem = problem_of(cluster, model, profile, progress)
+    name = cluster.config.strategy
+    try:
+        solution = strategy_for(cluster, model, problem, name).solve(problem)
+        plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
+        if profile is None:
+            return plan
+        progress.say(told(plan, profile))
+        return with_profile(plan, profile)
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error
 

@@ -2,8 +2,9 @@
 
 Layers one by one, node after node, so that nodes of one machine do not disturb each other. Then
 links, two nodes at a time. Then subnets as the engine fuses them: those of the plan that was given,
-or those of the plan that the cluster's strategy finds with what was measured so far, and again as
-long as that changes the plan, because fused subnets are what the last choice is to go by.
+or those of the best few plans that the cluster's strategy finds with what was measured so far, and
+again as long as there are new ones, because fused subnets are what the last choice goes by
+(`launcher.profiling_choice`).
 """
 
 from __future__ import annotations
@@ -11,18 +12,29 @@ from __future__ import annotations
 import itertools
 import socket
 import tempfile
+import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cnn.model import Model
+from ga.strategies import find_strategy
 from launcher.config_load import Cluster
 from launcher.job import Runtime, real_runtime
 from launcher.plan_files import SavedPlan
-from launcher.planning import devices_of, nodes_of, saved_plan, search_plan
+from launcher.planning import devices_of, foreseen_on, nodes_of, problem_of, saved_plan
 from launcher.profiling_bench import Bench, bench_options, measured_with_power
 from launcher.profiling_cache import LinkTimes, ProfileCache
+from launcher.profiling_choice import (
+    Choice,
+    Shape,
+    candidates,
+    made_for,
+    measured_plan,
+    ranked,
+    shape,
+)
 from launcher.profiling_energy import NO_SENSOR
 from launcher.profiling_file import Identity, Link, NodeEntry, NodeTimes, ProfileFile
 from launcher.profiling_links import identities, measure_link
@@ -37,8 +49,12 @@ from partition.profiles import (
     with_profile,
 )
 
-ROUNDS = 3
-"""How often a plan is searched whose subnets are then measured."""
+ROUNDS = (3, 1, 1)
+"""How often plans are searched with what is known by then, and how many new ones are measured each
+time."""
+
+MOST_S = 120.0
+"""After so many seconds no further plan is measured."""
 
 
 @dataclass
@@ -63,6 +79,7 @@ class Profiling:
     bench: Bench
     cache: ProfileCache
     again: bool
+    most_s: float = MOST_S
     taken: Taken = field(default_factory=Taken)
     _identity: dict[str, Identity] = field(default_factory=dict)
     _known: dict[Identity, NodeProfile] = field(default_factory=dict)
@@ -73,8 +90,10 @@ class Profiling:
         self._measure_layers()
         self._measure_copies()
         links = self._measure_links()
-        plan = self._measure_subnets(saved, links)
-        return self._file(links), with_profile(plan, self._profile(links))
+        if saved is not None:
+            return self._file(links), self._measure_saved(saved, self._profile(links))
+        plan, choice = self._decide(links)
+        return self._file(links, choice), plan
 
     def _profile(self, links: tuple[LinkProfile, ...] = ()) -> Profile:
         return Profile({name: self._known[who] for name, who in self._identity.items()}, links)
@@ -136,34 +155,75 @@ class Profiling:
             links.append(LinkProfile((one, other), times.latency_s, times.bytes_per_s))
         return tuple(links)
 
-    def _measure_subnets(self, saved: SavedPlan | None, links: tuple[LinkProfile, ...]) -> Plan:
-        """The rounds start from layers alone: the same times lead to the same plans again."""
-        tried = Profile(
-            {name: replace(node, subnets=()) for name, node in self._profile().nodes.items()}, links
-        )
-        for _ in range(ROUNDS):
-            if saved is None:
-                plan = search_plan(self.cluster, self.model, self.bench.progress, tried)
-            else:
-                plan = saved_plan(self.cluster, self.model, saved, tried)
-            if len(fused_phases(plan, tried)) == len(plan.phases):
-                break
-            if len(fused_phases(plan, self._profile())) < len(plan.phases):
-                self._measure_phases(plan)
-            seconds = fused_phases(plan, self._profile())
-            for phase in plan.phases:
-                time = subnet_time(plan, phase, seconds[phase.name])
-                node = tried.nodes[phase.device].with_subnets([time])
-                tried = replace(tried, nodes={**tried.nodes, phase.device: node})
-        return plan
+    def _measure_saved(self, saved: SavedPlan, profile: Profile) -> Plan:
+        """The subnets of a saved plan."""
+        plan = saved_plan(self.cluster, self.model, saved, profile)
+        self._measure_phases(plan, f"measuring {saved.path.name}")
+        return self._seen(plan, self._profile(profile.links))
 
-    def _measure_phases(self, plan: Plan) -> None:
-        for device, times in self.bench.phases(self.model, plan).items():
+    def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, Choice]:
+        """The subnets of the best plans; the best by these measurements.
+
+        Rounds start from layers and whole copies: the same times lead to the same plans again.
+        """
+        everything = len(self.model.network.layers)
+        tried = Profile(
+            {
+                name: replace(
+                    node, subnets=tuple(s for s in node.subnets if len(s.layers) == everything)
+                )
+                for name, node in self._profile().nodes.items()
+            },
+            links,
+        )
+        strategy = find_strategy(self.cluster.config.strategy)
+        plans: dict[Shape, Plan] = {}
+        before_s: dict[Shape, float] = {}
+        began_s = time.monotonic()
+        for most in ROUNDS:
+            problem = problem_of(self.cluster, self.model, tried, self.bench.progress)
+            found = {
+                shape(plan, self._identity): self._seen(plan, tried)
+                for plan in candidates(problem, self.model, strategy, self._identity)
+            }
+            own, *others = found.values()
+            in_order = {
+                shape(plan, self._identity): plan for plan in (own, *ranked(problem, others))
+            }
+            new = [each for each in in_order if each not in plans][:most]
+            if not new:
+                break
+            for each in new:
+                if plans and time.monotonic() > began_s + self.most_s:
+                    break
+                plans[each], before_s[each] = in_order[each], in_order[each].period_s
+                stage = f"measuring plan {len(plans)} of at most {sum(ROUNDS)}"
+                self._measure_phases(plans[each], stage)
+                tried = _with_phases(tried, plans[each], self._profile())
+        measured = self._profile(links)
+        final = ranked(problem, [self._seen(plan, measured) for plan in plans.values()])
+        choice = Choice(
+            made_for=made_for(problem, strategy.name, devices_of(self.cluster)),
+            strategy=strategy.name,
+            plans=tuple(
+                measured_plan(plan, before_s[shape(plan, self._identity)]) for plan in final
+            ),
+        )
+        return final[0], choice
+
+    def _seen(self, plan: Plan, profile: Profile) -> Plan:
+        """A plan as it is foreseen by `profile`."""
+        return foreseen_on(self.cluster, with_profile(plan, profile), profile)
+
+    def _measure_phases(self, plan: Plan, stage: str) -> None:
+        if len(fused_phases(plan, self._profile())) == len(plan.phases):
+            return
+        for device, times in self.bench.phases(self.model, plan, stage).items():
             identity = self._identity[device]
             self.taken.subnets += len(times)
             self._keep(identity, self._known[identity].with_subnets(times))
 
-    def _file(self, links: tuple[LinkProfile, ...]) -> ProfileFile:
+    def _file(self, links: tuple[LinkProfile, ...], choice: Choice | None = None) -> ProfileFile:
         sensor = self.bench.meter.name
         watts = [name for name, node in self._profile().nodes.items() if node.busy_w is not None]
         return ProfileFile(
@@ -178,7 +238,18 @@ class Profiling:
                 Link(ends=link.ends, latency_s=link.latency_s, bytes_per_s=link.bytes_per_s)
                 for link in links
             ),
+            choice=choice,
         )
+
+
+def _with_phases(profile: Profile, plan: Plan, measured: Profile) -> Profile:
+    """`profile` with what was measured of the phases of `plan`."""
+    seconds = fused_phases(plan, measured)
+    nodes = dict(profile.nodes)
+    for phase in plan.phases:
+        time_of = subnet_time(plan, phase, seconds[phase.name])
+        nodes[phase.device] = nodes[phase.device].with_subnets([time_of])
+    return replace(profile, nodes=nodes)
 
 
 def measure(
@@ -189,6 +260,7 @@ def measure(
     cache: ProfileCache,
     *,
     again: bool = False,
+    most_s: float = MOST_S,
     runtime: Runtime = real_runtime,
 ) -> tuple[ProfileFile, Plan, Taken]:
     """Measure `model` on the cluster's nodes: the profile, a plan by it, and what was measured now.
@@ -200,6 +272,6 @@ def measure(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
         runner = stack.enter_context(runtime(nodes))
         bench = Bench(runner, nodes, folder, bench_options(cluster), progress)
-        profiling = Profiling(cluster, model, bench, cache, again)
+        profiling = Profiling(cluster, model, bench, cache, again, most_s)
         found, plan = profiling.perform(saved)
     return found, plan, profiling.taken

@@ -145,9 +145,9 @@ class Bench:
         times = zip(plan.phases, result.warmup_s[device.name], strict=True)
         return batches, tuple(subnet_time(plan, phase, seconds) for phase, seconds in times)
 
-    def phases(self, model: Model, plan: Plan) -> dict[str, tuple[SubnetTime, ...]]:
+    def phases(self, model: Model, plan: Plan, stage: str) -> dict[str, tuple[SubnetTime, ...]]:
         """Device → its phases of a plan, measured fused, all devices together."""
-        result = self.run(plan, model, max(2, len(plan.dealing)), f"measuring {plan.strategy}")
+        result = self.run(plan, model, max(2, len(plan.dealing)), stage)
         found = {}
         for device, times in result.warmup_s.items():
             own = sorted((p for p in plan.phases if p.device == device), key=lambda p: p.index)

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.errors import BadInputError
+from launcher.profiling_choice import Choice
 from partition.profiles import LinkProfile, NodeProfile, Profile, SubnetTime
 
 FORMAT = 1
@@ -124,7 +125,8 @@ class Link(_Strict):
 
 
 class ProfileFile(_Strict):
-    """A whole profile; `energy` says where watts are from."""
+    """A whole profile; `energy` says where watts are from, `choice` which plan the measurements are
+    in favour of."""
 
     format: Literal[1] = 1
     model: str
@@ -132,6 +134,7 @@ class ProfileFile(_Strict):
     energy: str
     nodes: dict[str, NodeEntry]
     links: tuple[Link, ...] = ()
+    choice: Choice | None = None
 
     def profile(self) -> Profile:
         """As the cost model takes it."""

@@ -12,8 +12,8 @@ from cnn.model import Model, read
 from launcher.config_load import Cluster, load_cluster
 from launcher.config_units import parse_bytes, parse_link
 from launcher.errors import BadInputError
-from launcher.planning import devices_of, pinned_layers, read_model
-from launcher.profiling_use import cluster_profile, profiled
+from launcher.planning import problem_of, read_model
+from launcher.profiling_use import cluster_profile
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Objective, Problem
@@ -62,23 +62,8 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
 def cluster_problem(cluster: Cluster, objective: Objective, seed: int) -> tuple[Model, Problem]:
     """The problem that a `cluster.yaml` poses; raises `BadInputError`."""
     model = read_model(cluster)
-    pins = pinned_layers(cluster, model.network)
-    profile = cluster_profile(cluster, model)
-    devices, layer_s = profiled(cluster, model.network, devices_of(cluster), profile)
-    try:
-        return model, Problem(
-            model.network,
-            devices,
-            pins,
-            seed,
-            slack_frames=cluster.config.slack_frames,
-            objective=objective,
-            model=model,
-            layer_s=layer_s,
-            copies={} if profile is None else profile.copies(),
-        )
-    except PartitionError as error:
-        raise BadInputError(f"{cluster.source.name}: {error}") from error
+    asked = cluster.changed(objective=objective, seed=seed)
+    return model, problem_of(asked, model, cluster_profile(cluster, model))
 
 
 def read_network(model: str) -> Model:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 DEFAULT = Path("profile.json")
 
+_EXPLAINED = 70
+"""Characters of a plan's explanation in a line."""
+
 
 @dataclass(frozen=True)
 class ProfileOutcome:
@@ -86,11 +89,29 @@ class ProfileOutcome:
             lines.append("everything was known from earlier; --again measures anew")
         return [
             *lines,
+            *self._plans(),
             f"energy: {self.profile.energy}",
             f"by these times {self.plan.strategy} gives a period of "
-            f"{self.plan.period_s * 1e3:.2f} ms",
+            f"{self.plan.period_s * 1e3:.2f} ms ({1 / self.plan.period_s:.2f} frames/s)",
             f"written to {self.path}; give it to partition solve or launch as --profile",
         ]
+
+    def _plans(self) -> list[str]:
+        choice = self.profile.choice
+        if choice is None or len(choice.plans) == 1:
+            return []
+        return [
+            "plans whose subnets were measured, the chosen one first:",
+            *(
+                f"  {1 / plan.period_s:.2f} frames/s, {1 / plan.before_s:.2f} expected before, "
+                f"{plan.phases} phases: {_short(plan.explanation)}"
+                for plan in choice.plans
+            ),
+        ]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _EXPLAINED else text[: _EXPLAINED - 1] + "…"
 
 
 def perform(job: ProfileJob) -> ProfileOutcome:

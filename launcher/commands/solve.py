@@ -10,6 +10,7 @@ Stefanov (2021).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from partition.paper_equations import layer_beta_bytes
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
 from partition.rewriting import divided_seconds
-from partition.strategies.base import Candidate, Problem, SearchProgress
+from partition.strategies.base import Candidate, Problem, SearchProgress, Strategy
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,15 @@ class Solved:
         }
 
 
-def solve(problem: Problem, model: Model, strategy: str, progress: Progress) -> Solved:
-    """Search with `strategy` and plan; raises `BadInputError` in a sentence."""
+def solve(
+    problem: Problem,
+    model: Model,
+    strategy: str,
+    progress: Progress,
+    find: Callable[[str], Strategy] = find_strategy,
+) -> Solved:
+    """Search with the strategy that `find` knows by this name, and plan; raises `BadInputError` in
+    a sentence."""
 
     def show(search: SearchProgress) -> None:
         progress.update(f"searching ({strategy})", search.done, search.total, search.best)
@@ -135,7 +143,7 @@ def solve(problem: Problem, model: Model, strategy: str, progress: Progress) -> 
     watched = replace(problem, on_progress=show)
     began_s = time.monotonic()
     try:
-        solution = find_strategy(strategy).solve(watched)
+        solution = find(strategy).solve(watched)
         plan = plan_solution(watched, solution, model_digest=model.digest, strategy=strategy)
         alone_bytes = _alone_bytes(problem)
     except PartitionError as error:

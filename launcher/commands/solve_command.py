@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +21,7 @@ from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.plan_files import SUBNETS
 from launcher.plan_saving import check_save_folder, save_plan
-from launcher.planning import foreseen_on
+from launcher.planning import foreseen_on, strategy_for
 from launcher.profiling_use import cluster_profile, with_profile_option
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
@@ -71,7 +72,8 @@ def perform(job: SolveJob) -> SolveOutcome:
             return SolveOutcome(solve(problem, model, job.strategy, progress))
         cluster = with_profile_option(load_cluster_for(job.model, job.cluster), job.profile)
         model, problem = cluster_problem(cluster, objective, job.seed)
-        solved = solve(problem, model, job.strategy, progress)
+        find = functools.partial(strategy_for, cluster, model, problem)
+        solved = solve(problem, model, job.strategy, progress, find)
         profile = cluster_profile(cluster, model)
         if profile is not None:
             progress.say(told(solved.plan, profile))

@@ -164,8 +164,9 @@ class Solution:
     """A device for every layer, and a sentence for people on how it was chosen.
 
     `network` is what `rewrites` make of the problem's network, None if there are none; the
-    assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`. `front` is what the
-    strategy found to choose from, if it keeps that, `others` what it compared this with, best first.
+    assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`. `front` is what
+    the strategy found to choose from, if it keeps that, `others` what it compared this with, the
+    best first.
     """
 
     assignment: Mapping[str, str]
