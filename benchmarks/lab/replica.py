@@ -1,0 +1,59 @@
+"""The whole model on one board, by itself: what a pipeline over all boards is compared with.
+
+    python -m benchmarks.lab.replica GRAPH CACHE
+
+It loads the model as an agent does (same executor, same options), says `ready`, and then for every
+number of seconds on standard input computes frames for so long and answers with a line of JSON:
+frames, seconds. In between it waits, and uses no CPU. It ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nodes.executors.base import Array, LoadOptions, Subnet
+from nodes.executors.registry import open_executor
+
+WARM_UP = 2
+"""Runs before it is ready."""
+
+
+def load(graph: Path, cache: Path) -> Subnet:
+    """The model, as an agent with one thread loads it."""
+    options = LoadOptions(threads=1)
+    executor = open_executor("onnxruntime", cache)
+    executor.prepare([graph], options)
+    return executor.load(graph, options)
+
+
+def frame(subnet: Subnet) -> dict[str, Array]:
+    """The frame that every part of a comparison computes."""
+    random = np.random.default_rng(0)
+    return {
+        name: random.standard_normal(spec.shape, dtype=np.float32).astype(spec.dtype, copy=False)
+        for name, spec in subnet.inputs.items()
+    }
+
+
+def main() -> None:
+    graph, cache = map(Path, sys.argv[1:])
+    subnet = load(graph, cache)
+    inputs = frame(subnet)
+    for _ in range(WARM_UP):
+        subnet.run(inputs)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        seconds, began_s, frames = float(line), time.monotonic(), 0
+        while time.monotonic() - began_s < seconds:
+            subnet.run(inputs)
+            frames += 1
+        print(json.dumps({"frames": frames, "seconds": time.monotonic() - began_s}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

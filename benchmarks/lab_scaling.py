@@ -1,0 +1,320 @@
+"""Does a pipeline over n boards do n times as much as one? In the laboratory (`benchmarks.lab`):
+
+    python -m benchmarks.lab_scaling [--devices 2 4] [--repetitions 3] [--seconds 15] [--json]
+
+For each n, n emulated boards are made. In alternation, `--repetitions` times:
+
+- **replicas**: every board computes the whole model in its slice, all n at the same time; their
+  summed rate is what n boards can do without a network;
+- **pipeline**: `launch`'s own plan and run over the same boards' agents. Its rate is taken between
+  results, from when the pipeline is full.
+
+**Scaling efficiency** is a pipeline's rate ÷ the mean of the summed rates of the replicas before
+and after it; told are the median and the spread. Beside it stands where the rest went: what the
+slices computed per frame against the replicas, how busy the busiest slice was, and what the agents'
+other threads computed. Results of the pipeline are compared with the whole model's.
+
+The quota holds for the computing alone on accelerator boards, and for all of an agent on CPU boards
+(`--board cpu`). It needs root; see docs/laboratory.md for what emulation leaves out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from benchmarks.lab.replica import frame, load
+from benchmarks.lab.replicas import Replicas, replicas
+from benchmarks.undisturbed import Others, undisturbed
+from launcher.config_load import Cluster, load_cluster
+from launcher.config_units import parse_link
+from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.progress import open_progress
+from launcher.run import run
+from launcher.runtime import Array, RunResult, SubnetFiles
+from launcher.subnet_files import cut_subnets
+from nodes.usage import machine as processor
+from partition.plan import Plan
+
+FULL_FRAMES = 4
+"""Results per board that are left out, while the pipeline fills."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One turn of replicas or pipeline: frames per second, and CPU seconds per frame by board.
+
+    `slice_use` is the part of its quota that each slice used while it lasted; of a pipeline this
+    counts filling and draining too, so it is a little low.
+    """
+
+    rate: float
+    slice_s: Mapping[str, float]
+    other_s: Mapping[str, float]
+    slice_use: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What was found for one n. Efficiencies in 0..1 (or above), one for each pipeline."""
+
+    devices: int
+    strategy: str
+    explanation: str
+    phases: int
+    bytes_per_frame: int
+    planned_rate: float
+    replicas: tuple[Round, ...]
+    pipelines: tuple[Round, ...]
+    efficiencies: tuple[float, ...]
+    difference: float
+    memory_peak_bytes: Mapping[str, int]
+    memory_idle_bytes: Mapping[str, int]
+    others: float
+
+    @property
+    def efficiency(self) -> float:
+        """The median."""
+        return statistics.median(self.efficiencies)
+
+    @property
+    def work(self) -> float:
+        """What all slices computed for a frame ÷ what a replica computes for one."""
+        whole = statistics.median(statistics.mean(r.slice_s.values()) for r in self.replicas)
+        return statistics.median(sum(p.slice_s.values()) for p in self.pipelines) / whole
+
+    @property
+    def busiest(self) -> float:
+        """The part of its quota that the busiest slice used."""
+        return statistics.median(max(p.slice_use.values()) for p in self.pipelines)
+
+    @property
+    def other_ms(self) -> float:
+        """Milliseconds of CPU per frame of all agents' other threads together."""
+        return 1000 * statistics.median(sum(p.other_s.values()) for p in self.pipelines)
+
+
+class Counted:
+    """CPU time of all boards since this was made."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._began = self._look()
+
+    def _look(self) -> tuple[float, dict[str, tuple[float, float, float]]]:
+        found = {}
+        for device in self._lab.status(over_s=0.0).devices:
+            used = device.used
+            assert used is not None
+            found[device.name] = used.slice_cpu_s, used.other_cpu_s, used.cpu_quota or 1.0
+        return time.monotonic(), found
+
+    def round(self, rate: float, frames: Mapping[str, float]) -> Round:
+        """What was used until now, per frame (each board's own number of them)."""
+        began_s, before = self._began
+        now_s, after = self._look()
+        spent = {name: after[name][0] - before[name][0] for name in after}
+        return Round(
+            rate=rate,
+            slice_s={name: spent[name] / frames[name] for name in after},
+            other_s={name: (after[name][1] - before[name][1]) / frames[name] for name in after},
+            slice_use={name: spent[name] / after[name][2] / (now_s - began_s) for name in after},
+        )
+
+
+class OneFrame:
+    """`count` times the same frame."""
+
+    def __init__(self, data: Mapping[str, Array], count: int) -> None:
+        self._data, self._count = data, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Mapping[str, Array]:
+        return self._data
+
+
+class Compared:
+    """Takes results, and keeps how far the worst was from the whole model's (relative)."""
+
+    def __init__(self, expected: Mapping[str, Array]) -> None:
+        self._expected = expected
+        self.worst = 0.0
+
+    def __call__(self, _: int, outputs: Mapping[str, Array]) -> None:
+        for name, wanted in self._expected.items():
+            largest = float(np.abs(outputs[name] - wanted).max() / np.abs(wanted).max())
+            self.worst = max(self.worst, largest)
+
+
+def measure(count: int, options: argparse.Namespace) -> Scaling:
+    """Make `count` boards, and let replicas and pipelines take turns on them."""
+    config = LabConfig(
+        name=f"scale{count}",
+        undisturbed=True,
+        defaults=BoardConfig(board=options.board, cpu=options.cpu, link=options.link),
+        devices=(DeviceConfig(count=count),),
+        cluster={"model": options.model, "strategy": options.strategy},
+    )
+    others = Others()
+    with (
+        tempfile.TemporaryDirectory(prefix="lab-scaling-") as place,
+        Lab(config) as lab,
+        open_progress() as progress,
+    ):
+        folder = Path(place)
+        cluster = load_cluster(lab.cluster_file)
+        model = read_model(cluster)
+        plan = search_plan(cluster, model, progress)
+        subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
+        network = model.network
+        layers = [layer.name for layer in network.layers]
+        whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
+        subnet = load(whole.graph, folder / "cache")
+        inputs = frame(subnet)
+        compared = Compared(subnet.run(inputs))
+        subnet.close()
+        with replicas(lab, whole.graph, folder / "cache") as alone:
+            turns = [_replicas(lab, alone, options.seconds)]
+            pipelines, result = [], None
+            for _ in range(options.repetitions):
+                frames = OneFrame(inputs, round(turns[0].rate * options.seconds))
+                one, result = _pipeline(lab, cluster, plan, subnets, frames, compared)
+                pipelines.append(one)
+                turns.append(_replicas(lab, alone, options.seconds))
+                progress.say(_line(one, turns[-2:]))
+    assert result is not None
+    return Scaling(
+        devices=count,
+        strategy=plan.strategy,
+        explanation=plan.explanation,
+        phases=len(plan.phases),
+        bytes_per_frame=plan.bytes_per_frame,
+        planned_rate=1 / plan.period_s,
+        replicas=tuple(turns),
+        pipelines=tuple(pipelines),
+        efficiencies=tuple(
+            one.rate / statistics.mean((turns[i].rate, turns[i + 1].rate))
+            for i, one in enumerate(pipelines)
+        ),
+        difference=compared.worst,
+        memory_peak_bytes={name: stats.rss_peak_bytes for name, stats in result.stats.items()},
+        memory_idle_bytes=dict(result.idle_rss_bytes),
+        others=others.share(),
+    )
+
+
+def _replicas(lab: Lab, alone: Replicas, seconds: float) -> Round:
+    counted = Counted(lab)
+    rates = alone.run(seconds)
+    return counted.round(sum(rates.values()), {n: rate * seconds for n, rate in rates.items()})
+
+
+def _pipeline(
+    lab: Lab,
+    cluster: Cluster,
+    plan: Plan,
+    subnets: Mapping[str, SubnetFiles],
+    frames: OneFrame,
+    compared: Compared,
+) -> tuple[Round, RunResult]:
+    started: list[Counted] = []
+
+    def take(number: int, outputs: Mapping[str, Array]) -> None:
+        if number == skipped:
+            started.append(Counted(lab))
+        compared(number, outputs)
+
+    skipped = FULL_FRAMES * len(lab.layout.places)
+    result = run(
+        plan, nodes_of(cluster), subnets, frames, take, lambda _: None, run_options(cluster)
+    )  # fmt: skip
+    came = result.received_s
+    counted = len(came) - skipped - 1
+    rate = counted / (came[-1] - came[skipped])
+    return started[0].round(rate, dict.fromkeys(lab.layout.places, float(counted))), result
+
+
+def _line(one: Round, beside: list[Round]) -> str:
+    sums = ", ".join(f"{turn.rate:.2f}" for turn in beside)
+    share = one.rate / statistics.mean(turn.rate for turn in beside)
+    return f"pipeline {one.rate:.2f} frames/s; replicas before and after {sums}: {share:.3f}"
+
+
+def told(found: Scaling) -> str:
+    low, high = min(found.efficiencies), max(found.efficiencies)
+    summed = statistics.median(turn.rate for turn in found.replicas)
+    rate = statistics.median(one.rate for one in found.pipelines)
+    return (
+        f"{found.devices:>3} boards  efficiency {found.efficiency:.3f} ({low:.3f} to {high:.3f})  "
+        f"{rate:.2f} of {summed:.2f} frames/s  {found.phases} phases, "
+        f"{found.bytes_per_frame / 1e6:.1f} MB per frame  work × {found.work:.3f}  "
+        f"busiest slice {found.busiest:.0%}  beside it {found.other_ms:.1f} ms per frame  "
+        f"difference {found.difference:.1e}"
+    )
+
+
+def facts(options: argparse.Namespace, how: str) -> dict[str, object]:
+    """The machine's, and what was asked for."""
+    return {
+        "processor": processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "onnxruntime": ort.__version__,
+        "load": os.getloadavg()[0],
+        "priority": how,
+        **{key: value for key, value in vars(options).items() if key != "json"},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--devices", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--model", default="onnx-wheel:resnet50")
+    parser.add_argument("--strategy", default="auto")
+    parser.add_argument("--board", choices=("accelerator", "cpu"), default="accelerator")
+    parser.add_argument("--cpu", type=float, default=0.2, help="cores per board")
+    parser.add_argument("--link", type=parse_link, default="1Gbit/s")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each turn")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    ort.set_default_logger_severity(4)
+    try:
+        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
+        if missing:
+            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
+            return EXIT_BAD_INPUT
+        with undisturbed() as how:
+            found = [measure(count, options) for count in options.devices]
+    except LauncherError as error:
+        print(f"lab_scaling: {error}", file=sys.stderr)
+        return error.exit_code
+    if options.json:
+        data = [{**asdict(one), "efficiency": one.efficiency} for one in found]
+        print(json.dumps({**facts(options, how), "scaling": data}, indent=1))
+    else:
+        print("\n".join(map(told, found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
