@@ -23,8 +23,8 @@ from csdf.graph import Channel, Graph
 SHOWN = 8
 """Channels of a loop whose rates a sentence tells one by one."""
 
-MAX_BITS = 50_000
-"""Size of a repetition count beyond which no analysis could use it."""
+MAX_BITS = 10_000
+"""Size of a repetition count beyond which no analysis could use it, nor anybody read it."""
 
 
 def repetition_vector(graph: Graph) -> dict[str, int]:
@@ -80,7 +80,7 @@ def _walk(
                 rate[other] = rate[name] * (
                     Fraction(put, taken) if forward else Fraction(taken, put)
                 )
-                _check_size(rate[other].numerator * rate[other].denominator)
+                _check_size(max(rate[other].numerator, rate[other].denominator))
                 reached_by[other] = channel
                 component.append(other)
                 waiting.append(other)
@@ -103,6 +103,7 @@ def _make_smallest(component: list[str], rate: dict[str, Fraction]) -> None:
     # Each rate is in lowest terms, so scale × rate are integers without a common factor.
     for name in component:
         rate[name] *= scale
+        _check_size(rate[name].numerator)
 
 
 def _check_size(number: int) -> None:

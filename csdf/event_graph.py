@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdf.event_pairs import PairsOfAll
-from csdf.lowered import Arc, Lowered
+from csdf.lowered import Arc, Lowered, common_denominator
 from csdf.whole_numbers import Integers, integers, joined, products
 
 Indices = npt.NDArray[np.int64]
@@ -165,11 +165,7 @@ def is_sequential(arc: Arc) -> bool:
 
 def time_unit(graph: Lowered) -> int:
     """What makes all times whole numbers when they are multiplied by it."""
-    denominators: set[int] = set()
-    for times in graph.times:
-        # Long lists are mostly repetitions of one object; what it says is looked up once.
-        denominators.update(time.denominator for time in {id(t): t for t in times}.values())
-    return math.lcm(*denominators)
+    return common_denominator(graph.times)
 
 
 def scaled(times: Sequence[Fraction], unit: int) -> list[int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 from csdf.capacities import Front, Point, Smallest, Unit
+from csdf.report import exact
 
 MOST_COLUMNS = 10
 """Channels up to which each has a column; where there are more, rows tell what changes."""
@@ -20,11 +20,11 @@ def as_text(front: Front, live: Smallest, unit: Unit) -> str:
         lines += _table(front.points, unit)
     if front.rest is None:
         lines.append(
-            f"Each row is proved: nothing smaller has its period. {_exact(front.goal)} is reached."
+            f"Each row is proved: nothing smaller has its period. {exact(front.goal)} is reached."
         )
     else:
         lines.append(f"There may be more rows from {front.next_at_least} {unit} on.")
-        lines += _bounds(f"a period of {_exact(front.goal)}", front.rest, unit)
+        lines += _bounds(f"a period of {exact(front.goal)}", front.rest, unit)
     return "\n".join(lines)
 
 
@@ -37,7 +37,7 @@ def _table(points: Sequence[Point], unit: Unit) -> list[str]:
     before: Mapping[str, int] = {}
     for point in points:
         figures = [str(point.capacities[name]) for name in names] if few else []
-        rows.append([str(point.size), _exact(point.period), *figures])
+        rows.append([str(point.size), exact(point.period), *figures])
         changed = point.capacities.items() - before.items()
         listed = [
             f"{name} {count}"
@@ -94,7 +94,3 @@ def _bounds(what: str, found: Smallest, unit: Unit) -> list[str]:
         )
     listed = ", ".join(f"{name} {count}" for name, count in found.point.capacities.items())
     return [told, f"  {listed}"]
-
-
-def _exact(value: Fraction) -> str:
-    return str(value) if value.denominator == 1 else f"{value} ≈ {float(value):.6g}"

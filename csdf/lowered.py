@@ -8,11 +8,17 @@ phases and unbounded channels; each channel remembers where it comes from.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
+from csdf.errors import TooLargeError
 from csdf.graph import Channel, Graph
+
+MAX_BITS = 2048
+"""Size of a common denominator of all times beyond which no analysis could use it."""
 
 
 class Origin(Enum):
@@ -49,8 +55,10 @@ def lower(graph: Graph, *, concurrency: bool = True) -> Lowered:
     """`graph` without capacities and, if `concurrency`, without bounds on overlap.
 
     Where time plays no part, `concurrency=False` leaves those bounds out: they never block for
-    good.
+    good. Raises `TooLargeError` where times have no `common_denominator`.
     """
+    times = tuple(actor.execution_times for actor in graph.actors)
+    common_denominator(times)
     number = {actor.name: i for i, actor in enumerate(graph.actors)}
     arcs = []
     for channel in graph.channels:
@@ -65,9 +73,27 @@ def lower(graph: Graph, *, concurrency: bool = True) -> Lowered:
         if concurrency and actor.concurrency is not None:
             own, ones = number[actor.name], (1,) * actor.phases
             arcs.append(Arc(own, own, ones, ones, actor.concurrency, Origin.CONCURRENCY, None))
-    return Lowered(
-        tuple(number), tuple(actor.execution_times for actor in graph.actors), tuple(arcs)
-    )
+    return Lowered(tuple(number), times, tuple(arcs))
+
+
+def common_denominator(several: Iterable[Sequence[Fraction]]) -> int:
+    """What makes all times whole numbers when they are multiplied by it.
+
+    Raises `TooLargeError` where it would have more than `MAX_BITS` bits.
+    """
+    denominators: set[int] = set()
+    for times in several:
+        # Long lists are mostly repetitions of one object; what it says is looked up once.
+        denominators.update(time.denominator for time in {id(t): t for t in times}.values())
+    common = 1
+    for one in denominators:
+        common = math.lcm(common, one)
+        if common.bit_length() > MAX_BITS:
+            raise TooLargeError(
+                f"the execution times' denominators have no common multiple below 2^{MAX_BITS}; "
+                "round the times"
+            )
+    return common
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 
 from csdf.analysis import Analysis
@@ -66,31 +67,31 @@ def _period(result: Analysis) -> list[str]:
     if result.period == 0:
         return ["period      0: nothing bounds the throughput"]
     if result.period is not None:
-        return [f"period      {_exact(result.period)} per iteration"]
+        return [f"period      {exact(result.period)} per iteration"]
     if result.bounds is None:
         return []
     least, most = result.bounds
-    above = "" if most is None else f" and at most {_exact(most)}"
-    return [f"period      at least {_exact(least)}{above} per iteration"]
+    above = "" if most is None else f" and at most {exact(most)}"
+    return [f"period      at least {exact(least)}{above} per iteration"]
 
 
 def _latency(found: Latency) -> list[str]:
     way = f"from {found.source} to {found.sink}"
     if found.distance:
         way += f", {_count(found.distance, 'iteration')} later"
-    lines = [f"latency     {_exact(found.first)} for the first iteration {way}"]
+    lines = [f"latency     {exact(found.first)} for the first iteration {way}"]
     if found.steady is None or found.worst is None:
         lines.append(f"            self-timed: {found.reason}")
     else:
-        lines.append(f"            {_exact(found.steady)} in the steady state, self-timed")
+        lines.append(f"            {exact(found.steady)} in the steady state, self-timed")
         if found.worst > found.steady:
-            lines.append(f"            {_exact(found.worst)} at worst, before the steady state")
+            lines.append(f"            {exact(found.worst)} at worst, before the steady state")
     if found.periodic is not None:
         lines.append(
-            f"            {_exact(found.periodic)} at best, with the source paced by the period"
+            f"            {exact(found.periodic)} at best, with the source paced by the period"
         )
     if found.minimal is not None and found.minimal != found.periodic:
-        lines.append(f"            {_exact(found.minimal)} at best, with the source paced slower")
+        lines.append(f"            {exact(found.minimal)} at best, with the source paced slower")
     return lines
 
 
@@ -120,8 +121,10 @@ def _cut(parts: list[str], separator: str) -> str:
     return separator.join(parts[:MOST]) + more
 
 
-def _exact(value: Fraction) -> str:
-    return str(value) if value.denominator == 1 else f"{value} ≈ {float(value):.6g}"
+def exact(value: Fraction) -> str:
+    """A fraction, and about what it is as a decimal, however large."""
+    about = Decimal(value.numerator) / Decimal(value.denominator)
+    return str(value) if value.denominator == 1 else f"{value} ≈ {about:.6g}"
 
 
 def _count(number: int, what: str) -> str:

@@ -121,7 +121,7 @@ class Sums:
         if goal.period:
             least = sum(self._times[arc] for arc in arcs) / at_least
             needed = math.floor(least) + 1 if goal.strict else math.ceil(least)
-        needed -= int(delay[cycle].sum())
+        needed -= sum(delay[cycle].tolist())  # in Python: each fits into int64, the sum need not
         weights = {self._places[arc]: self._step[arc] for arc in arcs if arc in self._places}
         needed += sum(weight * taken[place] for place, weight in weights.items())
         return Sum(tuple(weights.items()), needed)

@@ -210,7 +210,12 @@ class Waits:
 
 
 def fits(graph: Lowered, repetitions: Sequence[int], most_tokens: int) -> bool:
-    """Whether `Waits` can be built, and hold as many as `most_tokens` in an arc."""
+    """Whether `Waits` can be built, and hold as many as `most_tokens` in an arc.
+
+    What an arc holds, and what an iteration moves, are then below 2^60, so that no sum of four of
+    them wraps: `hold` and `_more` add up no more.
+    """
     firings = sum(len(times) * q for times, q in zip(graph.times, repetitions, strict=True))
-    tokens = (repetitions[arc.source] * sum(arc.production) for arc in graph.arcs)
-    return firings <= MOST_FIRINGS and 4 * max(most_tokens, max(tokens, default=0)) < SAFE
+    moved = (repetitions[arc.source] * sum(arc.production) for arc in graph.arcs)
+    tokens = max([most_tokens, *moved, *(arc.tokens for arc in graph.arcs)])
+    return firings <= MOST_FIRINGS and 4 * tokens < SAFE

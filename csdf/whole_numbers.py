@@ -28,7 +28,7 @@ def products(parts: Sequence[Integers], factors: Sequence[int]) -> Integers:
     if not len(values):
         return values
     largest = max(abs(int(values.min())), abs(int(values.max())))
-    if largest * max(map(abs, factors)) >= SAFE:
+    if max(1, largest) * max(map(abs, factors)) >= SAFE:
         values = values.astype(object)
     factor = np.repeat(integers(factors).astype(values.dtype), [len(part) for part in parts])
     found: Integers = values * factor

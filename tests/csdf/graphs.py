@@ -13,7 +13,7 @@ from csdf.graph import Actor, Channel, Graph
 
 
 def graph(
-    times: Mapping[str, Sequence[int]],
+    times: Mapping[str, Sequence[int | Fraction]],
     *channels: tuple[object, ...],
     concurrency: int | None = 1,
 ) -> Graph:

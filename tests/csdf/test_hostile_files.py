@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,7 @@ for path in sys.argv[2:]:
 """
 
 
-def written(times: Mapping[str, Sequence[int]], *channels: tuple[object, ...]) -> bytes:
+def written(times: Mapping[str, Sequence[int | Fraction]], *channels: tuple[object, ...]) -> bytes:
     return sdf3_writer.write(graph(times, *channels, concurrency=None)).encode()
 
 
@@ -74,6 +76,11 @@ def hostile() -> Iterator[tuple[str, bytes, int, str]]:
         yield f"cycle{high}.xml", written(times, there, back), 3, "at most 6000000 are looked at"
         clash = ("A", "B", (high - 1, 1), (high - 1,))
         yield f"clash{high}.xml", written(times, there, clash), 1, ""
+    apart = {"A": [Fraction(1, 10**17 + 2 * i + 1) for i in range(3000)]}
+    yield "denominators.xml", written(apart), 3, "no common multiple below 2^2048; round"
+    names = [f"a{i}" for i in range(100)]
+    steps = [(a, b, (10**9 + 7,), (1,)) for a, b in pairwise(names)]
+    yield "beyond_floats.xml", written(dict.fromkeys(names, (Fraction(1, 3),)), *steps), 0, ""
     commas = SMALL.replace("1,2,1", "1," * (15 << 20)).encode()
     yield "commas.xml", commas, 2, "more than 2000000 entries"
     yield "rate.xml", SMALL.replace("1,2,1", "9" * 19).encode(), 2, "is no list of numbers"
