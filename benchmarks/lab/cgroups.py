@@ -180,10 +180,9 @@ def make_all(found: Hierarchies, lab: str, *, first: bool) -> tuple[Action, ...]
     return tuple(actions)
 
 
-def existing(found: Hierarchies, lab: str) -> Iterable[Path]:
-    """All groups of a laboratory that there are, those within others first. (Reads the tree.)"""
-    for root in found.trees:
-        top = root / lab
+def existing(found: Hierarchies, labs: Iterable[str]) -> Iterable[Path]:
+    """All groups of these names that there are, those within others first. (Reads the tree.)"""
+    for top in (root / lab for root in found.trees for lab in labs):
         if top.is_dir():
             below = [path for path in top.rglob("*") if path.is_dir()]
             yield from sorted(below, key=lambda path: len(path.parts), reverse=True)

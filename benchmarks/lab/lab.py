@@ -100,7 +100,7 @@ class Lab:
         layout = Layout(self._config, folder, found.network, found.found, ports)
         self._state = state.State(layout, found.missing)
         try:
-            self._base.mkdir(mode=0o700, exist_ok=True)
+            self._base.mkdir(mode=0o755, exist_ok=True)
             folder.mkdir()
             state.write(self._state)
             self._say(f"making {boards} boards")

@@ -11,6 +11,7 @@ this machine, and so that a board's cable is pulled at the switch, as people do.
 from __future__ import annotations
 
 import ipaddress
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,11 @@ PORT = 5500
 """Of the agents, each at its own address."""
 
 BRIDGE, UPLINK, INTERFACE = "br0", "host0", "eth0"
+
+
+def probe_name(lab: str) -> str:
+    """What is made and removed again to see whether it can be made."""
+    return f"{group_name(lab)}.probe"
 
 
 def group_name(lab: str) -> str:
@@ -139,14 +145,16 @@ class Layout:
         return Group(self.found, self.group, place.slice.name, place.slice.board)
 
 
-def free_network(taken: list[str]) -> str:
+def free_network(taken: list[str], name: str) -> str:
     """A /24 of 10.78.0.0/16 that none of these addresses (`ADDRESS/LENGTH`) lies in.
 
-    Raises `ValueError` if there is none.
+    Where the search begins depends on the laboratory's name, so that two that are made at the same
+    time do not find the same one. Raises `ValueError` if there is none.
     """
+    first = zlib.crc32(name.encode())
     nets = [ipaddress.ip_interface(one).network for one in taken if ":" not in one]
     for third in range(256):
-        candidate = ipaddress.ip_network(f"10.78.{third}.0/24")
+        candidate = ipaddress.ip_network(f"10.78.{(first + third) % 256}.0/24")
         if not any(candidate.overlaps(net) for net in nets):
             return str(candidate)
     raise ValueError("no network 10.78.x.0/24 is free on this machine")

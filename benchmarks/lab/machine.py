@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.lab.cgroups import Hierarchies, hierarchies
 from benchmarks.lab.config import LabConfig
-from benchmarks.lab.layout import PREFIX, free_network
+from benchmarks.lab.layout import free_network, probe_name
 from benchmarks.lab.shell import LabError, read_json, run
 from benchmarks.lab.traces import base_name
 from launcher.errors import BadInputError
@@ -52,7 +52,8 @@ def look(config: LabConfig) -> Machine:
     if found is None:
         missing.append("control groups for cpu and memory are not mounted, in either version")
     if not missing:
-        missing += [*_network_missing(), *_groups_missing(found)]
+        probe = probe_name(config.name)
+        missing += [*_network_missing(probe), *_groups_missing(found, probe)]
     if missing:
         return Machine(None, None, tuple(missing))
     addresses = [
@@ -60,7 +61,7 @@ def look(config: LabConfig) -> Machine:
         for interface in read_json("ip", "-j", "address", "show")
         for one in interface.get("addr_info", ())
     ]
-    return Machine(found, free_network(addresses), ())
+    return Machine(found, free_network(addresses, config.name), ())
 
 
 def here() -> Hierarchies | None:
@@ -88,9 +89,8 @@ def base() -> Path:
     return folder
 
 
-def _network_missing() -> list[str]:
+def _network_missing(probe: str) -> list[str]:
     """Make in a namespace what a laboratory is made of, and remove it all with the namespace."""
-    probe = f"{PREFIX}-{os.getpid()}.probe"
     commands = {
         "bridges": f"ip -n {probe} link add name b type bridge",
         "veth pairs": f"ip -n {probe} link add name v type veth peer name w",
@@ -116,13 +116,19 @@ def _refused(what: str, command: tuple[str, ...]) -> list[str]:
     return []
 
 
-def _groups_missing(found: Hierarchies | None) -> list[str]:
+def _groups_missing(found: Hierarchies | None, probe: str) -> list[str]:
     missing = []
     for root in found.trees if found is not None else ():
-        probe = root / f"{PREFIX}-{os.getpid()}.probe"
-        try:
-            probe.mkdir()
-            probe.rmdir()
-        except OSError as error:
-            missing.append(f"the control groups in {root} cannot be changed ({error.strerror})")
+        why = _unchangeable(root / probe)
+        if why is not None:
+            missing.append(f"the control groups in {root} cannot be changed ({why})")
     return missing
+
+
+def _unchangeable(probe: Path) -> str | None:
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        return error.strerror
+    return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab.cgroups import Hierarchies, existing
-from benchmarks.lab.layout import PREFIX, group_name
+from benchmarks.lab.layout import PREFIX, group_name, probe_name
 from benchmarks.lab.shell import LabError, end, run, start_time, started, wait_until
 
 NAMESPACES = Path("/run/netns")
@@ -39,7 +39,8 @@ class Traces:
 def find(lab: str, folder: Path, found: Hierarchies | None) -> Traces:
     """All traces of the laboratory called `lab`, whose files lie in `folder`."""
     namespaces = _namespaces(group_name(lab))
-    groups = tuple(existing(found, group_name(lab))) if found is not None else ()
+    names = (group_name(lab), probe_name(lab))
+    groups = tuple(existing(found, names)) if found is not None else ()
     interface = f"{PREFIX}{lab}"
     return Traces(
         processes=tuple(sorted(_processes(namespaces, groups, folder))),
