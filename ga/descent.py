@@ -16,9 +16,6 @@ from ga.operators import Population
 
 Score = Callable[[Population], NDArray[np.float64]]
 
-MOST_NEIGHBOURS = 4000
-"""If there are more, as many are drawn at random."""
-
 
 def descend(
     rng: np.random.Generator,
@@ -27,19 +24,20 @@ def descend(
     sizes: NDArray[np.float64],
     score: Score,
     steps: int,
-    on_step: Callable[[int], None],
+    neighbours: int,
 ) -> NDArray[np.int16]:
     """A state [genes] that no neighbour betters, or the best after `steps` steps.
 
+    If a state has more than so many `neighbours`, as many are drawn at random.
+
     `sizes` [kinds, genes, devices] are what genes cost devices in the ways that the score looks
-    at; `on_step` gets the steps done.
+    at.
     """
     value = float(score(state[None])[0])
-    for step in range(steps):
+    for _ in range(steps):
         near = _neighbours(state, pinned, sizes)
-        if len(near) > MOST_NEIGHBOURS:
-            near = near[rng.choice(len(near), MOST_NEIGHBOURS, replace=False)]
-        on_step(step + 1)
+        if len(near) > neighbours:
+            near = near[rng.choice(len(near), neighbours, replace=False)]
         if not len(near):
             return state
         values = score(near)

@@ -36,7 +36,7 @@ OVER_LIMIT = 10.0
 """The factor by which every objective worsens as soon as a memory limit is exceeded."""
 
 WORK = 0.8
-"""How much the busiest device's layers count in the mean of them and the period."""
+"""How much the busiest device's layers count beside the period in the usual compromise."""
 
 FAIRNESS = 0.5
 """How much the busiest device's work counts beside the period, where the two are added."""
@@ -50,7 +50,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Exchange rates between costs; a weight of 0 leaves a cost out."""
+    """Exchange rates between costs; a weight of 0 leaves a cost out.
+
+    `work` is how much the busiest device's layers count in the mean of them and the period.
+    """
 
     time: float = 1.0
     memory: float = 0.4
@@ -58,6 +61,7 @@ class Preference:
     phases: float = 0.0
     latency: float = 0.0
     energy: float = 0.0
+    work: float = WORK
 
 
 PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
@@ -69,6 +73,9 @@ PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
     }
 )
 """The compromise for each objective of a problem."""
+
+FASTEST = Preference(memory=0.0, traffic=0.0, work=0.0)
+"""The period alone: the end of the front that no compromise reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +131,8 @@ class Objectives:
         period = costs.period_s
         if smooth:
             period = period * _smooth(costs.busy_s) / np.maximum(_largest(costs.busy_s), _TINY)
-        work = WORK * _log(busiest(costs.compute_s) + self._firing_s)
-        total = preference.time * ((1 - WORK) * _log(period) + work)
+        work = preference.work * _log(busiest(costs.compute_s) + self._firing_s)
+        total = preference.time * ((1 - preference.work) * _log(period) + work)
         total = total + preference.memory * _log(busiest(priced.memory))
         total = total + preference.traffic * _log(priced.objectives[:, 2])
         for weight, cost in (

@@ -21,8 +21,9 @@ from ga import nsga, paper
 from ga.genes import genes
 from ga.objectives import PREFERENCES, Objectives
 from ga.vertical import Effort, Vertical
+from ga.vertical_paper import VerticalPaper
 from partition.paper_equations import layer_beta_bytes
-from partition.strategies.base import Problem
+from partition.strategies.base import Problem, Strategy
 
 Parameters = Mapping[str, float]
 """Name of a parameter → its value; whole numbers are ints."""
@@ -63,6 +64,10 @@ class Space(Protocol):
 
         Raises `PartitionError` as the strategy does.
         """
+        ...
+
+    def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
+        """The strategy with these parameters, for this problem."""
         ...
 
     def gain(self, usual: float, best: float) -> float:
@@ -126,6 +131,10 @@ class VerticalSpace:
         priced = exact.price(problem.numbers(solution.assignment)[None])
         return float(exact.score(priced, PREFERENCES[problem.objective], smooth=False)[0])
 
+    def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
+        """See `Space`."""
+        return Vertical(effort=self._effort(problem, parameters, budget))
+
     def gain(self, usual: float, best: float) -> float:
         """See `Space`."""
         return float(1 - np.exp(best - usual))
@@ -140,6 +149,7 @@ class VerticalSpace:
             chains,
             least_steps=steps,
             most_steps=steps,
+            fast_chains=0,
             descent=max(1, round(Effort().descent * budget)),
             heat=parameters["heat"],
             epoch=int(parameters["epoch"]),
@@ -187,8 +197,20 @@ class PaperSpace:
         self, problem: Problem, parameters: Parameters, budget: float, watch: Watch
     ) -> float:
         """See `Space`."""
+        given = self._given(problem, parameters, budget)
+
+        def on_generation(done: int, _best: NDArray[np.intp], phi: float) -> None:
+            watch(done / given.generations, phi)
+
+        return paper.evolve(problem, given, on_generation).phi
+
+    def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
+        """See `Space`."""
+        return VerticalPaper(self._given(problem, parameters, budget))
+
+    def _given(self, problem: Problem, parameters: Parameters, budget: float) -> paper.Parameters:
         settings = self.settings(problem, parameters, budget)
-        given = paper.Parameters(
+        return paper.Parameters(
             individuals=int(settings["individuals"]),
             generations=int(settings["generations"]),
             mutation=settings["mutation"],
@@ -197,11 +219,6 @@ class PaperSpace:
             seeded=settings["seeded"],
             spread=settings["spread"],
         )
-
-        def on_generation(done: int, _best: NDArray[np.intp], phi: float) -> None:
-            watch(done / given.generations, phi)
-
-        return paper.evolve(problem, given, on_generation).phi
 
     def gain(self, usual: float, best: float) -> float:
         """See `Space`."""
@@ -220,7 +237,7 @@ _PAPER = ("individuals", "mutation", "crossover", "tournament", "seeded", "sprea
 def _states(problem: Problem, budget: float) -> int:
     """What `vertical` may price: its usual count for this network and these devices, × budget."""
     effort = Effort()
-    steps = effort.steps(genes(problem), len(problem.devices))
+    steps = effort.steps(genes(problem).network, len(problem.devices))
     usual = effort.nsga.individuals * effort.nsga.generations + effort.chains * steps
     return max(1000, round(usual * budget))
 

@@ -4,13 +4,13 @@
    and longest-processing-time assignments by time, weights and Eq. 2, which balance best.
 2. **NSGA-II** (`ga.nsga`) over the three objectives of `ga.objectives` combines them.
 3. **Annealing** (`ga.annealing`) improves the best of its population by moving runs of layers over
-   boundaries, towards the preference.
+   boundaries, towards the preference; then, layer by layer, the fastest towards the period alone.
 4. Of the Pareto front of everything found, within the memory limits if anything is, the solution
    that the problem's preference ranks first is taken. The whole front is returned with it.
 
-The search is over genes (`ga.genes`); its effort is counted in steps, not seconds, so that a seed
-determines the result on any machine. How far a better solution could be is told by bounds that no
-assignment can pass: the work of all devices together, and the heaviest layer on its best device.
+Else the search is over genes (`ga.genes`). Its effort is counted in steps, not seconds, so that a
+seed determines the result on any machine. How far a better solution could be is told by bounds that
+no assignment can pass: the work of all devices together, and the heaviest layer on its best device.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from cnn.network import Network
 from ga import annealing, nsga, seeding
 from ga.descent import descend
 from ga.fairness import fair_memory
 from ga.front import front_of, gap_of
 from ga.genes import Genes, genes
-from ga.objectives import PREFERENCES, Objectives, Preference, Priced
-from ga.operators import RELIEFS, Population, shift_or_relieve
+from ga.objectives import FASTEST, PREFERENCES, Objectives, Preference, Priced
+from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
 from partition.cost import Costs
 from partition.errors import PartitionError
 from partition.paper_equations import layer_beta_bytes
@@ -40,6 +41,9 @@ from partition.strategies.sequential_balanced import SequentialBalanced
 
 HEAT = 0.03
 """Temperature that annealing starts from: a worsening by 3 % is kept with probability 1/e."""
+
+FAST_HEAT = 0.005
+"""The same for chains that go for the period alone, from states that are good already."""
 
 TOLERANCES = (0.0, 0.05, 0.2)
 """How much longer than the shortest period the cuts among the seeds may be to save bytes."""
@@ -55,7 +59,9 @@ class Effort:
     """How much is searched, and how. Annealing takes `work` / (chains × tensors × (devices + 3))
     steps, as that product is what a step costs, but no fewer and no more than the bounds. It starts
     from temperature `heat`; its worst chains restart after every `epoch` steps; the share `reliefs`
-    of its moves relieves a fullest device.
+    of its moves relieves a fullest device. As many steps of `fast_chains` go for the period alone.
+    The best `descents` states then descend up to `descent` steps, which look at as many neighbours
+    as `descent_work` allows, counted in the same way.
     """
 
     nsga: nsga.Parameters = field(default_factory=nsga.Parameters)
@@ -63,16 +69,28 @@ class Effort:
     work: float = 90e6
     least_steps: int = 100
     most_steps: int = 2000
+    fast_chains: int = 16
     descents: int = 4
     descent: int = 40
+    descent_work: float = 200e6
     heat: float = HEAT
     epoch: int = 400
     reliefs: float = RELIEFS
 
-    def steps(self, grouped: Genes, devices: int) -> int:
+    def steps(self, network: Network, devices: int) -> int:
         """Annealing steps for a network of this size."""
-        cost = self.chains * len(grouped.network.tensors) * (devices + 3)
-        return int(np.clip(self.work / cost, self.least_steps, self.most_steps))
+        most = self.work / (self.chains * _cost(network, devices))
+        return int(np.clip(most, self.least_steps, self.most_steps))
+
+    def neighbours(self, network: Network, devices: int) -> int:
+        """How many of a state's neighbours a step of a descent looks at."""
+        steps = max(1, self.descents * self.descent)
+        return max(1, int(self.descent_work / (steps * _cost(network, devices))))
+
+
+def _cost(network: Network, devices: int) -> int:
+    """What pricing a state costs, relative to states of other networks."""
+    return len(network.tensors) * (devices + 3)
 
 
 class Vertical:
@@ -105,9 +123,9 @@ class Vertical:
             numbers = np.maximum(problem.pinned, 0)
             return Solution(problem.assignment(numbers), "no layer has a choice of device"), True
         preference = self._preference or PREFERENCES[problem.objective]
-        found = np.unique(self._search(problem, grouped, preference), axis=0)
-        layers = grouped.layers(found)
+        layers = grouped.layers(self._search(problem, grouped, preference))
         exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
+        layers = np.unique(np.concatenate([layers, self._fastest(problem, exact, layers)]), axis=0)
         priced = exact.price(layers)
         chosen = int(exact.score(priced, preference, smooth=False).argmin())
         fits = bool(priced.costs.overrun_bytes[chosen] <= 0)
@@ -127,7 +145,7 @@ class Vertical:
         devices, effort = len(problem.devices), self._effort
         rng = np.random.default_rng(problem.seed)
         objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
-        steps = effort.steps(grouped, devices)
+        steps = effort.steps(grouped.network, devices)
         total = effort.nsga.generations + steps
         evolved = effort.nsga.individuals * effort.nsga.generations
         states = evolved + effort.chains * steps
@@ -177,11 +195,37 @@ class Vertical:
         refined = annealing.anneal(rng, starts, move, score, schedule, on_step)
         leading = refined[np.argsort(score(refined), kind="stable")]
         leading = leading[np.sort(np.unique(leading, axis=0, return_index=True)[1])]
+        neighbours = effort.neighbours(grouped.network, devices)
         relieved = [
-            descend(rng, state, grouped.pinned, sizes, score, effort.descent, lambda _: None)
+            descend(rng, state, grouped.pinned, sizes, score, effort.descent, neighbours)
             for state in leading[: effort.descents]
         ]
         return np.concatenate([seeds, population, refined, np.array(relieved)])
+
+    def _fastest(
+        self, problem: Problem, objectives: Objectives, found: NDArray[np.intp]
+    ) -> Population:
+        """The fastest of the assignments `found` [individuals, layers], layer by layer faster."""
+        effort, devices = self._effort, len(problem.devices)
+        if not effort.fast_chains:
+            return found[:0].astype(np.int16)
+
+        def score(population: Population) -> NDArray[np.float64]:
+            return objectives.score(objectives.price(population), FASTEST, smooth=True)
+
+        ranked = np.unique(found, axis=0).astype(np.int16)
+        ranked = ranked[np.argsort(score(ranked), kind="stable")]
+        starts = ranked[
+            np.arange(effort.fast_chains) % max(1, effort.fast_chains // 4) % len(ranked)
+        ]
+        return annealing.anneal(
+            np.random.default_rng(problem.seed),
+            starts,
+            partial(move_run, pinned=problem.pinned, devices=devices),
+            score,
+            annealing.Schedule(effort.steps(problem.network, devices), FAST_HEAT, effort.epoch),
+            lambda _: None,
+        )
 
 
 def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:

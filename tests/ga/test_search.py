@@ -167,10 +167,10 @@ def test_descent_ends_where_no_move_or_exchange_is_better() -> None:
 
     start = np.zeros(5, dtype=np.int16)
     rng = np.random.default_rng(0)
-    found = descend(rng, start, np.full(5, -1), sizes, fullest, 20, lambda _: None)
+    found = descend(rng, start, np.full(5, -1), sizes, fullest, 20, 4000)
     assert fullest(found[None])[0] == 9.0  # 5 + 4 on one side, 3 + 3 + 3 on the other
     pinned = np.array([0, -1, -1, -1, -1])
-    held = descend(rng, start, pinned, sizes, fullest, 20, lambda _: None)
+    held = descend(rng, start, pinned, sizes, fullest, 20, 4000)
     assert held[0] == 0
 
 
