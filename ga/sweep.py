@@ -59,7 +59,9 @@ class Sweep:
     def made_for(self) -> dict[str, str]:
         """What values of a study depend on: what it is → a digest or a value."""
         problem = self.problem
-        return {
+        layer_s = problem.layer_s
+        measured = {} if layer_s is None else {"times": _digest(layer_s.tolist())}
+        return measured | {
             "strategy": self.space.name,
             "objective": problem.objective,
             "model": self.model_digest,

@@ -20,6 +20,7 @@ from pydantic import (
     field_validator,
 )
 
+from launcher.config_ga import GaConfig
 from launcher.config_units import parse_bytes, parse_link, parse_speed
 
 RANDOM = "random"
@@ -249,6 +250,9 @@ class ClusterConfig(_Strict):
     strategy: Annotated[
         str, Field(min_length=1, description="How layers are spread over nodes")
     ] = "auto"
+    ga: Annotated[
+        GaConfig, Field(description="Parameters of the genetic strategies, as ga sweep finds them")
+    ] = GaConfig()
     objective: Annotated[
         Literal["period", "memory", "latency", "energy"],
         Field(description="What the strategy makes small first"),

@@ -17,6 +17,7 @@ from launcher.config import (
     NodeConfig,
     RunConfig,
 )
+from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
 from launcher.config_source import Location, Source
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -81,11 +82,15 @@ def _keys(location: Location) -> tuple[str, ...]:
         ("nodes",): NodeConfig,
         ("input",): InputConfig,
         ("run",): RunConfig,
+        ("ga",): GaConfig,
+        ("ga", "vertical"): VerticalTuning,
+        ("ga", "vertical-paper"): PaperTuning,
     }
     path = tuple(part for part in location if isinstance(part, str))
     if path[:1] == ("inputs",):
         path = ("input", *path[2:])
-    return tuple(models[path].model_fields) if path in models else ()
+    fields = models[path].model_fields if path in models else {}
+    return tuple(field.alias or name for name, field in fields.items())
 
 
 def _as_written(data: object) -> object:

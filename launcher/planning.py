@@ -11,7 +11,7 @@ from cnn.errors import CnnError
 from cnn.merge import merge
 from cnn.model import Model, read
 from cnn.network import Network
-from ga.strategies import STRATEGIES, find_strategy
+from ga.strategies import STRATEGIES
 from launcher.config import NodeConfig
 from launcher.config_load import Cluster
 from launcher.config_sentences import suggestion
@@ -22,6 +22,7 @@ from launcher.profiling_choice import Decided, made_for
 from launcher.profiling_use import cluster_profile, profile_file, profiled
 from launcher.progress import Progress
 from launcher.runtime import Node, RunOptions, RunResult
+from launcher.tuning import configured
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
@@ -173,14 +174,20 @@ def problem_of(
 
 
 def strategy_for(cluster: Cluster, model: Model, problem: Problem, name: str) -> Strategy:
-    """The strategy called `name`, or what the cluster's profile has decided in its stead for just
-    this problem; raises `PartitionError` if there is none of that name."""
+    """The strategy called `name`, as the cluster tunes it; or what the cluster's profile has
+    decided in its stead, for just this problem. Raises `PartitionError` if there is no such name.
+    """
     file = profile_file(cluster, model)
-    if file is not None and file.choice is not None:
-        wanted = made_for(problem, name, devices_of(cluster))
-        if file.choice.made_for == wanted:
-            return Decided(file.choice)
-    return find_strategy(name)
+    choice = None if file is None else file.choice
+    if choice is not None and choice.made_for == choice_digest(cluster, problem, name):
+        return Decided(choice)
+    return configured(cluster.config.ga, name)
+
+
+def choice_digest(cluster: Cluster, problem: Problem, name: str) -> str:
+    """What a choice by measurements among plans of the strategy called `name` holds for."""
+    settings = cluster.config.ga.model_dump(exclude_none=True)
+    return made_for(problem, name, devices_of(cluster), settings)
 
 
 def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:

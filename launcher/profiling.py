@@ -19,18 +19,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cnn.model import Model
-from ga.strategies import find_strategy
 from launcher.config_load import Cluster
 from launcher.job import Runtime, real_runtime
 from launcher.plan_files import SavedPlan
-from launcher.planning import devices_of, foreseen_on, nodes_of, problem_of, saved_plan
+from launcher.planning import (
+    choice_digest,
+    devices_of,
+    foreseen_on,
+    nodes_of,
+    problem_of,
+    saved_plan,
+)
 from launcher.profiling_bench import Bench, bench_options, measured_with_power
 from launcher.profiling_cache import LinkTimes, ProfileCache
 from launcher.profiling_choice import (
     Choice,
     Shape,
     candidates,
-    made_for,
     measured_plan,
     ranked,
     shape,
@@ -39,6 +44,7 @@ from launcher.profiling_energy import NO_SENSOR
 from launcher.profiling_file import Identity, Link, NodeEntry, NodeTimes, ProfileFile
 from launcher.profiling_links import identities, measure_link
 from launcher.progress import Progress
+from launcher.tuning import configured
 from partition.plan import Plan
 from partition.profiles import (
     LinkProfile,
@@ -176,7 +182,8 @@ class Profiling:
             },
             links,
         )
-        strategy = find_strategy(self.cluster.config.strategy)
+        config = self.cluster.config
+        strategy = configured(config.ga, config.strategy)
         plans: dict[Shape, Plan] = {}
         before_s: dict[Shape, float] = {}
         began_s = time.monotonic()
@@ -203,7 +210,7 @@ class Profiling:
         measured = self._profile(links)
         final = ranked(problem, [self._seen(plan, measured) for plan in plans.values()])
         choice = Choice(
-            made_for=made_for(problem, strategy.name, devices_of(self.cluster)),
+            made_for=choice_digest(self.cluster, problem, strategy.name),
             strategy=strategy.name,
             plans=tuple(
                 measured_plan(plan, before_s[shape(plan, self._identity)]) for plan in final

@@ -66,9 +66,11 @@ class Choice(BaseModel):
     plans: tuple[MeasuredPlan, ...] = Field(min_length=1)
 
 
-def made_for(problem: Problem, strategy: str, devices: Sequence[Device]) -> str:
-    """What a choice holds for: `devices` as the user describes them, and all that a search for
-    `problem` depends on besides what was measured."""
+def made_for(
+    problem: Problem, strategy: str, devices: Sequence[Device], settings: Mapping[str, Any]
+) -> str:
+    """What a choice holds for: `devices` as the user describes them, `settings` of the search, and
+    all else that a search for `problem` depends on besides what was measured."""
     data = [
         strategy,
         problem.objective,
@@ -76,8 +78,9 @@ def made_for(problem: Problem, strategy: str, devices: Sequence[Device]) -> str:
         problem.slack_frames,
         sorted(problem.pins.items()),
         [asdict(device) for device in devices],
+        settings,
     ]
-    return hashlib.sha256(json.dumps(data).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def candidates(problem: Problem, model: Model, strategy: Strategy, kinds: Kinds) -> list[Plan]:

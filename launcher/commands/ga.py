@@ -48,6 +48,7 @@ class SweepJob:
     repeats: int
     budget: float
     seed: int | None
+    save: bool
 
     def perform(self) -> Outcome:
         """Do it; raises `LauncherError`."""
@@ -112,6 +113,10 @@ def sweep(
             "[default: random]",
         ),
     ] = None,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="Put the best trial's parameters into CLUSTER, as its key ga"),
+    ] = False,
     as_json: Annotated[  # noqa: ARG001 - `run_command` looks for it
         bool, typer.Option("--json", help="Print one JSON object and nothing else")
     ] = False,
@@ -134,6 +139,7 @@ def sweep(
         repeats,
         budget,
         seed,
+        save,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +14,9 @@ from rich.text import Text
 from ga.sweep import Result, Sweep, run
 from ga.sweep_spaces import SPACES
 from ga.sweep_storage import shown, storage_url
+from ga.sweep_use import as_yaml
 from launcher.commands.problems import cluster_problem, load_cluster_for
+from launcher.commands.sweep_save import save
 from launcher.errors import BadInputError
 from launcher.progress import Progress, open_progress
 from launcher.report_text import open_console
@@ -39,6 +41,18 @@ class Outcome:
 
     result: Result
     page: Path | None
+    strategy: str
+    budget: float
+    saved: Path | None = None
+
+    @property
+    def tuned(self) -> dict[str, dict[str, float]]:
+        """The best trial's parameters as the section `ga` of cluster.yaml has them; {} if no trial
+        is finished."""
+        if not self.result.ranked:
+            return {}
+        best = self.result.ranked[0].parameters
+        return {self.strategy: {**best, "budget": self.budget}}
 
     def as_json(self) -> dict[str, Any]:
         """JSON-like data; `best` is null if no trial is finished."""
@@ -62,6 +76,8 @@ class Outcome:
                 "parameters": dict(best.parameters),
                 "settings": dict(best.settings),
             },
+            "ga": self.tuned,
+            "saved": None if self.saved is None else str(self.saved),
             "usual_value": result.usual,
             "gain": result.gain,
             "importance": dict(result.importance),
@@ -96,13 +112,16 @@ def perform(job: SweepJob) -> Outcome:
             result = run(sweep, job.trials, job.seed, _show(progress, job.trials))
         except PartitionError as error:
             raise BadInputError(str(error)) from error
-    page = None
+    outcome = Outcome(result, None, job.strategy, job.budget)
     if result.ranked:
         from launcher.commands.sweep_page import write_page  # noqa: PLC0415 - slow to import
 
-        page = job.output / PAGE
-        write_page(result, page)
-    return Outcome(result, page)
+        write_page(result, job.output / PAGE)
+        outcome = replace(outcome, page=job.output / PAGE)
+        if job.save:
+            save(job.cluster, job.strategy, outcome.tuned[job.strategy])
+            outcome = replace(outcome, saved=job.cluster)
+    return outcome
 
 
 def _show(progress: Progress, trials: int) -> Any:
@@ -162,9 +181,19 @@ def _lines(outcome: Outcome) -> list[str]:
         parts = [f"{name} {part:.0%}" for name, part in result.importance.items()]
         finished = result.count("complete")
         lines.append(f"what mattered, by {finished} finished trials: {', '.join(parts)}")
+    if result.ranked and outcome.saved is None:
+        lines.append(f"these lines in cluster.yaml make {_users(outcome)} go by the best trial:")
+        lines += ["", *as_yaml(outcome.tuned).splitlines(), ""]
+    elif outcome.saved is not None:
+        lines.append(f"{outcome.saved} has them now in its section ga, for {_users(outcome)}")
     if outcome.page is not None:
         lines.append(f"plots: {outcome.page}; trials: {result.storage}")
     return lines
+
+
+def _users(outcome: Outcome) -> str:
+    users = ("vertical", "auto") if outcome.strategy == "vertical" else (outcome.strategy,)
+    return " and ".join(f"strategy {name}" for name in users)
 
 
 def _named(values: Mapping[str, float]) -> str:

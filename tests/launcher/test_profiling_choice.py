@@ -114,7 +114,7 @@ def choice_for(folder: Path, problem: Problem, **nodes: str) -> Choice:
     devices = devices_of(load_cluster(folder / "cluster.yaml"))
     plans = [plan_of(problem, everything_on(problem, device)) for device in ("b", "a")]
     measured = tuple(measured_plan(plan, plan.period_s) for plan in plans)
-    return Choice(made_for=made_for(problem, "auto", devices), strategy="auto", plans=measured)
+    return Choice(made_for=made_for(problem, "auto", devices, {}), strategy="auto", plans=measured)
 
 
 def profile_with(folder: Path, choice: Choice | None, layers: Mapping[str, float]) -> Path:

@@ -1,0 +1,55 @@
+"""The genetic strategies with the parameters that a sweep has found, or that somebody has written.
+
+What a trial has tried comes out as it did there: the same parameters, budget and seed lead to the
+same search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from ga.auto import Auto
+from ga.sweep_spaces import SPACES, Parameters
+from partition.strategies.base import Problem, Solution, Strategy
+from partition.strategies.batch_split import BatchSplit
+from partition.strategies.sequential import Sequential
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The strategy `name`, one of `ga.sweep_spaces.SPACES`, with `parameters`; those that are not
+    given are the usual ones. See `ga.sweep.Sweep` for the `budget`."""
+
+    name: str
+    parameters: Parameters = field(default_factory=dict)
+    budget: float = 1.0
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`."""
+        space = SPACES[self.name]
+        every = {**space.usual(problem, self.budget), **self.parameters}
+        return space.strategy(problem, every, self.budget).solve(problem)
+
+
+def tuned_auto(vertical: Tuned) -> Strategy:
+    """`auto`, whose vertical search has parameters of its own."""
+    return Auto((Sequential(), vertical, BatchSplit()))
+
+
+def as_yaml(tuned: Mapping[str, Mapping[str, float]]) -> str:
+    """The section `ga` of `cluster.yaml`: strategy → its parameters, budget included."""
+    lines = ["ga:"]
+    for strategy, parameters in tuned.items():
+        lines.append(f"  {strategy}:")
+        lines += [f"    {name}: {_number(value)}" for name, value in parameters.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """With all its digits, and no exponent: YAML 1.1 takes 1e-05 for text."""
+    if isinstance(value, int):
+        return str(value)
+    text = format(Decimal(repr(value)), "f")
+    return text if "." in text else f"{text}.0"

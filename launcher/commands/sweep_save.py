@@ -1,0 +1,70 @@
+"""`ga sweep --save`: a tuned strategy's parameters in the section `ga` of `cluster.yaml`.
+
+The file is the user's: everything else in it, comments too, stays as it is, and other strategies'
+parameters stay in the section.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ga.sweep_use import as_yaml
+from launcher.errors import BadInputError
+
+KEY = "ga"
+
+
+def with_tuning(text: str, strategy: str, parameters: Mapping[str, float]) -> str:
+    """The text of a cluster.yaml with these parameters.
+
+    Raises `ValueError` if it is no block of keys and values, so that nothing can be put in.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        raise ValueError("it is not written as a block of keys and values")
+    data = yaml.safe_load(text)
+    section = as_yaml({**(data.get(KEY) or {}), strategy: parameters})
+    lines = text.splitlines(keepends=True)
+    for key, value in root.value:
+        if key.value == KEY:
+            first, last = key.start_mark.line, max(key.start_mark.line, _last_line(value))
+            found = "".join([*lines[:first], section, *lines[last + 1 :]])
+            break
+    else:
+        separator = "" if not text or text.endswith("\n") else "\n"
+        found = f"{text}{separator}\n# found by ga sweep\n{section}"
+    if yaml.safe_load(found) != {**data, KEY: {**(data.get(KEY) or {}), strategy: parameters}}:
+        raise ValueError("its section cannot be replaced without changing other keys")
+    return found
+
+
+def save(path: Path, strategy: str, parameters: Mapping[str, float]) -> None:
+    """Put the parameters into the file, whole or not at all; raises `BadInputError`."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        text = path.read_text("utf-8")
+        partial.write_text(with_tuning(text, strategy, parameters), "utf-8")
+        partial.chmod(path.stat().st_mode)
+        partial.replace(path.resolve())
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise BadInputError(f"--save: {path}: {error.strerror}; paste the lines") from None
+    except ValueError as error:
+        raise BadInputError(f"--save: {path}: {error}; paste the lines") from None
+
+
+def _last_line(node: Any) -> int:
+    """Of what is really written of a node: its end mark is where the next key begins."""
+    if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
+        return max(_last_line(part) for pair in node.value for part in pair)
+    if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:
+        return max(map(_last_line, node.value))
+    line: int = node.end_mark.line
+    return line
