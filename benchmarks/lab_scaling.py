@@ -309,7 +309,8 @@ def main() -> int:
         print(f"lab_scaling: {error}", file=sys.stderr)
         return error.exit_code
     if options.json:
-        data = [{**asdict(one), "efficiency": one.efficiency} for one in found]
+        keys = ("efficiency", "work", "busiest", "other_ms")
+        data = [{**asdict(one), **{key: getattr(one, key) for key in keys}} for one in found]
         print(json.dumps({**facts(options, how), "scaling": data}, indent=1))
     else:
         print("\n".join(map(told, found)))
