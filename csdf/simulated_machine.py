@@ -28,12 +28,16 @@ EVEN = 720_720
 class Machine:
     """CPUs by name, and which of them each processor may use.
 
-    `speeds` are above 0; beyond its length the last one holds, and none at all means 1.
+    `speeds` are above 0; beyond its length the last one holds, and none at all means 1. With
+    `slices`, one for each processor, firings do not progress equally fast, but their processors
+    take turns as `csdf.simulated_slices` says; a CPU that nobody used takes time to `rouse` then.
     """
 
     cpus: tuple[str, ...]
     processors: Mapping[str, tuple[str, ...]]
     speeds: tuple[Fraction, ...] = ()
+    slices: Mapping[str, Fraction] = field(default_factory=dict)
+    rouse: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         for processor, allowed in self.processors.items():
@@ -44,6 +48,10 @@ class Machine:
                     f"processor {processor!r} is to run on {named}; its machine has "
                     f"{', '.join(self.cpus) or 'none'}"
                 )
+        if self.slices and self.slices.keys() != self.processors.keys():
+            raise CsdfError("slices are for all processors of a machine or for none")
+        if any(share <= 0 for share in self.slices.values()):
+            raise CsdfError("a slice is 0 or less; give times above 0")
         if any(speed <= 0 for speed in self.speeds):
             raise CsdfError("a CPU's speed is 0 or less; give speeds above 0")
 
@@ -58,12 +66,15 @@ class Platform:
     processor give each other is there as soon as they are chosen; so an agent keeps its executor
     busy. A firing takes less or more time than its actor says by up to its processor's `spread` (a
     share from 0 to 1), at random (`seed`): without that, firings fall into step as they never do.
+    Of the firings of actors that have one of the `ranks`, those of the lowest go first on their
+    processor, and of these the one that could begin first; others count as of rank 0.
     """
 
     machines: tuple[Machine, ...] = ()
     wakes: Mapping[str, Fraction] = field(default_factory=dict)
     ahead: Mapping[str, int] = field(default_factory=dict)
     spread: Mapping[str, Fraction] = field(default_factory=dict)
+    ranks: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:

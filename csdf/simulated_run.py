@@ -19,6 +19,7 @@ from csdf.errors import DeadlockError
 from csdf.graph import Graph
 from csdf.lowered import Origin, lower, neighbours
 from csdf.simulated_machine import EVEN, Platform, Sharing
+from csdf.simulated_slices import Slicing
 
 NOTHING = (-1, 0)
 
@@ -37,8 +38,9 @@ class _Processor:
     next: int = 0
     ended: int = -1
     """When its last firing ended."""
-    ready: list[tuple[int, int]] = field(default_factory=list)
-    """(iteration, actor), as a heap; in a static order just the actors that could fire."""
+    ready: list[tuple[int, int, int]] = field(default_factory=list)
+    """(rank, iteration or when it came, actor), as a heap; in a static order just the actors that
+    could fire."""
     chosen: deque[tuple[int, int]] = field(default_factory=deque)
     """Firings, as (actor, how manieth), that have what they take but wait for the processor."""
 
@@ -47,9 +49,9 @@ class _Processor:
         if len(self.chosen) + self.busy > self.ahead or not self.ready:
             return None
         if self.order is None:
-            return heapq.heappop(self.ready)[1]
+            return heapq.heappop(self.ready)[2]
         wanted = self.order[self.next % len(self.order)]
-        for place, (_, actor) in enumerate(self.ready):
+        for place, (_, _, actor) in enumerate(self.ready):
             if actor == wanted:
                 del self.ready[place]
                 self.next += 1
@@ -87,7 +89,10 @@ class Run:
         self.completed = [0] * iterations
         self.rows = [on.get(name, name) for name in number]
         machines = platform.machines
-        self._sharings = [Sharing(machine) for machine in machines]
+        self._sharings = [
+            Slicing(machine, self.unit) if machine.slices else Sharing(machine)
+            for machine in machines
+        ]
         self._due: list[int | None] = [None] * len(machines)
         machine_of = {name: i for i, machine in enumerate(machines) for name in machine.processors}
         self._random = Random(platform.seed)  # noqa: S311 - no secret
@@ -104,6 +109,8 @@ class Run:
         ]
         place = {processor.name: i for i, processor in enumerate(self._processors)}
         self._processor = [place.get(on.get(name, ""), -1) for name in number]
+        self._ranks = [platform.ranks.get(name) for name in number]
+        self._came = 0
         self._stirred: set[int] = set()
         self._settled = self._split_gives()
         self._limit = [actor.concurrency for actor in graph.actors]
@@ -209,14 +216,21 @@ class Run:
                     self._lacks[actor] = (arc, rate)
                     return
             if number >= 0:
-                iteration = self._started[actor] // self.per_iteration[actor]
-                heapq.heappush(self._processors[number].ready, (iteration, actor))
+                heapq.heappush(self._processors[number].ready, self._urgency(actor))
                 self._stirred.add(number)
                 return
             if self._running[actor] == self._limit[actor]:
                 self._full[actor] = True
                 return
             self._begin(actor, self._claim(actor), None)
+
+    def _urgency(self, actor: int) -> tuple[int, int, int]:
+        """What is smaller goes first."""
+        rank = self._ranks[actor]
+        if rank is None:
+            return 0, self._started[actor] // self.per_iteration[actor], actor
+        self._came += 1
+        return rank, self._came, actor
 
     def _claim(self, actor: int) -> int:
         """Takes the tokens of the actor's next firing; returns how manieth it is."""

@@ -9,6 +9,7 @@ departure at the host to its result's arrival.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from csdf.simulated_machine import Platform
 from csdf.simulation import Timeline, simulate
 from partition.plan import Plan
 from partition.simulated_costs import RunCosts
-from partition.simulated_graph import RunGraph, arrived, ended, executor, io_thread
+from partition.simulated_graph import RunGraph, arrived, ended, executor, io_thread, wire_thread
 
 AHEAD = 1
 """Firings that wait for a device's executor while it runs one (`nodes.core.actor`)."""
@@ -36,8 +37,8 @@ class Prediction:
 
     `sent_s` and `received_s` are when all inputs of a frame were on their way and when its last
     output had arrived. `fifo_bytes` is the most that each device's incoming FIFOs hold at once.
-    `executor_s` and `io_s` are the processor seconds per frame of a device's two threads; the host
-    has only the latter.
+    `executor_s` and `io_s` are the processor seconds per frame of a device's executor and of the
+    threads that serve the network; the host has only the latter.
     """
 
     sent_s: tuple[float, ...]
@@ -45,11 +46,15 @@ class Prediction:
     fifo_bytes: Mapping[str, int]
     executor_s: Mapping[str, float]
     io_s: Mapping[str, float]
+    cycle: int = 1
+    """In how many frames the pattern recurs in which they are dealt out to copies."""
 
     @property
     def period_s(self) -> float:
-        """Seconds per frame while the pipeline is full."""
+        """Seconds per frame while the pipeline is full, over whole cycles if there are any."""
         full = full_frames(self.sent_s, self.received_s)
+        if len(full) > self.cycle:
+            full = full[: len(full) - (len(full) - 1) % self.cycle]
         passed_s = self.received_s[full[-1]] - self.received_s[full[0]]
         return passed_s / max(1, len(full) - 1)
 
@@ -84,11 +89,13 @@ def predict(
     """
     built = RunGraph(plan, costs or RunCosts.known(plan.devices))
     if frames is None:
-        frames = 48 + 4 * max((phase.skew for phase in plan.phases), default=0)
+        most = max((phase.skew for phase in plan.phases), default=0)
+        frames = (48 + 4 * most) * len(set(plan.dealing))
+    cycles = -(-frames // len(plan.dealing))
     devices = [device.name for device in plan.devices]
     timeline = simulate(
         built.graph(),
-        frames,
+        cycles,
         built.processors,
         _turns(plan) if order == "strict" else {},
         Platform(
@@ -96,15 +103,21 @@ def predict(
             built.wakes(),
             {executor(device): AHEAD for device in devices},
             {} if even else _spread(devices),
+            built.ranks(),
         ),
     )
-    worked = {thread: float(time) / frames for thread, time in timeline.worked().items()}
+    simulated = cycles * len(plan.dealing)
+    worked = {thread: float(time) / simulated for thread, time in timeline.worked().items()}
     return Prediction(
-        tuple(float(firing.end) for firing in timeline.of(SOURCE)),
-        _received_s(timeline, built.results(), frames),
+        tuple(float(firing.end) for firing in timeline.of(SOURCE)[:frames]),
+        _received_s(timeline, built.results(), plan.dealing, frames),
         _fifo_bytes(timeline, plan),
         {device: worked.get(executor(device), 0.0) for device in devices},
-        {device: worked.get(io_thread(device), 0.0) for device in (HOST, *devices)},
+        {
+            device: worked.get(io_thread(device), 0.0) + worked.get(wire_thread(device), 0.0)
+            for device in (HOST, *devices)
+        },
+        len(plan.dealing),
     )
 
 
@@ -114,19 +127,22 @@ def _spread(devices: list[str]) -> dict[str, Fraction]:
 
 
 def _turns(plan: Plan) -> dict[str, list[str]]:
-    """Executor → its phases in the order of their index."""
+    """Executor → its phases in the order of their index, for each frame of a cycle that it gets."""
     turns: dict[str, list[str]] = {}
     for phase in sorted(plan.phases, key=lambda phase: phase.index):
         turns.setdefault(executor(phase.device), []).append(phase.name)
-    return turns
+    copy = {executor(phase.device): phase.copy for phase in plan.phases}
+    return {thread: own * plan.dealing.count(copy[thread]) for thread, own in turns.items()}
 
 
-def _received_s(timeline: Timeline, results: list[str], frames: int) -> tuple[float, ...]:
-    ends = [0.0] * frames
-    for actor in results:
-        for number, firing in enumerate(timeline.of(actor)):
-            ends[number] = max(ends[number], float(firing.end))
-    return tuple(ends)
+def _received_s(
+    timeline: Timeline, results: Mapping[int, list[str]], dealing: Sequence[int], frames: int
+) -> tuple[float, ...]:
+    """When each frame was there with all before it: results are taken in frame order."""
+    ends = {copy: zip(*map(timeline.of, actors), strict=True) for copy, actors in results.items()}
+    firings = (next(ends[dealing[frame % len(dealing)]]) for frame in range(frames))
+    there = (max(float(firing.end) for firing in own) for own in firings)
+    return tuple(itertools.accumulate(there, max))
 
 
 def _fifo_bytes(timeline: Timeline, plan: Plan) -> dict[str, int]:

@@ -13,30 +13,32 @@ from fractions import Fraction
 
 from csdf.from_network import HOST
 from partition.devices import Device
-from partition.plan import PlannedChannel
 
 MESSAGE_S = 8e-5
 BYTE_S = 4e-10
 """What a small tensor, and each byte of a large one, cost sender and receiver together, where no
 node has measured it: an x86-64 core, local sockets."""
 
+ROUSE_S = 3e-5
+"""Until a CPU that had nothing to do begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadCosts:
     """Processor seconds on one device or on the host.
 
-    `wake_s`: a thread begins to work after having waited. `burst_s`: tensors or credits are sent
-    to, or come from, one other node at once; `message_s`: each of them; `flight_s`: until those
-    sent are there, though no thread of ours works meanwhile. `executor_s`: a firing costs the
-    executor besides its subnet. `ended_s`: a firing costs the I/O thread. `*_byte_s`: a byte of a
-    tensor. `source_s` and `sink_s`: a frame costs the host besides messages and bytes. With
-    `wire_is_free` the executor does not share its CPU.
+    `wake_s`: the executor or the I/O thread begins to work after having waited. `burst_s`: tensors
+    or credits are sent to, or come from, one other node at once; `each_s`: each of them; `wire_s`:
+    they cost the wire thread, besides `*_byte_s`: a byte of a tensor. `executor_s`: a firing costs
+    the executor besides its subnet. `ended_s`: a firing costs the I/O thread. `source_s` and
+    `sink_s`: a frame costs the host besides messages and bytes. With `wire_is_free` the executor
+    does not share its CPU.
     """
 
     wake_s: float
     burst_s: float
-    message_s: float
-    flight_s: float
+    each_s: float
+    wire_s: float
     executor_s: float
     ended_s: float
     sent_byte_s: float
@@ -51,39 +53,28 @@ class ThreadCosts:
     ) -> ThreadCosts:
         """What follows from the two figures that an agent measures (0: not measured).
 
-        A small message wakes one Python thread, is a burst at either end and a message at either
-        end. The shares of it that the other costs are were fitted to runs of networks small and
-        large (docs/decisions/010).
+        The shares of a message that the other costs are were fitted to the processor time of each
+        kind of thread in runs of networks small and large (docs/decisions/010).
         """
         one = message_s or MESSAGE_S
         per_byte = byte_s or BYTE_S
         return cls(
-            wake_s=0.25 * one,
-            burst_s=0.3 * one,
-            message_s=0.1 * one,
-            flight_s=0.5 * one,
-            executor_s=0.4 * one,
-            ended_s=0.6 * one,
-            sent_byte_s=0.7 * per_byte,
-            received_byte_s=0.7 * per_byte,
-            source_s=0.7 * one,
-            sink_s=0.9 * one,
+            wake_s=0.65 * one,
+            burst_s=0.05 * one,
+            each_s=0.18 * one,
+            wire_s=0.25 * one,
+            executor_s=0.25 * one,
+            ended_s=0.3 * one,
+            sent_byte_s=0.5 * per_byte,
+            received_byte_s=0.5 * per_byte,
+            source_s=0.6 * one,
+            sink_s=0.7 * one,
             wire_is_free=wire_is_free,
         )
 
-    def sending_s(self, channels: Sequence[PlannedChannel]) -> float:
-        """Sending a tensor of each of these channels to one node, at once."""
-        size = sum(channel.tensor.bytes for channel in channels)
-        return self.credits_s(len(channels)) + size * self.sent_byte_s
-
-    def receiving_s(self, channels: Sequence[PlannedChannel]) -> float:
-        """Taking in a tensor of each of these channels from one node, at once."""
-        size = sum(channel.tensor.bytes for channel in channels)
-        return self.credits_s(len(channels)) + size * self.received_byte_s
-
-    def credits_s(self, number: int) -> float:
-        """Sending or taking in so many credits at once."""
-        return self.burst_s + number * self.message_s if number else 0.0
+    def message_s(self, number: int) -> float:
+        """Sending, or taking in, so many tensors or credits at once."""
+        return self.burst_s + number * self.each_s if number else 0.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +94,8 @@ class RunCosts:
     sites: tuple[Site, ...]
     threads: Mapping[str, ThreadCosts] = field(default_factory=dict)
     link_bytes_per_s: Mapping[str, float] = field(default_factory=dict)
+    rouse_s: float = ROUSE_S
+    """Until a CPU that had nothing to do begins."""
 
     def of(self, device: str) -> ThreadCosts:
         """The costs of a device, or of the host."""

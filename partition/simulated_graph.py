@@ -1,18 +1,20 @@
 """The CSDF graph of a plan's run: phases, messages, credits, links, and what they run on.
 
-Every thread of a run is a processor. A device has two, the *executor*, which runs phases, and the
-*I/O thread*; the host has one. They share the CPUs that they may use (`csdf.simulated_machine`).
-The actors of the graph, one firing per frame each:
+Every thread of a run is a processor. A device has three, the *executor*, which runs phases, the
+*I/O thread*, which decides, and the *wire thread* (ZeroMQ's), which moves bytes; the host has the
+last two. They take turns on the CPUs that they may use (`csdf.simulated_slices`). The actors of the
+graph, one firing per frame each:
 
 - each phase, on its device's executor;
-- *ended*: the I/O thread learns that a firing has ended, sends its tensors and gives back the
+- *ended*: the I/O thread learns that a firing has ended, has its tensors sent and gives back the
   places of what it read;
+- *sending* and *receiving*: wire threads move what one firing sends to another device; large
+  messages in pieces, so that both ends and the links between them work at the same time;
+- *out* and *in*: what goes to another machine, on the sender's interface and then the receiver's;
 - *arrived*: the I/O thread of a device that reads takes in the tensors that one firing sent it;
 - *credited*: the I/O thread of the producer takes in places given back;
-- *flight*: the time that messages need besides, without a thread of ours at work;
-- *out* and *in*: what one firing sends to another machine, on the sender's interface and then on
-  the receiver's; one after the other, in pieces, so that they overlap as on a real wire;
-- the host's source and sink.
+- the host's source and sink. If frames are dealt out to copies of the network, these have a phase
+  for each frame of a cycle, and tokens go only to and from the copy whose turn it is.
 
 Capacities are the plan's: a place is claimed when the firing that fills it begins, and free again
 when the credit has come back.
@@ -20,6 +22,7 @@ when the credit has come back.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from fractions import Fraction
 
 from csdf.from_network import HOST, SINK, SOURCE
@@ -30,8 +33,17 @@ from partition.simulated_costs import RunCosts
 
 NANOSECOND = Fraction(1, 10**9)
 
+USUAL_SLICE = Fraction(28, 10_000)
+SHORT_SLICE = Fraction(1, 10_000)
+"""Seconds for which a thread may keep a CPU that others want: Linux's usual for two to four CPUs,
+and what agents ask for (`nodes.time_slice`)."""
+
+MOST_TURNS = 20
+"""Into how many turns a firing is cut at most, so that long ones are simulated as fast."""
+
+LARGE_BYTES = 1 << 16
 PIECES = 4
-"""In how many pieces a message crosses a link."""
+"""In how many pieces a message as large as that, or one that crosses a link, is on its way."""
 
 
 def executor(device: str) -> str:
@@ -42,6 +54,11 @@ def executor(device: str) -> str:
 def io_thread(device: str) -> str:
     """The processor of a device, or of the host, that serves the network."""
     return f"{device} I/O"
+
+
+def wire_thread(device: str) -> str:
+    """The processor of a device, or of the host, that writes to its connections and reads them."""
+    return f"{device} wire"
 
 
 def arrived(source: str, target: str) -> str:
@@ -65,8 +82,10 @@ class RunGraph:
     def __init__(self, plan: Plan, costs: RunCosts) -> None:
         self.processors: dict[str, str] = {}
         self._plan = plan
+        self._copy = {phase.device: phase.copy for phase in plan.phases}
         self._costs = costs
         self._actors: dict[str, Actor] = {}
+        self._longest: dict[str, Fraction] = {}
         self._channels: list[Channel] = []
         self._device = {phase.name: phase.device for phase in plan.phases}
         self._device |= {SOURCE: HOST, SINK: HOST}
@@ -75,6 +94,11 @@ class RunGraph:
             if not channel.is_local:
                 key = (channel.source, channel.target_device)
                 self._sent.setdefault(key, []).append(channel)
+        self._polling = {
+            thread(device)
+            for device in (HOST, *(device.name for device in plan.devices))
+            for thread in (io_thread, wire_thread)
+        }
         self._returned = self._credits()
         self._add_phases()
         self._add_messages()
@@ -96,9 +120,20 @@ class RunGraph:
                     for thread in self._sharing(device)
                 },
                 site.speeds,
+                {
+                    thread: self._slice(device, thread)
+                    for device in site.devices
+                    for thread in self._sharing(device)
+                },
+                exact(self._costs.rouse_s),
             )
             for site in self._costs.sites
         )
+
+    def _slice(self, device: str, thread: str) -> Fraction:
+        usual = device == HOST or thread == executor(device)
+        longest = self._longest.get(thread, Fraction(0))
+        return max(USUAL_SLICE if usual else SHORT_SLICE, longest / MOST_TURNS)
 
     def wakes(self) -> dict[str, Fraction]:
         """Thread → what it takes to begin to work after having waited."""
@@ -109,29 +144,62 @@ class RunGraph:
             )
         return wakes
 
-    def results(self) -> list[str]:
-        """The actors after whose firings a result is at the host."""
-        found = [arrived(source, target) for source, target in self._sent if target == HOST]
-        return found or [SOURCE]  # what goes in comes out as it is
+    def ranks(self) -> dict[str, int]:
+        """Actor of an I/O or wire thread → its turn when several have something to do: what a poll
+        finds first, then in the order in which it came."""
+        ranks = {actor: 0 for actor, on in self.processors.items() if on in self._polling}
+        ranks |= {ended(phase.name): 1 for phase in self._plan.phases}
+        ranks |= {
+            _credited(target, device): 2 for target, device in self._returned if device != HOST
+        }
+        return ranks | {SOURCE: 1, SINK: 2}
+
+    def results(self) -> dict[int, list[str]]:
+        """Copy of the network → the actors after whose firings its result is at the host."""
+        found: dict[int, list[str]] = {}
+        for source, target in self._sent:
+            if target == HOST:
+                copy = self._copy[self._device[source]]
+                found.setdefault(copy, []).append(arrived(source, target))
+        return found or {0: [SOURCE]}  # what goes in comes out as it is
 
     def _sharing(self, device: str) -> list[str]:
         if device == HOST or self._costs.of(device).wire_is_free:
-            return [io_thread(device)]
-        return [io_thread(device), executor(device)]
+            return [io_thread(device), wire_thread(device)]
+        return [io_thread(device), wire_thread(device), executor(device)]
 
     # ------------------------------------------------------------ parts
 
-    def _actor(self, name: str, processor: str | None, seconds: float) -> str:
-        self._actors[name] = Actor(name, (exact(seconds),), None if processor is None else 1)
-        if processor is not None:
-            self.processors[name] = processor
+    def _actor(self, name: str, processor: str, *seconds: float) -> str:
+        times = tuple(map(exact, seconds))
+        self._actors[name] = Actor(name, times, 1)
+        self.processors[name] = processor
+        self._longest[processor] = max(self._longest.get(processor, times[0]), *times)
         return name
 
+    def _copy_at(self, *devices: str) -> int:
+        """The copy of the network that the one of these devices that is not the host has."""
+        return next(self._copy[device] for device in devices if device != HOST)
+
     def _connect(
-        self, source: str, target: str, tokens: int = 0, *, gives: int = 1, takes: int = 1
+        self,
+        source: str,
+        target: str,
+        tokens: int = 0,
+        *,
+        gives: int = 1,
+        takes: int = 1,
+        copy: int = 0,
     ) -> None:
+        """A channel; `copy` is that of the network, if an end is the host's."""
         name = str(len(self._channels))
-        self._channels.append(Channel(name, source, target, (gives,), (takes,), tokens))
+        rates = self._rates(source, gives, copy), self._rates(target, takes, copy)
+        self._channels.append(Channel(name, source, target, *rates, tokens))
+
+    def _rates(self, actor: str, rate: int, copy: int) -> tuple[int, ...]:
+        if actor in (SOURCE, SINK):
+            return tuple(rate * (dealt == copy) for dealt in self._plan.dealing)
+        return (rate,)
 
     def _credits(self) -> dict[tuple[str, str], int]:
         """(phase that reads, device that made) → credits that go back when it has ended."""
@@ -144,59 +212,61 @@ class RunGraph:
         return {key: number for key, number in found.items() if number}
 
     def _add_phases(self) -> None:
-        sends = dict.fromkeys(self._device, 0.0)
-        for (source, _), channels in self._sent.items():
-            sends[source] += self._costs.of(self._device[source]).sending_s(channels)
-        for (target, _), number in self._returned.items():
-            sends[target] += self._costs.of(self._device[target]).credits_s(number)
-        for phase in self._plan.phases:
+        sends: defaultdict[tuple[str, int], float] = defaultdict(float)
+        at_once = [(*key, len(channels)) for key, channels in self._sent.items()]
+        at_once += [(*key, number) for key, number in self._returned.items()]
+        for actor, to, number in at_once:
+            device = self._device[actor]
+            sends[actor, self._copy_at(device, to)] += self._costs.of(device).message_s(number)
+        for phase in sorted(self._plan.phases, key=lambda phase: -phase.index):
             costs = self._costs.of(phase.device)
             seconds = phase.predicted_s + costs.executor_s
             self._actor(phase.name, executor(phase.device), seconds)
-            seconds = costs.ended_s + sends[phase.name]
+            seconds = costs.ended_s + sends[phase.name, phase.copy]
             self._actor(ended(phase.name), io_thread(phase.device), seconds)
             self._connect(phase.name, ended(phase.name))
         host = self._costs.of(HOST)
-        self._actor(SOURCE, io_thread(HOST), host.source_s + sends[SOURCE])
-        self._actor(SINK, io_thread(HOST), host.sink_s + sends[SINK])
+        for actor, seconds in ((SOURCE, host.source_s), (SINK, host.sink_s)):
+            each = (seconds + sends[actor, copy] for copy in self._plan.dealing)
+            self._actor(actor, io_thread(HOST), *each)
 
     def _add_messages(self) -> None:
         for (source, target), channels in self._sent.items():
             size = sum(channel.tensor.bytes for channel in channels)
-            seconds = self._costs.of(target).receiving_s(channels)
-            taker = self._actor(arrived(source, target), io_thread(target), seconds)
-            self._add_way(source, target, size, taker)
+            taker = arrived(source, target)
+            self._add_way(source, (self._device[source], target), taker, len(channels), size)
+            copy = self._copy_at(self._device[source], target)
             for reader in dict.fromkeys(r for channel in channels for r in channel.targets):
-                self._connect(taker, reader)
-
-    def _add_way(self, source: str, target: str, size: int, taker: str) -> None:
-        ends = self._device[source], target
-        flight = f"{source} to {target}, flight"
-        self._actor(flight, None, self._costs.of(ends[0]).flight_s)
-        if self._costs.together(*ends):
-            self._connect(ended(source), flight)
-        else:
-            out, into = (
-                self._actor(
-                    f"{source} to {target}, {way}",
-                    f"{device} {way}",
-                    self._costs.link_s(device, size) / PIECES,
-                )
-                for device, way in zip(ends, ("out", "in"), strict=True)
-            )
-            self._connect(ended(source), out, gives=PIECES)
-            self._connect(out, into)
-            self._connect(into, flight, takes=PIECES)
-        self._connect(flight, taker)
+                self._connect(taker, reader, copy=copy)
 
     def _add_credits(self) -> None:
         for (target, device), number in self._returned.items():
-            costs = self._costs.of(device)
-            flight = self._actor(f"{target} back to {device}, flight", None, costs.flight_s)
             taker = _credited(target, device)
-            self._actor(taker, io_thread(device), costs.credits_s(number))
-            self._connect(ended(target), flight)
-            self._connect(flight, taker)
+            self._add_way(target, (self._device[target], device), taker, number, 0)
+
+    def _add_way(
+        self, source: str, ends: tuple[str, str], taker: str, number: int, size: int
+    ) -> None:
+        """From `source` to where its messages, so many of so many bytes, are taken in."""
+        crosses = bool(size) and not self._costs.together(*ends)
+        pieces = PIECES if size >= LARGE_BYTES or crosses else 1
+        one, other = (self._costs.of(device) for device in ends)
+        sending_s = one.wire_s + size * one.sent_byte_s
+        receiving_s = other.wire_s + size * other.received_byte_s
+        steps = [(f"{taker}: sending", wire_thread(ends[0]), sending_s)]
+        if crosses:
+            steps += [
+                (f"{taker}: {way}", f"{device} {way}", self._costs.link_s(device, size))
+                for device, way in zip(ends, ("out", "in"), strict=True)
+            ]
+        steps.append((f"{taker}: receiving", wire_thread(ends[1]), receiving_s))
+        before, gives = ended(source), pieces
+        for actor, processor, seconds in steps:
+            self._actor(actor, processor, seconds / pieces)
+            self._connect(before, actor, gives=gives, copy=self._copy_at(*ends))
+            before, gives = actor, 1
+        self._actor(taker, io_thread(ends[1]), other.message_s(number))
+        self._connect(before, taker, takes=pieces)
 
     def _add_places(self) -> None:
         room: dict[tuple[str, str], int] = {}
@@ -205,14 +275,15 @@ class RunGraph:
                 key = (channel.source, target)
                 room[key] = min(room.get(key, channel.capacity_frames), channel.capacity_frames)
         for (source, target), frames in room.items():
-            device = self._device[source]
-            if self._device[target] == device:
+            device, reader = self._device[source], self._device[target]
+            if reader == device:
                 self._connect(source, target)
                 self._connect(target, source, frames)
-            elif (target, device) in self._returned:
-                self._connect(_credited(target, device), source, frames)
-            else:  # a later reader on that device gives the place back
-                self._connect(ended(target), source, frames)
+                continue
+            giver = ended(target)  # unless a later reader on that device gives the place back
+            if (target, device) in self._returned:
+                giver = _credited(target, device)
+            self._connect(giver, source, frames, copy=self._copy_at(device, reader))
 
 
 def _credited(target: str, device: str) -> str:

@@ -27,7 +27,7 @@ def costs(of: Plan, **changes: object) -> RunCosts:
     """Free threads, links and machines as the devices have them."""
     known = RunCosts.known(of.devices)
     threads = dict.fromkeys([HOST, *(d.name for d in of.devices)], FREE)
-    return replace(known, threads=threads, **changes)
+    return replace(known, threads=threads, rouse_s=0.0, **changes)
 
 
 def simulated(of: Plan, order: str = "pipelined", **changes: object) -> Prediction:
@@ -98,7 +98,7 @@ def test_cores_that_slow_each_other_down() -> None:
 
 def test_what_messages_cost_is_in_the_period() -> None:
     of = plan((device("a"), device("b")), "ab", elements=1000)
-    busy = replace(FREE, message_s=0.125, ended_s=0.25, received_byte_s=1e-4)
+    busy = replace(FREE, each_s=0.125, ended_s=0.25, received_byte_s=1e-4)
     found = predict(of, replace(costs(of), threads={"a": busy, "b": FREE, HOST: FREE}), even=True)
     # a takes in a tensor and a credit and sends one of each: 4 × 0.125; 0.25 besides; 4000 bytes.
     assert found.io_s["a"] == pytest.approx(0.5 + 0.25 + 0.4)
@@ -143,8 +143,9 @@ def test_every_frame_that_goes_in_comes_out_in_order(given_, order: str) -> None
 def test_a_small_message_costs_what_its_parts_do() -> None:
     """The costs are shares of one figure, and that figure is the cost of these shares."""
     found = ThreadCosts.measured(1e-4, 1e-9)
-    assert found.wake_s + 2 * (found.burst_s + found.message_s) == pytest.approx(1e-4, rel=0.1)
-    assert found.sent_byte_s + found.received_byte_s >= 1e-9
+    threads = found.wake_s + 2 * (found.message_s(1) + found.wire_s)
+    assert 1e-4 <= threads <= 2e-4  # in a rehearsal, nobody else wants the CPU
+    assert found.sent_byte_s + found.received_byte_s == pytest.approx(1e-9)
 
 
 def test_costs_that_were_not_measured_are_the_usual_ones() -> None:
