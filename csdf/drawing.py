@@ -3,9 +3,6 @@
 Actors carry their execution times, channels their rates (production → consumption), initial tokens
 (•) and capacities (≤); runs of equal numbers are written like `18*32`. Reverse channels that stand
 for capacities are drawn as the capacities that they are. What is on the critical cycle is red.
-
-The SVG places actors in layers: each right of those that it reads from, apart from the channels
-that close cycles; within a layer, near those that it is connected to.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from csdf.drawing_layout import BOX_HEIGHT, BOX_WIDTH, Layout, layout
 from csdf.errors import TooLargeError
 from csdf.graph import Actor, Channel, Graph
 from csdf.reverse_channels import folded, mirrors
@@ -25,8 +23,8 @@ MOST_ACTORS = 2000
 """Actors that an SVG can show."""
 
 _RED, _GREY = "#c0392b", "#444444"
-_BOX_WIDTH, _BOX_HEIGHT, _COLUMN, _ROW, _MARGIN = 120, 40, 230, 110, 60
-_SWEEPS = 6
+_LABEL = 'text-anchor="middle" font-size="9" stroke="white" stroke-width="3" paint-order="stroke"'
+_GAP, _GLYPH, _MOST_GLYPHS = 110, 5, 34
 
 
 @dataclass(frozen=True)
@@ -78,112 +76,39 @@ def as_svg(picture: Marked) -> str:
             f"{len(graph.actors)} actors do not fit a picture (at most {MOST_ACTORS} do); "
             "write DOT and let Graphviz's sfdp draw it"
         )
-    places = _places(graph)
-    width = max((x for x, _ in places.values()), default=0) + _BOX_WIDTH + _MARGIN
-    height = max((y for _, y in places.values()), default=0) + _BOX_HEIGHT + _MARGIN
-    body = []
+    labelled = (_title(channel) for channel in graph.channels if channel.source != channel.target)
+    longest = max(map(len, labelled), default=0)
+    where = layout(graph, max(_GAP, _GLYPH * min(longest, _MOST_GLYPHS) + 20))
+    lines, labels = [], []
     seen: dict[tuple[str, str], int] = {}
     for channel in graph.channels:
         ends = (channel.source, channel.target)
         seen[ends] = seen.get(ends, -1) + 1
-        body.append(_channel(channel, places, seen[ends], channel.name in picture.channels))
-    body += [
-        _actor(actor, *places[actor.name], actor.name in picture.actors) for actor in graph.actors
+        line, label = _channel(channel, where, seen[ends], channel.name in picture.channels)
+        lines.append(line)
+        labels.append(label)
+    boxes = [
+        _actor(actor, *where.corners[actor.name], actor.name in picture.actors)
+        for actor in graph.actors
     ]
-    size = f'width="{width}" height="{height}"'
+    size = f'width="{where.width}" height="{where.height}"'
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
     )
     arrows = [
         f'<marker id="{name}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
-        f'orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="{colour}"/></marker>'
+        f'markerUnits="userSpaceOnUse" orient="auto">'
+        f'<path d="M0,0 L8,4 L0,8 z" fill="{colour}"/></marker>'
         for name, colour in (("grey", _GREY), ("red", _RED))
     ]
-    return "\n".join([head, "<defs>", *arrows, "</defs>", *body, "</svg>", ""])
-
-
-def _places(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Upper left corners."""
-    layer = _layers(graph)
-    rows: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
-    for name, number in layer.items():
-        rows[number].append(name)
-    near: dict[str, list[str]] = {name: [] for name in layer}
-    for channel in graph.channels:
-        near[channel.source].append(channel.target)
-        near[channel.target].append(channel.source)
-    height = {name: i for names in rows for i, name in enumerate(names)}
-    for sweep in range(_SWEEPS):
-        for names in rows if sweep % 2 == 0 else reversed(rows):
-            wanted = {
-                name: sum(height[other] for other in near[name]) / max(len(near[name]), 1)
-                for name in names
-            }
-            names.sort(key=lambda name: wanted[name])
-            height |= {name: i for i, name in enumerate(names)}
-    most = max(map(len, rows), default=0)
-    return {
-        name: (
-            _MARGIN + x * _COLUMN,
-            _MARGIN + y * _ROW + (most - len(names)) * _ROW // 2,
-        )
-        for x, names in enumerate(rows)
-        for y, name in enumerate(names)
-    }
-
-
-def _layers(graph: Graph) -> dict[str, int]:
-    """Actor → how many channels lead to it, those that close cycles left out."""
-    follow: dict[str, list[str]] = {actor.name: [] for actor in graph.actors}
-    for channel in graph.channels:
-        if channel.source != channel.target:
-            follow[channel.source].append(channel.target)
-    # Channels with fewer initial tokens point forwards; so start where least is waited for.
-    into = dict.fromkeys(follow, 0)
-    for channel in graph.channels:
-        if channel.source != channel.target and not channel.initial_tokens:
-            into[channel.target] += 1
-    order, closing = _depth_first(follow, sorted(follow, key=lambda name: into[name]))
-    layer = dict.fromkeys(follow, 0)
-    for name in reversed(order):
-        for other in follow[name]:
-            if (name, other) not in closing:
-                layer[other] = max(layer[other], layer[name] + 1)
-    return layer
-
-
-def _depth_first(
-    follow: dict[str, list[str]], starts: Iterable[str]
-) -> tuple[list[str], set[tuple[str, str]]]:
-    """All actors, each after those that follow it; and the pairs that close a cycle."""
-    done: dict[str, bool] = {}
-    order: list[str] = []
-    closing: set[tuple[str, str]] = set()
-    for start in starts:
-        if start in done:
-            continue
-        done[start] = False
-        stack = [(start, iter(follow[start]))]
-        while stack:
-            name, rest = stack[-1]
-            other = next(rest, None)
-            if other is None:
-                done[name] = True
-                order.append(name)
-                stack.pop()
-            elif other not in done:
-                done[other] = False
-                stack.append((other, iter(follow[other])))
-            elif not done[other]:
-                closing.add((name, other))
-    return order, closing
+    return "\n".join([head, "<defs>", *arrows, "</defs>", *lines, *boxes, *labels, "</svg>", ""])
 
 
 def _actor(actor: Actor, x: int, y: int, critical: bool) -> str:
     colour, stroke = (_RED, 2) if critical else (_GREY, 1)
-    middle = x + _BOX_WIDTH // 2
+    middle = x + BOX_WIDTH // 2
     box = (
-        f'<rect x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="4" fill="white" '
+        f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4" fill="white" '
         f'stroke="{colour}" stroke-width="{stroke}"/>'
     )
     name = f'<text x="{middle}" y="{y + 16}" text-anchor="middle">{_text(actor.name, 18)}</text>'
@@ -191,43 +116,64 @@ def _actor(actor: Actor, x: int, y: int, critical: bool) -> str:
     return f"{box}{name}{about}{_text(_about_actor(actor), 20)}</text>"
 
 
-def _channel(
-    channel: Channel, places: dict[str, tuple[int, int]], number: int, critical: bool
-) -> str:
-    """A curve from right to left end; the `number`-th between the same actors bends further."""
-    (x1, y1), (x2, y2) = places[channel.source], places[channel.target]
-    bend = 26 * number
+def _channel(channel: Channel, where: Layout, number: int, critical: bool) -> tuple[str, str]:
+    """Its line and its label; the `number`-th between the same actors bends further."""
     if channel.source == channel.target:
-        x, y, up = x1 + _BOX_WIDTH // 2, y1, 34 + bend
-        path = f"M{x - 20},{y} C{x - 30},{y - up} {x + 30},{y - up} {x + 20},{y}"
-        label = (x, y - 3 * up // 4 - 4)
-    elif x2 > x1:
-        start, end = (x1 + _BOX_WIDTH, y1 + _BOX_HEIGHT // 2), (x2, y2 + _BOX_HEIGHT // 2)
-        far = (end[0] - start[0]) // 2
-        path = (
-            f"M{start[0]},{start[1]} C{start[0] + far},{start[1] + bend} "
-            f"{end[0] - far},{end[1] + bend} {end[0]},{end[1]}"
-        )
-        label = ((start[0] + end[0]) // 2, (start[1] + end[1]) // 2 + 3 * bend // 4 - 5)
+        path, label = _own(where.corners[channel.source], number)
+    elif channel.name in where.lanes:
+        path, label = _in_lane(channel, where)
     else:
-        start = (x1 + _BOX_WIDTH // 2, y1 + _BOX_HEIGHT)
-        end = (x2 + _BOX_WIDTH // 2, y2 + _BOX_HEIGHT)
-        low = max(start[1], end[1]) + 34 + bend
-        path = f"M{start[0]},{start[1]} C{start[0]},{low} {end[0]},{low} {end[0]},{end[1]}"
-        label = ((start[0] + end[0]) // 2, (start[1] + end[1] + 6 * low) // 8 - 4)
+        path, label = _across(channel, where, 26 * number)
     colour, arrow, stroke = (_RED, "red", 2) if critical else (_GREY, "grey", 1)
-    title = f"{channel.name}: {_about_channel(channel)}"
+    title = _title(channel)
     return (
         f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{stroke}" '
-        f'marker-end="url(#{arrow})"><title>{_text(title)}</title></path>'
-        f'<text x="{label[0]}" y="{label[1]}" text-anchor="middle" font-size="9" '
-        f'fill="{colour}">{_text(title, 34)}</text>'
+        f'marker-end="url(#{arrow})"><title>{_text(title)}</title></path>',
+        f'<text x="{label[0]}" y="{label[1]}" {_LABEL} fill="{colour}">'
+        f"{_text(title, _MOST_GLYPHS)}</text>",
     )
+
+
+def _own(corner: tuple[int, int], number: int) -> tuple[str, tuple[int, int]]:
+    """A loop above the actor, and where its label stands."""
+    x, y, up = corner[0] + BOX_WIDTH // 2, corner[1], 34 + 26 * number
+    path = f"M{x - 20},{y} C{x - 30},{y - up} {x + 30},{y - up} {x + 20},{y}"
+    return path, (x, y - 3 * up // 4 - 4)
+
+
+def _across(channel: Channel, where: Layout, bend: int) -> tuple[str, tuple[int, int]]:
+    """To the next layer."""
+    (x1, y1), (x2, y2) = _ends(channel, where)
+    far = (x2 - x1) // 2
+    path = f"M{x1},{y1} C{x1 + far},{y1 + bend} {x2 - far},{y2 + bend} {x2},{y2}"
+    return path, ((x1 + x2) // 2, (y1 + y2) // 2 + 3 * bend // 4 - 5)
+
+
+def _in_lane(channel: Channel, where: Layout) -> tuple[str, tuple[int, int]]:
+    """Down right of the source, along the lane, and up left of the target."""
+    (x1, y1), (x2, y2), lane = *_ends(channel, where), where.lanes[channel.name]
+    near = where.gap // 2
+    far = where.gap if x1 < x2 else 0
+    path = (
+        f"M{x1},{y1} C{x1 + near},{y1} {x1 + near},{lane} {x1 + far},{lane} "
+        f"L{x2 - far},{lane} C{x2 - near},{lane} {x2 - near},{y2} {x2},{y2}"
+    )
+    return path, ((x1 + x2) // 2, lane - 3)
+
+
+def _ends(channel: Channel, where: Layout) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The middle of the source's right side, and of the target's left one."""
+    (x1, y1), (x2, y2) = where.corners[channel.source], where.corners[channel.target]
+    return (x1 + BOX_WIDTH, y1 + BOX_HEIGHT // 2), (x2, y2 + BOX_HEIGHT // 2)
 
 
 def _about_actor(actor: Actor) -> str:
     bound = "" if actor.concurrency is None else f" ×{actor.concurrency}"
     return f"{_runs(actor.execution_times)}{bound}"
+
+
+def _title(channel: Channel) -> str:
+    return f"{channel.name}: {_about_channel(channel)}"
 
 
 def _about_channel(channel: Channel) -> str:

@@ -7,6 +7,7 @@ Firings of a row that overlap are drawn in lanes below each other.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable
 from fractions import Fraction
 
@@ -19,7 +20,7 @@ MOST_BOXES = 20_000
 
 _COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f")
 _LEFT, _WIDTH, _LANE, _GAP, _TOP = 150, 1000, 18, 6, 24
-_TICKS = 10
+_MOST_TICKS = 10
 
 
 def as_svg(timeline: Timeline) -> str:
@@ -39,7 +40,8 @@ def as_svg(timeline: Timeline) -> str:
         for firing, lane in zip(firings, lanes, strict=True):
             body.append(_box(firing, scale, top + lane * _LANE))
         top += height + _GAP
-    ticks = [timeline.end * i / _TICKS for i in range(_TICKS + 1)] if timeline.end else []
+    step = _step(timeline.end) if timeline.end else Fraction(1)
+    ticks = [step * i for i in range(int(timeline.end / step) + 1)] if timeline.end else []
     axis = []
     for tick in ticks:
         x = _number(_LEFT + tick * scale)
@@ -74,6 +76,12 @@ def as_trace(timeline: Timeline, microseconds: Fraction = Fraction(1)) -> dict[s
         for firing in timeline.firings
     ]
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _step(end: Fraction) -> Fraction:
+    """1, 2 or 5 times a power of ten, of which not too many lead to the end."""
+    power = Fraction(10) ** math.floor(math.log10(end / _MOST_TICKS))
+    return next(n * power for n in (1, 2, 5, 10, 20) if n * power * _MOST_TICKS >= end)
 
 
 def _rows(firings: Iterable[Firing]) -> dict[str, list[Firing]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from csdf import sdf3
 from csdf.drawing import as_dot, as_svg, marked
+from csdf.drawing_layout import BOX_HEIGHT, layout
 from csdf.errors import TooLargeError
 from csdf.graph import Graph
 from csdf.throughput import throughput
@@ -43,6 +45,34 @@ def test_actors_stand_right_of_those_they_read_from() -> None:
     root = ElementTree.fromstring(as_svg(marked(found)))
     boxes = [int(str(box.get("x"))) for box in root.findall(f"{SVG}rect")]
     assert boxes[1] < boxes[0] < boxes[2]
+
+
+@given(consistent_graphs(max_actors=6, max_channels=10))
+def test_channels_past_other_actors_cross_none(some: Graph) -> None:
+    found = marked(some).graph
+    where = layout(found, 110)
+    for name, lane in where.lanes.items():
+        ends = found.channel[name].source, found.channel[name].target
+        low, high = sorted(where.corners[actor][0] for actor in ends)
+        passed = [y for x, y in where.corners.values() if low <= x <= high]
+        assert lane > max(passed) + BOX_HEIGHT
+        assert lane < where.height
+    for one, other in itertools.combinations(where.lanes, 2):
+        reach = [
+            {where.corners[end][0] for end in (found.channel[n].source, found.channel[n].target)}
+            for n in (one, other)
+        ]
+        apart = max(reach[0]) < min(reach[1]) or max(reach[1]) < min(reach[0])
+        assert apart or where.lanes[one] != where.lanes[other]
+
+
+def test_layers_stand_as_far_apart_as_what_is_written_between_them() -> None:
+    narrow = graph(dict.fromkeys("AB", (1,)), ("A", "B", (1,), (1,)))
+    wide = graph(dict.fromkeys("AB", (1,)), ("A", "B", (10**9,), (10**9,), 0, 2 * 10**9))
+    widths = [
+        int(ElementTree.fromstring(as_svg(marked(one))).get("width", "0")) for one in (narrow, wide)
+    ]
+    assert widths[0] < widths[1]
 
 
 def test_the_critical_cycle_is_red() -> None:

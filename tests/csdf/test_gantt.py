@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from xml.etree import ElementTree
 
 import pytest
@@ -27,6 +28,17 @@ def test_a_chart_has_a_box_per_firing() -> None:
     assert len(boxes) == 9
     assert titles[0] == "<A>[0], iteration 0, 0 to 2"
     assert "P" in [text.text for text in root.findall(f"{SVG}text")]
+
+
+@pytest.mark.parametrize(
+    ("time", "last"),
+    [(19, "180"), (Fraction(1, 3), "3"), (10**40, "1e+41"), (Fraction(1, 10**12), "1e-11")],
+)
+def test_the_axis_has_round_numbers(time: Fraction, last: str) -> None:
+    root = ElementTree.fromstring(gantt.as_svg(simulate(graph({"A": (time,)}), 10)))
+    ticks = [text.text for text in root.findall(f"{SVG}text[@y='12']")]
+    assert (ticks[0], ticks[-1]) == ("0", last)
+    assert 4 <= len(ticks) <= 11
 
 
 def test_firings_that_overlap_do_not_cover_each_other() -> None:
