@@ -144,6 +144,22 @@ def test_without_the_means_agents_are_plain_processes_and_called_so(
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.namespaces
+def test_what_is_missing_is_said_and_need_not_be_done_without(emulated: None, file: Path) -> None:
+    """As root in a container often is: without the rights to make namespaces."""
+    without = ["setpriv", "--bounding-set=-net_admin,-sys_admin"]
+    made = subprocess.check_output([*without, *command("up", str(file), "--json")])
+    said = json.loads(made)
+    assert said["mode"].startswith("plain processes")
+    assert said["missing"][0].startswith("network namespaces: ip netns add")
+    assert down(NAME).processes
+    refused = [*without, *command("up", str(file), "--strict")]
+    ended = subprocess.run(refused, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "boards cannot be emulated here: network namespaces: " in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
