@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.table import Table
 
-from ga.strategies import STRATEGIES
-from launcher.commands.problems import DeviceOptions, equal_problem, read_network
+from launcher.commands.partition import MOST_DEVICES
+from launcher.commands.problems import (
+    DeviceOptions,
+    check_strategy_option,
+    equal_problem,
+    read_network,
+)
 from launcher.commands.solve import Solved, solve
-from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
@@ -34,8 +39,6 @@ USUAL = (
     "hybrid",
 )
 """The strategies that are compared if none are named, simple ones first."""
-
-MOST_DEVICES = 64
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ def perform(job: CompareJob) -> Comparison:
     """Solve everything; raises `BadInputError` for options that make no sense."""
     counts = parse_counts(job.devices)
     strategies = _chosen(job.strategies)
-    if job.html is not None and job.html.is_dir():
-        raise BadInputError(f"--html {str(job.html)!r}: is a folder; name a file")
+    if job.html is not None:
+        _check_page(job.html)
     options = DeviceOptions(job.memory, job.link, job.cache)
     objective = cast(Objective, job.objective)
     rows = []
@@ -119,6 +122,15 @@ def perform(job: CompareJob) -> Comparison:
     return comparison
 
 
+def _check_page(path: Path) -> None:
+    """Refuse, before a long search, what cannot be written after it; raises `BadInputError`."""
+    if path.is_dir():
+        raise BadInputError(f"--html {str(path)!r}: is a folder; name a file")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInputError(f"--html {str(path)!r}: cannot be written; name another file")
+
+
 def parse_counts(text: str) -> tuple[int, ...]:
     """`2..10`, `4` or `2,4,8`, ascending; raises `BadInputError`."""
     counts: set[int] = set()
@@ -137,9 +149,7 @@ def _chosen(text: str | None) -> Sequence[str]:
         return USUAL
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in STRATEGIES:
-            close = suggestion(name, STRATEGIES) or f"; known are {', '.join(STRATEGIES)}"
-            raise BadInputError(f"--strategies: there is no strategy {name!r}{close}")
+        check_strategy_option("--strategies", name)
     if not names:
         raise BadInputError("--strategies: name at least one")
     return tuple(dict.fromkeys(names))

@@ -11,6 +11,9 @@ import typer
 
 from launcher.console import print_json, print_version, run_command
 
+MOST_DEVICES = 64
+"""In one plan for equal devices."""
+
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -45,9 +48,8 @@ class _Objective(str, Enum):
     energy = "energy"
 
 
-ModelPath = Annotated[
-    str, typer.Argument(metavar="MODEL", help="ONNX file, onnx-wheel:NAME or builtin:NAME")
-]
+_MODEL = "ONNX file, onnx-wheel:NAME or builtin:NAME"
+ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
 
 
@@ -55,12 +57,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 class SolveJob:
     """`partition solve`: see its options."""
 
-    model: str
+    model: str | None
     devices: int | None
     cluster: Path | None
-    strategy: str
-    objective: str
-    seed: int
+    strategy: str | None
+    objective: str | None
+    seed: int | None
     memory: str | None
     link: str | None
     cache: str | None
@@ -86,18 +88,26 @@ def partition(
 
 @app.command()
 def solve(
-    model: ModelPath,
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help=f"{_MODEL}; by default --cluster's")
+    ] = None,
     devices: Annotated[
-        int | None, typer.Option(min=1, help="This many equal devices, each on its own machine")
+        int | None,
+        typer.Option(min=1, max=MOST_DEVICES, help="This many equal devices, a machine each"),
     ] = None,
     cluster: Annotated[
         Path | None, typer.Option(help="cluster.yaml with the devices and the pins")
     ] = None,
-    strategy: Annotated[str, typer.Option(help="How layers are spread over devices")] = "auto",
+    strategy: Annotated[
+        str | None, typer.Option(help="How layers are spread; by default --cluster's, or auto")
+    ] = None,
     objective: Annotated[
-        _Objective, typer.Option(help="What to make small first")
-    ] = _Objective.period,
-    seed: Annotated[int, typer.Option(min=0, help="Of the search")] = 0,
+        _Objective | None,
+        typer.Option(help="What to make small first; by default --cluster's, or period"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the search; by default --cluster's, or 0")
+    ] = None,
     memory: Annotated[
         str | None, typer.Option(help="What each of --devices may hold, such as 2GB")
     ] = None,
@@ -124,7 +134,7 @@ def solve(
         devices,
         cluster,
         strategy,
-        objective.value,
+        None if objective is None else objective.value,
         seed,
         memory,
         link,

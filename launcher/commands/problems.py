@@ -9,7 +9,9 @@ from typing import TypeVar
 
 from cnn.errors import CnnError
 from cnn.model import Model, read
+from ga.strategies import STRATEGIES
 from launcher.config_load import Cluster, load_cluster
+from launcher.config_sentences import suggestion
 from launcher.config_units import parse_bytes, parse_link
 from launcher.errors import BadInputError
 from launcher.planning import problem_of, read_model
@@ -64,6 +66,13 @@ def cluster_problem(cluster: Cluster, objective: Objective, seed: int) -> tuple[
     model = read_model(cluster)
     asked = cluster.changed(objective=objective, seed=seed)
     return model, problem_of(asked, model, cluster_profile(cluster, model))
+
+
+def check_strategy_option(option: str, name: str) -> None:
+    """Refuse a strategy that there is not; raises `BadInputError`."""
+    if name not in STRATEGIES:
+        close = suggestion(name, STRATEGIES) or f"; known are {', '.join(STRATEGIES)}"
+        raise BadInputError(f"{option}: there is no strategy {name!r}{close}")
 
 
 def read_network(model: str) -> Model:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from launcher.commands.problems import (
     DeviceOptions,
+    check_strategy_option,
     cluster_problem,
     equal_problem,
     load_cluster_for,
@@ -21,7 +22,7 @@ from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.plan_files import SUBNETS
 from launcher.plan_saving import check_save_folder, save_plan
-from launcher.planning import foreseen_on, strategy_for
+from launcher.planning import check_strategy, foreseen_on, strategy_for
 from launcher.profiling_use import cluster_profile, with_profile_option
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
@@ -63,17 +64,27 @@ def perform(job: SolveJob) -> SolveOutcome:
         if job.cluster is None:
             raise BadInputError("--save needs --cluster, whose nodes the plan is for")
         check_save_folder(job.save)
-    objective = cast(Objective, job.objective)
+    if job.strategy is not None:
+        check_strategy_option("--strategy", job.strategy)
     with open_progress() as progress:
-        progress.say(f"reading {job.model}")
         if job.cluster is None:
+            if job.model is None:
+                raise BadInputError("name a MODEL to spread over the devices: an ONNX file")
+            progress.say(f"reading {job.model}")
             model = read_network(job.model)
-            problem = equal_problem(model, job.devices or 1, options, objective, job.seed)
-            return SolveOutcome(solve(problem, model, job.strategy, progress))
+            objective = cast(Objective, job.objective or "period")
+            problem = equal_problem(model, job.devices or 1, options, objective, job.seed or 0)
+            return SolveOutcome(solve(problem, model, job.strategy or "auto", progress))
         cluster = with_profile_option(load_cluster_for(job.model, job.cluster), job.profile)
-        model, problem = cluster_problem(cluster, objective, job.seed)
+        asked = {"strategy": job.strategy, "objective": job.objective, "seed": job.seed}
+        given = {key: value for key, value in asked.items() if value is not None}
+        cluster = cluster.changed(**given)
+        check_strategy(cluster)
+        progress.say("reading " + ", ".join(each.path for each in cluster.models))
+        config = cluster.config
+        model, problem = cluster_problem(cluster, config.objective, config.seed)
         find = functools.partial(strategy_for, cluster, model, problem)
-        solved = solve(problem, model, job.strategy, progress, find)
+        solved = solve(problem, model, config.strategy, progress, find)
         profile = cluster_profile(cluster, model)
         if profile is not None:
             progress.say(told(solved.plan, profile))

@@ -18,7 +18,8 @@ from cnn.network import Network
 from cnn.rewrites import Channels, Rewrite
 from partition.cost import CostModel
 from partition.devices import Device
-from partition.errors import PartitionError
+from partition.engine_memory import START_UP_BYTES
+from partition.errors import DoesNotFitError, PartitionError
 from partition.linear_time import LinearTime
 from partition.traffic import SLACK_FRAMES
 
@@ -83,7 +84,8 @@ class Problem:
     are measured seconds that replace estimates; `copies` are measured seconds of frames on a device
     (by its name) that computes the whole network.
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
-    one name, and for a pin that names an unknown layer or device.
+    one name, for one whose memory does not hold an engine, and for a pin that names an unknown
+    layer or device.
     """
 
     network: Network
@@ -106,6 +108,13 @@ class Problem:
         for name in names:
             if names.count(name) > 1:
                 raise PartitionError(f"two devices are called {name!r}; give each its own name")
+        for device in self.devices:
+            if device.memory_bytes is not None and device.memory_bytes < START_UP_BYTES:
+                raise DoesNotFitError(
+                    f"device {device.name!r} may hold {device.memory_bytes / 1e6:.1f} MB, and its "
+                    f"engine alone needs {START_UP_BYTES / 1e6:.1f} MB while it starts; raise its "
+                    "memory or leave it out"
+                )
         for layer, device in self.pins.items():
             if layer not in self.network.layer:
                 raise PartitionError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cnn.network import Layer
-from partition.engine_memory import START_UP_BYTES, engine_bytes
+from partition.engine_memory import engine_bytes
 from partition.errors import DoesNotFitError, PartitionError
 from partition.strategies.base import Problem
 from partition.strategies.exact_goals import megabytes
@@ -19,12 +19,6 @@ QUICK = Effort(deterministic=5.0, seconds=15.0)
 
 def check(problem: Problem, shape: Shape) -> None:
     """Refuse what can be seen at once to be impossible; raises `PartitionError`."""
-    for device in problem.devices:
-        if device.memory_bytes is not None and device.memory_bytes < START_UP_BYTES:
-            raise DoesNotFitError(
-                f"device {device.name!r} may hold {megabytes(device.memory_bytes)}, and its engine "
-                f"alone needs {megabytes(START_UP_BYTES)}; raise its memory or leave it out"
-            )
     if not shape.siblings:
         return
     names = [layer.name for layer in problem.network.layers]
