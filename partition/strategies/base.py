@@ -108,10 +108,10 @@ class Problem:
         for name in names:
             if names.count(name) > 1:
                 raise PartitionError(f"two devices are called {name!r}; give each its own name")
-        for device in self.devices:
-            if device.memory_bytes is not None and device.memory_bytes < START_UP_BYTES:
+        for each in self.devices:
+            if each.memory_bytes is not None and each.memory_bytes < START_UP_BYTES:
                 raise DoesNotFitError(
-                    f"device {device.name!r} may hold {device.memory_bytes / 1e6:.1f} MB, and its "
+                    f"device {each.name!r} may hold {each.memory_bytes / 1e6:.1f} MB, and its "
                     f"engine alone needs {START_UP_BYTES / 1e6:.1f} MB while it starts; raise its "
                     "memory or leave it out"
                 )
