@@ -203,7 +203,8 @@ def _plan(cluster: Cluster, model: Model, saved: SavedPlan | None, progress: Pro
     plan = foreseen_on(cluster, plan, cluster_profile(cluster, model))
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
-        f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted"
+        f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted from "
+        + ("measured times" if plan.times == "measured" else "estimates")
     )
     return plan
 

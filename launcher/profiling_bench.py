@@ -5,6 +5,7 @@ An agent that is given phases warms them up and tells the seconds of each, see `
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,8 +30,11 @@ from partition.plan import Plan
 from partition.planner import make_plan
 from partition.profiles import LEAST_S, Batch, NodeProfile, SubnetTime, subnet_time
 
-FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.5
+FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.3
 """Of the larger batch that a copy gets: so many frames that it takes about that long."""
+
+BLOCKS = 3
+"""How often what the larger batch has more than the smaller one is measured."""
 
 IDLE_S, IDLE_SAMPLES = 2.0, 10
 """How long the idle machine's power is measured."""
@@ -139,9 +143,9 @@ class Bench:
         except DoesNotFitError:
             return (), ()
         few, many = batch_sizes(frame_s)
-        result = self.run(plan, model, many, f"measuring a copy on {device.name}")
-        began_s = result.sent_s[0]
-        batches = tuple((size, result.received_s[size - 1] - began_s) for size in (few, many))
+        frames = few + BLOCKS * (many - few)
+        result = self.run(plan, model, frames, f"measuring a copy on {device.name}")
+        batches = two_batches(result.sent_s[0], result.received_s, few, many)
         times = zip(plan.phases, result.warmup_s[device.name], strict=True)
         return batches, tuple(subnet_time(plan, phase, seconds) for phase, seconds in times)
 
@@ -171,6 +175,19 @@ def batch_sizes(frame_s: float) -> tuple[int, int]:
     """The two batches, for frames that take about so long: the smaller is a quarter."""
     many = int(min(max(BATCH_S / max(frame_s, LEAST_S), FEWEST_FRAMES), MOST_FRAMES))
     return many // 4, many
+
+
+def two_batches(
+    began_s: float, received_s: Sequence[float], few: int, many: int
+) -> tuple[Batch, Batch]:
+    """What `few` and `many` frames take in a stream that began at `began_s` and whose results came
+    at `received_s`: the first few as they came, the others as the median of `BLOCKS` times as many
+    that followed, because now and then a machine has something else to do."""
+    first_s = received_s[few - 1] - began_s
+    more = many - few
+    starts = [few - 1 + more * block for block in range(BLOCKS)]
+    further_s = statistics.median(received_s[at + more] - received_s[at] for at in starts)
+    return (few, first_s), (many, first_s + further_s)
 
 
 @contextmanager

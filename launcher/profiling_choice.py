@@ -52,6 +52,7 @@ class MeasuredPlan(BaseModel):
     optimal: bool | None = None
     gap: float | None = None
     phases: int
+    fullest_bytes: int = Field(ge=0, description="Memory of the device that holds most")
     period_s: float = Field(gt=0)
     before_s: float = Field(gt=0, description="Foreseen before its subnets were measured")
 
@@ -123,6 +124,7 @@ def measured_plan(plan: Plan, before_s: float) -> MeasuredPlan:
         optimal=plan.optimal,
         gap=plan.gap,
         phases=len(plan.phases),
+        fullest_bytes=max(memory.total_bytes for memory in plan.memory.values()),
         period_s=plan.period_s,
         before_s=before_s,
     )

@@ -148,9 +148,10 @@ class ProfileFile(_Strict):
         """
         again = "measure anew with partition profile"
         if digest != self.model_digest:
-            raise BadInputError(
-                f"{where}: is a profile of another model ({self.model}) than {model}; {again}"
-            )
+            what = f"another model ({self.model}) than {model}"
+            if model == self.model:
+                what = f"another {model}, whose file has been changed since"
+            raise BadInputError(f"{where}: is a profile of {what}; {again}")
         for name, known in nodes.items():
             entry = self.nodes.get(name)
             if entry is None:

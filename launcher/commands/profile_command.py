@@ -17,9 +17,9 @@ from launcher.plan_files import read_plan
 from launcher.planning import check_strategy, read_model, summary
 from launcher.profiling import Taken, measure
 from launcher.profiling_cache import default_cache
-from launcher.profiling_file import ProfileFile, write_atomically
+from launcher.profiling_file import NodeEntry, ProfileFile, write_atomically
 from launcher.progress import open_progress
-from launcher.report_text import open_console
+from launcher.report_text import megabytes, open_console
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -60,7 +60,7 @@ class ProfileOutcome:
         table = Table()
         for column in ("node", "engine", "machine"):
             table.add_column(column)
-        for column in ("layers alone", "subnets", "per message", "per MB"):
+        for column in ("layers alone", "a copy", "subnets", "per message", "per MB"):
             table.add_column(column, justify="right")
         for name, entry in self.profile.nodes.items():
             measured = entry.measured
@@ -69,6 +69,7 @@ class ProfileOutcome:
                 entry.identity.engine,
                 entry.identity.machine,
                 f"{sum(measured.layer_s.values()) * 1e3:.2f} ms",
+                "no room" if not measured.batches else _frame_s(entry),
                 str(len(measured.subnets)),
                 f"{measured.message_s * 1e6:.0f} µs",
                 f"{measured.byte_s * 1e9:.2f} ms",
@@ -104,10 +105,16 @@ class ProfileOutcome:
             "plans whose subnets were measured, the chosen one first:",
             *(
                 f"  {1 / plan.period_s:.2f} frames/s, {1 / plan.before_s:.2f} expected before, "
-                f"{plan.phases} phases: {_short(plan.explanation)}"
+                f"{plan.phases} phases, at most {megabytes(plan.fullest_bytes)} on a node: {_short(plan.explanation)}"
                 for plan in choice.plans
             ),
         ]
+
+
+def _frame_s(entry: NodeEntry) -> str:
+    """What a further frame of a batch takes a whole copy."""
+    line = entry.measured.profile().copy
+    return "unclear" if line is None else f"{line.frame_s * 1e3:.2f} ms"
 
 
 def _short(text: str) -> str:

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
+from cnn.model import read
 from launcher.cli import main as launch
 from launcher.commands.partition import main as partition
+from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
+from launcher.profiling import ROUNDS
+from launcher.profiling_bench import (
+    BATCH_S,
+    FEWEST_FRAMES,
+    MOST_FRAMES,
+    batch_sizes,
+    two_batches,
+)
 from launcher.profiling_cache import LinkTimes, ProfileCache
 from launcher.profiling_energy import Meter, device_watts
 from launcher.profiling_file import (
@@ -23,7 +33,7 @@ from launcher.profiling_file import (
     read_profile,
     write_atomically,
 )
-from launcher.profiling_links import link_times, period
+from launcher.profiling_links import link_times, node_part, period
 from partition.profiles import NodeProfile, SubnetTime
 from tests.launcher.models import write_branches
 
@@ -115,6 +125,20 @@ def test_a_link_is_a_line_through_two_sizes() -> None:
     assert link_times([1000, 2000], [1.0, 1.0]) == LinkTimes(latency_s=0.5, bytes_per_s=None)
     assert period([0.0] * 8 + [1.0, 3.0, 5.0, 7.0]) == pytest.approx(2.0)
     assert period([1.0, 4.0]) == pytest.approx(3.0)
+
+
+def test_the_larger_batch_of_a_copy_is_the_median_of_three() -> None:
+    """Two frames are in after 3 s, then always two more after 1 s, 9 s (a disturbance) and 2 s."""
+    received_s = [12.0, 13.0, 13.5, 14.0, 20.0, 23.0, 24.0, 25.0]
+    assert two_batches(10.0, received_s, 2, 4) == ((2, 3.0), (4, 5.0))
+
+
+@pytest.mark.parametrize("frame_s", [0.0, 1e-6, 1e-3, 0.05, 1.0, 100.0])
+def test_batches_of_a_copy_take_neither_long_nor_nothing(frame_s: float) -> None:
+    few, many = batch_sizes(frame_s)
+    assert 1 <= few < many <= MOST_FRAMES
+    assert many >= FEWEST_FRAMES
+    assert many * frame_s <= max(BATCH_S, FEWEST_FRAMES * frame_s)
 
 
 def write(folder: Path, **files: object) -> None:
@@ -225,3 +249,68 @@ def test_measured_solved_launched_and_refused(
     code, refused = run(launch, capsys, "cluster.yaml", *with_it)
     assert code == 2
     assert "was measured on another node 'a': engine 'Another engine" in refused["error"]
+
+
+@pytest.mark.slow
+def test_the_best_of_several_plans_is_chosen_by_measured_subnets(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "cluster.yaml").write_text(
+        "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nframes: 4\n"
+        "strategy: vertical\nga:\n  vertical:\n    budget: 0.02\n"
+    )
+    code, data = run(partition, capsys, "profile", "--cluster", "cluster.yaml")
+    assert code == 0, data
+    plans = data["choice"]["plans"]
+    assert 2 <= len(plans) <= sum(ROUNDS)
+    for node in data["nodes"].values():
+        (few, few_s), (many, many_s) = node["measured"]["batches"]
+        assert few < many
+        assert few_s < many_s
+    solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml", "--profile", "profile.json")
+    code, solved = run(partition, capsys, *solve, "--strategy", "vertical")
+    assert code == 0, solved
+    assert solved["strategy"] == "vertical"
+    assert solved["period_s"] == pytest.approx(plans[0]["period_s"])
+    assert f"chosen among {len(plans)} plans" in solved["explanation"]
+    code, report = run(launch, capsys, "cluster.yaml", "--profile", "profile.json")
+    assert code == 0, report
+    assert f"chosen among {len(plans)} plans" in report["explanation"]
+    assert report["max_relative_error"] <= 1e-4
+
+
+def written(folder: Path, **changes: str) -> str:
+    """A profile of the folder's cluster, but for `changes` of what its nodes are."""
+    cluster = load_cluster(folder / "cluster.yaml")
+    model = read(folder / "branches.onnx")
+    times = NodeTimes.of(NodeProfile({layer.name: 1e-3 for layer in model.network.layers}))
+    nodes = {}
+    for node in cluster.config.nodes:
+        told = {**node_part(node).model_dump(), **changes}
+        who = Identity.model_validate({**PI.model_dump(), **told})
+        nodes[node.name] = NodeEntry(identity=who, measured=times)
+    file = ProfileFile(model="branches", model_digest=model.digest, energy="", nodes=nodes)
+    write_atomically(folder / "profile.json", file)
+    return "profile.json"
+
+
+@pytest.mark.parametrize("command", ["solve", "launch"])
+def test_a_profile_from_another_machine_or_of_another_model_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    def refused(path: str) -> str:
+        options = ("--profile", path)
+        if command == "solve":
+            solve = ("solve", "branches.onnx", "--cluster", "cluster.yaml")
+            code, data = run(partition, capsys, *solve, *options)
+        else:
+            code, data = run(launch, capsys, "cluster.yaml", "--plan-only", *options)
+        assert code == 2
+        return str(data["error"])
+
+    told = refused(written(folder, host="elsewhere"))
+    assert "profile.json: was measured on another node 'a': host 'elsewhere', not" in told
+    assert "measure anew with partition profile" in told
+    path = written(folder)
+    write_branches(folder / "branches.onnx", seed=1)
+    assert "a profile of another branches, whose file has been changed since" in refused(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cnn.model import Model, read
-from ga.strategies import find_strategy
+from ga.auto import Auto
 from launcher.config_load import load_cluster
 from launcher.planning import devices_of, problem_of, search_plan, strategy_for
 from launcher.profiling_choice import (
@@ -29,6 +29,8 @@ from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.profiles import NodeProfile
 from partition.strategies.base import Problem, Solution
+from partition.strategies.batch_split import BatchSplit
+from partition.strategies.sequential import Sequential
 from tests.launcher.models import write_branches
 
 HERE = "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nstrategy: auto\n"
@@ -64,15 +66,16 @@ def everything_on(problem: Problem, device: str) -> Solution:
     return Solution({layer.name: device for layer in problem.network.layers}, f"all on {device}")
 
 
-@pytest.mark.slow
 def test_candidates_are_the_strategys_own_and_what_it_was_compared_with(folder: Path) -> None:
     model, problem = posed(folder)
-    found = candidates(problem, model, find_strategy("auto"), KINDS)
+    auto = Auto((Sequential(), BatchSplit()), splitting=Sequential())
+    found = candidates(problem, model, auto, KINDS)
     assert len(found) >= 2
     assert len({shape(plan, KINDS) for plan in found}) == len(found)
-    own = find_strategy("auto").solve(problem)
+    own = auto.solve(problem)
     assert dict(found[0].assignment) == dict(own.assignment)
     assert {len(set(plan.assignment.values())) for plan in found} == {1, 2}
+    assert {bool(plan.rewrites) for plan in found} == {False, True}
 
 
 def test_devices_of_one_kind_give_one_shape(folder: Path) -> None:
