@@ -87,11 +87,12 @@ class Lab:
         """
         folder = self._base / self._config.name
         cluster_file.check_cluster(self._config, self._files)
+        there_is_one = BadInputError(
+            f"a laboratory {self._config.name!r} is there already: "
+            f"`python -m benchmarks.lab down {self._config.name}`, or give this one another name"
+        )
         if traces.find(self._config.name, folder, machine.here()):
-            raise BadInputError(
-                f"a laboratory {self._config.name!r} is there already: "
-                f"`python -m benchmarks.lab down {self._config.name}`, or give this one another"
-            )
+            raise there_is_one
         found = machine.Machine(None, None, ("it was asked for plain processes",))
         if not self._plain:
             found = machine.look(self._config)
@@ -99,9 +100,12 @@ class Lab:
         ports = _free_ports(boards) if found.network is None else ()
         layout = Layout(self._config, folder, found.network, found.found, ports)
         self._state = state.State(layout, found.missing)
+        self._base.mkdir(mode=0o755, exist_ok=True)
         try:
-            self._base.mkdir(mode=0o755, exist_ok=True)
-            folder.mkdir()
+            folder.mkdir()  # from here on the name is ours
+        except FileExistsError:
+            raise there_is_one from None
+        try:
             state.write(self._state)
             self._say(f"making {boards} boards")
             perform(plans.up(layout))
