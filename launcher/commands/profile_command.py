@@ -105,7 +105,8 @@ class ProfileOutcome:
             "plans whose subnets were measured, the chosen one first:",
             *(
                 f"  {1 / plan.period_s:.2f} frames/s, {1 / plan.before_s:.2f} expected before, "
-                f"{plan.phases} phases, at most {megabytes(plan.fullest_bytes)} on a node: {_short(plan.explanation)}"
+                f"{plan.phases} phases, at most {megabytes(plan.fullest_bytes)} on a node: "
+                + _short(plan.explanation)
                 for plan in choice.plans
             ),
         ]
