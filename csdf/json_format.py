@@ -26,6 +26,7 @@ MAX_VALUES = 2_000_000
 
 _TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
 _COUNT = re.compile(r"-?\d{1,18}", re.ASCII)
+_HALF = re.compile("[\ud800-\udfff]")
 
 _T = TypeVar("_T")
 
@@ -199,6 +200,8 @@ def _text(about: Mapping[str, object], key: str, place: str) -> str:
     found = _get(about, key, place)
     if not isinstance(found, str) or isinstance(found, _Number):
         raise _PlaceError(f"{place}.{key} should be a string")
+    if _HALF.search(found):
+        raise _PlaceError(f"{place}.{key} holds half a character (a lone surrogate)")
     return found
 
 

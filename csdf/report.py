@@ -123,8 +123,13 @@ def _cut(parts: list[str], separator: str) -> str:
 
 def exact(value: Fraction) -> str:
     """A fraction, and about what it is as a decimal, however large."""
-    about = Decimal(value.numerator) / Decimal(value.denominator)
-    return str(value) if value.denominator == 1 else f"{value} ≈ {about:.6g}"
+    if value.denominator == 1:
+        return str(value)
+    try:
+        about: float | Decimal = float(value)
+    except OverflowError:
+        about = Decimal(value.numerator) / Decimal(value.denominator)
+    return f"{value} ≈ {about:.6g}"
 
 
 def _count(number: int, what: str) -> str:

@@ -23,6 +23,9 @@ from csdf.lowered import Lowered, neighbours
 FIRING_LIMIT = 2_000_000
 """Firings after which the search for a recurring state gives up."""
 
+STATE_LIMIT = 10_000_000
+"""Numbers in all states that are kept at most: some hundred MB."""
+
 
 class SelfTimed:
     """A self-timed execution from the initial state on, one instant after the other.
@@ -81,7 +84,7 @@ class SelfTimed:
         """The phase that each actor starts next."""
         return tuple(n % len(times) for n, times in zip(self.started, self._times, strict=True))
 
-    def state(self) -> tuple[object, ...]:
+    def state(self) -> tuple[tuple[object, ...], ...]:
         """All that decides what happens from now on, relative to now."""
         left = tuple(sorted((end - self.now, actor, phase) for end, actor, phase in self._ends))
         return (tuple(self.tokens), self.phases(), left)
@@ -122,7 +125,7 @@ def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
     """The exact time of one iteration of a live, strongly connected graph.
 
     `repetitions` counts cycles of phases; they may be a multiple of the smallest possible. Raises
-    `TooLargeError` after `FIRING_LIMIT` firings.
+    `TooLargeError` after `FIRING_LIMIT` firings, or `STATE_LIMIT` numbers in all states.
     """
     common = math.gcd(*repetitions)
     per_iteration = [
@@ -130,11 +133,18 @@ def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:
     ]
     execution = SelfTimed(graph, per_iteration)
     seen: dict[tuple[object, ...], tuple[int, int]] = {}
-    boundary = 0
+    boundary = held = 0
     while execution.instant():
         count = execution.started[0]
         if count >= boundary:
-            state = (count % per_iteration[0], *execution.state())
+            parts = execution.state()
+            held += sum(map(len, parts))
+            if held > STATE_LIMIT:
+                raise TooLargeError(
+                    f"no state of the self-timed execution came back while {len(seen)} of them, "
+                    f"of {held // (len(seen) + 1)} numbers each, were kept"
+                )
+            state = (count % per_iteration[0], *parts)
             if state in seen:
                 then, before = seen[state]
                 iterations = (count - before) // per_iteration[0]

@@ -48,6 +48,8 @@ def hostile() -> Iterator[tuple[str, bytes, int, str]]:
     """(file name, contents, exit code, what the sentence says)."""
     yield "empty.xml", b"", 2, "no element found"
     yield "empty.json", b"", 2, "is not JSON"
+    half = json.dumps({"actors": [{"name": "\ud800", "execution_times": [1]}], "channels": []})
+    yield "half.json", half.encode(), 2, "actors[0].name holds half a character"
     yield "binary.xml", bytes(range(256)) * 4096, 2, "is not"
     yield "half.xml", SMALL[: len(SMALL) // 2].encode(), 2, "not well-formed XML: line"
     yield "utf16.xml", SMALL.encode("utf-16"), 0, ""
@@ -76,6 +78,8 @@ def hostile() -> Iterator[tuple[str, bytes, int, str]]:
         yield f"cycle{high}.xml", written(times, there, back), 3, "at most 6000000 are looked at"
         clash = ("A", "B", (high - 1, 1), (high - 1,))
         yield f"clash{high}.xml", written(times, there, clash), 1, ""
+    pool = ("A", "B", (1, 1), (1,)), ("B", "A", (1,), (1, 1), 5000)
+    yield "pool.xml", written({"A": (1, 10**6), "B": (1,)}, *pool), 3, "of the self-timed execution"
     apart = {"A": [Fraction(1, 10**17 + 2 * i + 1) for i in range(3000)]}
     yield "denominators.xml", written(apart), 3, "no common multiple below 2^2048; round"
     names = [f"a{i}" for i in range(100)]
