@@ -43,7 +43,7 @@ from partition.plan import Plan
 from partition.planner import make_plan, with_measured_phases
 from partition.simulated import Prediction, full_frames, predict
 from partition.simulated_costs import RunCosts
-from partition.strategies.base import Problem
+from partition.strategies.base import Problem, Solution
 
 MACHINE = "this machine"
 CPUS = tuple(sorted(os.sched_getaffinity(0))[:2])
@@ -91,6 +91,9 @@ CASES = (
     Case("squeezenet", 2, ALTERNATING),
     Case("squeezenet", 2, ALTERNATING, "strict"),
     Case("squeezenet", 3, ALTERNATING),
+    Case("squeezenet", 2, "batch-split"),
+    Case("squeezenet", 2, "horizontal"),
+    Case("squeezenet", 2, "tiles"),
     Case("resnet50", 2, "sequential"),
     Case("resnet50", 2, ALTERNATING),
     Case("resnet50", 2, ALTERNATING, "strict"),
@@ -136,17 +139,20 @@ class Prepared:
         names = [f"n{i}" for i in range(case.nodes)]
         self.nodes = tuple(Node(name, cpus=(cpus[i % len(cpus)],)) for i, name in enumerate(names))
         devices = tuple(Device(n, host=MACHINE, host_cores=len(cpus)) for n in names)
+        solution = solved(model, case, devices)
+        rewritten = model.rewritten(solution.rewrites)
         self.plan = make_plan(
-            model.network,
+            rewritten.network,
             model.digest,
             devices,
-            assignment(model, case, devices),
+            solution.assignment,
             strategy=case.strategy,
-            explanation="for a benchmark",
+            explanation=solution.explanation,
+            rewrites=solution.rewrites,
         )
         self.subnets = {}
         for phase in self.plan.phases:
-            cut = model.cut(phase.layers, phase.inputs, phase.outputs, folder)
+            cut = rewritten.cut(phase.layers, phase.inputs, phase.outputs, folder)
             self.subnets[phase.name] = SubnetFiles(cut.graph, cut.weights)
         self.inputs = Timed(model.network, self.frames)
 
@@ -201,14 +207,15 @@ class Timed(OneFrame):
         return super().__getitem__(index)
 
 
-def assignment(model: Model, case: Case, devices: tuple[Device, ...]) -> Mapping[str, str]:
+def solved(model: Model, case: Case, devices: tuple[Device, ...]) -> Solution:
     if case.strategy != ALTERNATING:
-        return find_strategy(case.strategy).solve(Problem(model.network, devices)).assignment
+        return find_strategy(case.strategy).solve(Problem(model.network, devices, model=model))
     run_of_layers = NETWORKS[case.network].run_of_layers
-    return {
+    assignment = {
         layer.name: devices[i // run_of_layers % len(devices)].name
         for i, layer in enumerate(model.network.layers)
     }
+    return Solution(assignment, "runs of layers in turn")
 
 
 def measured(result: RunResult) -> Figures:

@@ -59,16 +59,16 @@ class ThreadCosts:
         one = message_s or MESSAGE_S
         per_byte = byte_s or BYTE_S
         return cls(
-            wake_s=0.65 * one,
+            wake_s=0.57 * one,
             burst_s=0.05 * one,
             each_s=0.18 * one,
-            wire_s=0.25 * one,
-            executor_s=0.25 * one,
+            wire_s=0.26 * one,
+            executor_s=0.3 * one,
             ended_s=0.3 * one,
             sent_byte_s=0.5 * per_byte,
             received_byte_s=0.5 * per_byte,
-            source_s=0.6 * one,
-            sink_s=0.7 * one,
+            source_s=0.5 * one,
+            sink_s=0.6 * one,
             wire_is_free=wire_is_free,
         )
 

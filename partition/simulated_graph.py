@@ -94,11 +94,6 @@ class RunGraph:
             if not channel.is_local:
                 key = (channel.source, channel.target_device)
                 self._sent.setdefault(key, []).append(channel)
-        self._polling = {
-            thread(device)
-            for device in (HOST, *(device.name for device in plan.devices))
-            for thread in (io_thread, wire_thread)
-        }
         self._returned = self._credits()
         self._add_phases()
         self._add_messages()
@@ -145,13 +140,13 @@ class RunGraph:
         return wakes
 
     def ranks(self) -> dict[str, int]:
-        """Actor of an I/O or wire thread → its turn when several have something to do: what a poll
-        finds first, then in the order in which it came."""
-        ranks = {actor: 0 for actor, on in self.processors.items() if on in self._polling}
+        """Actor of an I/O thread → its turn when several have something to do: what a poll finds
+        first, then in the order in which it came. Wire threads serve connections side by side, so
+        that an old frame does not wait for the large tensors of a younger one."""
+        taken = (arrived(source, target) for source, target in self._sent)
+        ranks = dict.fromkeys(taken, 0)
         ranks |= {ended(phase.name): 1 for phase in self._plan.phases}
-        ranks |= {
-            _credited(target, device): 2 for target, device in self._returned if device != HOST
-        }
+        ranks |= {_credited(t, device): 2 * (device != HOST) for t, device in self._returned}
         return ranks | {SOURCE: 1, SINK: 2}
 
     def results(self) -> dict[int, list[str]]:
