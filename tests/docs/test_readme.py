@@ -1,11 +1,13 @@
 """What the documents tell a user to write and to type is what the programs take."""
 
+import importlib
 import re
 import subprocess
 import sys
 from functools import cache
 
 import pytest
+import typer
 
 from launcher.config import ClusterConfig, NodeConfig, RunConfig
 from launcher.config_sentences import validated
@@ -14,6 +16,7 @@ from tests.docs import markdown
 
 README = markdown.ROOT / "README.md"
 PROGRAMS = {"launch": "launcher.cli", "node-agent": "nodes.cli"}
+GROUPS = {"partition": "launcher.commands.partition", "ga": "launcher.commands.ga"}
 UNIT = markdown.ROOT / "deploy" / "node-agent.service"
 
 SNIPPETS = [
@@ -68,6 +71,30 @@ def test_every_option_in_a_document_exists(program: str) -> None:
     assert lines, f"no document tells how to start {program}"
     for document, command in lines:
         unknown = set(re.findall(r"--[a-z][a-z-]*", command)) - options(program)
+        assert not unknown, f"{document}: {command}"
+
+
+@cache
+def subcommands(program: str) -> dict[str, frozenset[str]]:
+    """Subcommand → its options, of a program that has any."""
+    group = typer.main.get_group(importlib.import_module(GROUPS[program]).app)
+    return {
+        name: frozenset(option for parameter in found.params for option in parameter.opts)
+        | {"--help"}
+        for name, found in group.commands.items()
+    }
+
+
+@pytest.mark.parametrize("program", GROUPS)
+def test_every_subcommand_and_its_options_in_a_document_exist(program: str) -> None:
+    lines = commands(program)
+    assert lines, f"no document tells how to start {program}"
+    for document, command in lines:
+        words = command.split()[1:]
+        if not words or words[0].startswith("-"):
+            continue
+        assert words[0] in subcommands(program), f"{document}: {command}"
+        unknown = set(re.findall(r"--[a-z][a-z-]*", command)) - subcommands(program)[words[0]]
         assert not unknown, f"{document}: {command}"
 
 
