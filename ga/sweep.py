@@ -175,7 +175,7 @@ def _open(sweep: Sweep, seed: int | None) -> optuna.Study:
         study.set_user_attr(_MADE_FOR, given)
     elif found != given:
         known = found if isinstance(found, dict) else {}
-        other = [key for key, value in given.items() if known.get(key) != value]
+        other = [key for key in {**given, **known} if known.get(key) != given.get(key)]
         raise PartitionError(
             f"study {sweep.study!r} in {shown(sweep.url)} was made for something else: not the "
             f"same {' and '.join(other)}, so that its values cannot be compared; begin another "

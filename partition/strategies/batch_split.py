@@ -171,12 +171,15 @@ class _Copies:
 
     def _overfull(self, usable: Sequence[int], dealt: Sequence[int]) -> int | None:
         """The place of a device whose results wait in more places than it has room for."""
-        pattern = balanced_pattern(dealt)
-        for place, number in enumerate(usable):
-            room = self.alone[number].more_frames
-            if room is not None and dealt[place] and longest_wait(pattern, place) > room + 1:
-                return place
-        return None
+        rooms = [self.alone[number].more_frames for number in usable]
+        tight = [
+            place
+            for place, (room, count) in enumerate(zip(rooms, dealt, strict=True))
+            if room is not None and count > room + 1
+        ]
+        pattern = balanced_pattern(dealt) if tight else ()
+        waits = ((place, longest_wait(pattern, place), rooms[place]) for place in tight)
+        return next((place for place, wait, room in waits if wait > (room or 0) + 1), None)
 
     def period_s(self, frames: Sequence[int]) -> float:
         """Seconds per frame if `frames` of a cycle go to each device."""

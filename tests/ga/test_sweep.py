@@ -89,6 +89,14 @@ def test_values_depend_on_the_problem(changed: Problem, named: str) -> None:
     assert [key for key, value in usual.items() if other[key] != value] == [named]
 
 
+def test_measured_times_make_another_study(tmp_path: Path) -> None:
+    measured = replace(SMALL, layer_s=SMALL.costs.layer_s * 2)
+    run(sweep_in(tmp_path, measured), 1, 0, ignore)
+    run(sweep_in(tmp_path, measured), 1, 0, ignore)
+    with pytest.raises(PartitionError, match="not the same times, so that"):
+        run(sweep_in(tmp_path), 1, 0, ignore)
+
+
 def test_a_study_for_something_else_is_refused(tmp_path: Path) -> None:
     sweep = sweep_in(tmp_path)
     run(sweep, 1, 0, ignore)
