@@ -1,6 +1,7 @@
 """Does a pipeline over n boards do n times as much as one? In the laboratory (`benchmarks.lab`):
 
     python -m benchmarks.lab_scaling [--devices 2 4] [--repetitions 3] [--seconds 15] [--json]
+                                    [--strategy auto] [--profiled]
 
 For each n, n emulated boards are made. In alternation, `--repetitions` times:
 
@@ -25,6 +26,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,7 +37,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, LabError, machine
 from benchmarks.lab.replica import frame, load
 from benchmarks.lab.replicas import Replicas, replicas
 from benchmarks.undisturbed import Others, undisturbed
@@ -43,6 +45,7 @@ from launcher.config_load import Cluster, load_cluster
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.profiling_use import with_profile_option
 from launcher.progress import open_progress
 from launcher.run import run
 from launcher.runtime import Array, RunResult, SubnetFiles
@@ -179,6 +182,8 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
     ):
         folder = Path(place)
         cluster = load_cluster(lab.cluster_file)
+        if options.profiled:
+            cluster = with_profile_option(cluster, _profile(lab, folder / "profile.json"))
         model = read_model(cluster)
         plan = search_plan(cluster, model, progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
@@ -217,6 +222,16 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
         memory_idle_bytes=dict(result.idle_rss_bytes),
         others=others.share(),
     )
+
+
+def _profile(lab: Lab, output: Path) -> Path:
+    """Measure the boards, as a user does before searching for a plan."""
+    command = [sys.executable, "-m", "launcher.commands.partition", "profile", "--again"]
+    files = ["--cluster", str(lab.cluster_file), "--output", str(output)]
+    done = subprocess.run([*command, *files], stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise LabError(f"partition profile has ended with {done.returncode}")
+    return output
 
 
 def _replicas(lab: Lab, alone: Replicas, seconds: float) -> Round:
@@ -295,6 +310,9 @@ def main() -> int:
     parser.add_argument("--link", type=parse_link, default="1Gbit/s")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each turn")
+    parser.add_argument(
+        "--profiled", action="store_true", help="measure the boards before searching for a plan"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
