@@ -104,4 +104,4 @@ def foreseen(
 
 def _firings(plan: Plan) -> int:
     """About how many firings a simulated frame takes."""
-    return 6 * (len(plan.phases) + 1)
+    return 14 * (len(plan.phases) + 1)
