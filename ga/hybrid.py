@@ -96,6 +96,8 @@ class Hybrid:
         ways = _ways(problem, model, self._effort)
         progress = _Progress(problem, sum(way.steps for way in ways), self._effort.refinements)
         found = [way.search(progress) for way in ways]
+        if problem.objective in ("latency", "energy"):  # which the estimates do not know
+            found[0] = min(found[0], ways[0].alone(), key=lambda finalist: finalist.rank)
         leading = min(finalist.rank for finalist in found)
         for number, way in enumerate(ways):
             if found[number].is_near(leading):
@@ -147,6 +149,16 @@ class _Way:
         ranked = first[np.argsort(self._score(first), kind="stable")]
         starts = ranked[np.arange(self._effort.chains) % len(ranked)]
         return self._best(starts, first, annealing.Schedule(self.steps, START, EPOCH), progress)
+
+    def alone(self) -> _Finalist:
+        """The best with everything that is not pinned on one device, whole."""
+        rows = self._rows
+        grains = np.asarray(rows.grains)
+        states = np.zeros((len(self._fair), len(grains), len(self._fair)), dtype=np.int16)
+        for device, state in enumerate(states):
+            units = np.arange(len(grains))
+            state[units, np.where(rows.pinned >= 0, rows.pinned, device)] = grains
+        return min(map(self._finalist, states), key=lambda finalist: finalist.rank)
 
     def refine(self, best: _Finalist, progress: _Progress) -> _Finalist:
         """The best near `best`, by estimates that have learnt from it."""

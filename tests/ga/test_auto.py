@@ -39,6 +39,7 @@ class TestAuto(RewritingContract):
         assert not solution.rewrites
 
 
+@pytest.mark.slow
 def test_whole_copies_are_taken_where_there_is_nothing_to_cut() -> None:
     model = chain_model(1, is_heavy=True)
     problem = Problem(model.network, equal(2), model=model)

@@ -21,6 +21,7 @@ QUICK = Effort(nsga.Parameters(individuals=16, generations=10), chains=16, most_
 class TestVertical(StrategyContract):
     strategy = Vertical(effort=QUICK)
 
+    @pytest.mark.slow
     def test_it_balances_work_and_weights_where_contiguous_cuts_cannot(self) -> None:
         problem = Problem(residual(16), equal(4))
         solution = Vertical().solve(problem)

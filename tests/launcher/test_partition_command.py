@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ga.strategies import STRATEGIES
 from launcher.cli import main as launch
 from launcher.commands.partition import main
 from tests.launcher.models import write_branches
@@ -40,7 +41,7 @@ def solved(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any
     return data
 
 
-@pytest.mark.parametrize("strategy", ["sequential", "vertical", "horizontal", "batch-split"])
+@pytest.mark.parametrize("strategy", ["sequential", "horizontal", "batch-split"])
 def test_equal_devices(model: str, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
     data = solved(capsys, model, "--devices", "2", "--strategy", strategy)
     assert data["strategy"] == strategy
@@ -52,6 +53,50 @@ def test_equal_devices(model: str, capsys: pytest.CaptureFixture[str], strategy:
     assert data["bytes_per_frame"] > 0
     assert data["seconds"] >= 0
     assert {"optimal", "gap", "memory_saving_percent"} <= data.keys()
+
+
+KEYS = {
+    "strategy",
+    "objective",
+    "devices",
+    "period_s",
+    "speedup_bound",
+    "memory_saving_percent",
+    "memory_eq2_saving_percent",
+    "bytes_per_frame",
+    "optimal",
+    "gap",
+    "seconds",
+}
+OBJECTIVES = ("memory", "latency", "energy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "objective"),
+    [(name, "period") for name in STRATEGIES if name != "manual"]
+    + [
+        (name, objective) for name in ("sequential", "k-stage", "tiles") for objective in OBJECTIVES
+    ],
+)
+def test_the_figures_of_every_strategy_have_the_same_keys(
+    model: str, capsys: pytest.CaptureFixture[str], strategy: str, objective: str
+) -> None:
+    given = ("--devices", "2", "--strategy", strategy, "--objective", objective)
+    data = solved(capsys, model, *given)
+    assert data.keys() >= KEYS
+    assert data["strategy"] == strategy
+    assert data["objective"] == objective
+    assert data["optimal"] in (True, False, None)
+    for device in data["devices"]:
+        assert list(device) == [
+            "name",
+            "layers",
+            "weight_bytes",
+            "memory_bytes",
+            "memory_eq2_bytes",
+            "compute_s",
+        ]
 
 
 def test_one_device_saves_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,8 +111,24 @@ def test_a_clusters_devices_and_pins(model: str, capsys: pytest.CaptureFixture[s
     assert all(device["layers"] for device in data["devices"])
 
 
+def test_what_is_not_said_is_as_the_cluster_has_it(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(cluster.read_text() + "strategy: sequential\nobjective: memory\n")
+    data = solved(capsys, "--cluster", "cluster.yaml")
+    assert (data["network"], data["strategy"], data["objective"]) == (
+        "branches",
+        "sequential",
+        "memory",
+    )
+    data = solved(capsys, model, "--cluster", "cluster.yaml", "--objective", "latency")
+    assert (data["strategy"], data["objective"]) == ("sequential", "latency")
+
+
 def test_a_saved_plan_is_what_launch_takes(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    data = solved(capsys, model, "--cluster", "cluster.yaml", "--save", "plan")
+    given = ("--cluster", "cluster.yaml", "--strategy", "sequential", "--save", "plan")
+    data = solved(capsys, model, *given)
     with pytest.raises(SystemExit) as ended:
         launch(["plan", "--plan-only", "--json"])
     assert ended.value.code == 0
@@ -77,7 +138,7 @@ def test_a_saved_plan_is_what_launch_takes(model: str, capsys: pytest.CaptureFix
 
 
 def test_people_get_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "solve", model, "--devices", "3")
+    code, out, _ = run(capsys, "solve", model, "--devices", "3", "--strategy", "sequential")
     assert code == 0
     assert "device3" in out
     assert "times as fast" in out
