@@ -97,7 +97,8 @@ class Profiling:
         self._measure_copies()
         links = self._measure_links()
         if saved is not None:
-            return self._file(links), self._measure_saved(saved, self._profile(links))
+            plan = self._measure_saved(saved, self._profile(links))
+            return self._file(links), plan
         plan, choice = self._decide(links)
         return self._file(links, choice), plan
 

@@ -244,6 +244,14 @@ def test_measured_solved_launched_and_refused(
     assert code == 0
     assert report["max_relative_error"] <= 1e-4
 
+    assert run(partition, capsys, *solve, "--save", "plan")[0] == 0
+    of_plan = ("--plan", "plan", "--output", "of-plan.json")
+    code, measured = run(partition, capsys, *wanted, *of_plan)
+    assert code == 0
+    code, planned = run(launch, capsys, "plan", "--plan-only", "--profile", "of-plan.json")
+    assert code == 0
+    assert planned["period_planned_s"] == pytest.approx(measured["period_s"])
+
     path = folder / "profile.json"
     path.write_text(path.read_text().replace("ONNX Runtime", "Another engine"))
     code, refused = run(launch, capsys, "cluster.yaml", *with_it)
