@@ -7,15 +7,14 @@ compromises between period and weights, and for the most devices a bar per devic
 from __future__ import annotations
 
 import html
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from launcher.commands.compare import Comparison, Row
+from launcher.commands.figure_svg import as_svg
 from launcher.errors import BadInputError
 
 _STYLE = (
@@ -29,7 +28,7 @@ _STYLE = (
 def write_page(comparison: Comparison, path: Path) -> None:
     """Write the page; raises `BadInputError` if `path` cannot be written."""
     title = html.escape(f"{comparison.network}: ways to divide it")
-    plots = "\n".join(_as_svg(figure) for figure in _figures(comparison))
+    plots = "\n".join(as_svg(figure) for figure in _figures(comparison))
     text = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
         f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
@@ -118,14 +117,6 @@ def _bars(comparison: Comparison) -> Figure:
     table[0][0].set_title("ms per frame, by device", fontsize="medium")
     table[0][1].set_title("MB, by device", fontsize="medium")
     return drawing
-
-
-def _as_svg(drawing: Figure) -> str:
-    stream = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "csdf-edge"}):
-        drawing.savefig(stream, format="svg", metadata={"Date": None})
-    text = stream.getvalue()
-    return text[text.index("<svg") :]
 
 
 def _table(comparison: Comparison) -> str:

@@ -42,6 +42,7 @@ def plan_svg(plan: Plan, network: Network) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{bottom + _MARGIN}" '
         f'viewBox="0 0 {width} {bottom + _MARGIN}" font-family="sans-serif" font-size="11">',
         f"<title>{escape(plan.network)}</title>",
+        '<rect width="100%" height="100%" fill="white"/>',
         *_headings(plan, lanes, bottom),
     ]
     for channel in plan.channels:
@@ -72,10 +73,15 @@ def _places(plan: Plan, lanes: Mapping[str, int]) -> dict[str, _Box]:
 
 
 def _headings(plan: Plan, lanes: Mapping[str, int], bottom: int) -> Iterator[str]:
+    share = {copy: plan.dealing.count(copy) / len(plan.dealing) for copy in plan.dealing}
     for device in plan.devices:
         x = _MARGIN + _LANE * lanes[device.name]
         memory = plan.memory[device.name].total_bytes / 1e6
-        busy = sum(phase.predicted_s for phase in plan.phases if phase.device == device.name)
+        busy = sum(
+            share[phase.copy] * phase.predicted_s
+            for phase in plan.phases
+            if phase.device == device.name
+        )
         colour = _colour(lanes[device.name])
         yield (
             f'<text x="{x}" y="{_MARGIN - 14}" font-size="15" font-weight="bold" '

@@ -6,15 +6,14 @@ The history of values, what mattered (PED-ANOVA), and the value against each par
 from __future__ import annotations
 
 import html
-import io
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from ga.sweep import Result
+from launcher.commands.figure_svg import as_svg
 from launcher.errors import BadInputError
 
 _STYLE = (
@@ -34,7 +33,7 @@ axis."""
 def write_page(result: Result, path: Path) -> None:
     """Write the page of a study with a finished trial; raises `BadInputError` if it cannot be."""
     title = html.escape(f"sweep: {result.study}")
-    plots = "\n".join(_as_svg(figure) for figure in _figures(result))
+    plots = "\n".join(as_svg(figure) for figure in _figures(result))
     text = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
         f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
@@ -105,14 +104,6 @@ def _slices(result: Result) -> Figure:
     for row in range(rows):
         places[row * _WIDE].set_ylabel(result.value_name)
     return drawing
-
-
-def _as_svg(drawing: Figure) -> str:
-    stream = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "csdf-edge"}):
-        drawing.savefig(stream, format="svg", metadata={"Date": None})
-    text = stream.getvalue()
-    return text[text.index("<svg") :]
 
 
 def _table(result: Result) -> str:
