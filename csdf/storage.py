@@ -88,6 +88,9 @@ class Storage:
             for number, arc in enumerate(self._lowered.arcs)
             if arc.origin is Origin.SPACE and arc.channel is not None and arc.channel.name in place
         }
+        # The time of all firings of an iteration, one after the other.
+        times = zip(self._repetitions, self._lowered.times, strict=True)
+        self._one_by_one = sum((q * sum(own) for q, own in times), Fraction(0))
         self.overtakes = bool(overtaking(self._lowered))
         self._timeless = not all(time for times in self._lowered.times for time in times)
         self._sums: Sums | None = None
@@ -120,8 +123,7 @@ class Storage:
         """
         iterations = 1
         if goal.period:
-            times = zip(self._repetitions, self._lowered.times, strict=True)
-            iterations += math.floor(sum(q * sum(own) for q, own in times) / goal.period)
+            iterations += math.floor(self._one_by_one / goal.period)
         parts = zip(self.least, self.grain, self._sized, self._moved, strict=True)
         return tuple(
             max(0, (channel.initial_tokens + iterations * moved - least) // grain)
