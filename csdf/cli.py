@@ -31,6 +31,7 @@ from csdf.initial_phases import after as after_initial_phases
 from csdf.latency import latency
 from csdf.order_search import Found, find_orders
 from csdf.orders import Entry, Ordered, ordered
+from csdf.progress_line import ProgressLine
 from csdf.report import as_text
 from csdf.reverse_channels import folded
 from csdf.schedule import periodic_schedule
@@ -116,9 +117,19 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
     elif channels is None and not unbounded(graph):
         raise CsdfError("no channel lacks a bound; --resize looks for smaller ones")
     unit: Unit = "bytes" if options.bytes else "tokens"
-    search = Search(graph, channels, unit, options.effort)
-    front = search.front(options.period)
-    live = search.smallest_live()
+    line = ProgressLine(sys.stderr)
+    search = Search(
+        graph,
+        channels,
+        unit,
+        options.effort,
+        lambda progress: line.tell(lambda: front_report.progress_text(progress, unit)),
+    )
+    try:
+        front = search.front(options.period)
+        live = search.smallest_live()
+    finally:
+        line.clear()
     _print(
         _json(front_report.as_json(front, live, unit))
         if options.json

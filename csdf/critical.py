@@ -25,6 +25,7 @@ from csdf import event_graph
 from csdf.cycle_ratio import maximum_cycle_ratio
 from csdf.errors import PeriodBoundsError, TooLargeError
 from csdf.lowered import Lowered
+from csdf.whole_numbers import readable
 
 Growth = Literal["auto", "step by step", "at once"]
 """How K is raised from 1: step by step, at once to the whole iteration, or what seems cheaper."""
@@ -86,7 +87,7 @@ def critical_cycle(
         work = builder.work(cycles)
         if work > effort:
             raise PeriodBoundsError(
-                f"the exact period needs about {work} constraints between the firings of an "
+                f"the exact period needs {readable(work)} constraints between the firings of an "
                 f"iteration; at most {effort} are looked at (--effort)",
                 least,
                 most,

@@ -28,6 +28,7 @@ from csdf.in_order import first_to_overtake
 from csdf.liveness import check_liveness
 from csdf.lowered import Lowered, lower
 from csdf.throughput import NODE_LIMIT, overtaking, throughput
+from csdf.whole_numbers import readable
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def expand(
     repetitions = repetition_vector(graph)
     if firings(graph, repetitions) > NODE_LIMIT:
         raise TooLargeError(
-            f"an iteration has {firings(graph, repetitions)} firings; "
+            f"an iteration has {readable(firings(graph, repetitions))} firings; "
             f"at most {NODE_LIMIT} can be looked at one by one"
         )
     lowered = lower(graph)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from csdf.capacities import Front, Point, Smallest, Unit
+from csdf.capacities import Front, Point, Progress, Smallest, Unit
 from csdf.report import exact
 
 MOST_COLUMNS = 10
@@ -26,6 +26,15 @@ def as_text(front: Front, live: Smallest, unit: Unit) -> str:
         lines.append(f"There may be more rows from {front.next_at_least} {unit} on.")
         lines += _bounds(f"a period of {exact(front.goal)}", front.rest, unit)
     return "\n".join(lines)
+
+
+def progress_text(progress: Progress, unit: Unit) -> str:
+    """One line while the search goes on."""
+    period, strict = progress.goal.period, progress.goal.strict
+    goal = "live" if period is None else f"period {'below ' if strict else ''}{exact(period)}"
+    found = "" if progress.enough is None else f", at most {progress.enough}"
+    spent = f"{progress.spent:.0%} of the effort spent"
+    return f"csdf: {goal}: at least {progress.at_least} {unit}{found}; {spent}"
 
 
 def _table(points: Sequence[Point], unit: Unit) -> list[str]:

@@ -21,6 +21,7 @@ from csdf.errors import CsdfError, TooLargeError
 from csdf.graph import Actor, Channel, Graph
 from csdf.simulated_machine import IDEAL, Platform
 from csdf.simulated_run import Run
+from csdf.whole_numbers import readable
 
 FIRING_LIMIT = 2_000_000
 """Firings that are simulated at most."""
@@ -124,7 +125,9 @@ def simulate(
     repetitions = repetition_vector(graph)
     total = iterations * sum(repetitions[a.name] * a.phases for a in graph.actors)
     if total > FIRING_LIMIT:
-        raise TooLargeError(f"{total} firings are to be simulated; at most {FIRING_LIMIT} can be")
+        raise TooLargeError(
+            f"{readable(total)} firings are to be simulated; at most {FIRING_LIMIT} can be"
+        )
     on = dict(processors or {})
     for processor, order in (orders or {}).items():
         on |= dict.fromkeys(order, processor)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from csdf.errors import TooLargeError
 from csdf.lowered import Lowered, neighbours
+from csdf.whole_numbers import readable
 
 STEP_LIMIT = 5_000_000
 """Firings (or batches of whole cycles) after which an execution gives up."""
@@ -118,8 +119,8 @@ class Execution:
         self._steps += 1
         if self._steps > self._step_limit:
             raise TooLargeError(
-                f"one iteration of the graph is {sum(self._firings)} firings, and its channels "
-                f"allow so few at a time that {self._step_limit} steps did not suffice"
+                f"one iteration of the graph is {readable(sum(self._firings))} firings, and its "
+                f"channels allow so few at a time that {self._step_limit} steps did not suffice"
             )
 
     def _whole_cycles(self, actor: int) -> int:

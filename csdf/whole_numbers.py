@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ Integers = npt.NDArray[Any]
 
 SAFE = 2**62
 """What int64 can hold with room for one addition."""
+
+
+def readable(number: int) -> str:
+    """In digits, or roughly if those are many."""
+    return str(number) if abs(number) < 10**15 else f"about {Decimal(number):.2e}"
 
 
 def integers(values: Iterable[int]) -> Integers:
