@@ -246,7 +246,7 @@ def test_a_plan_that_does_not_fit_is_refused_with_need_and_limit(cluster: Path) 
     cluster.write_text(text.replace("- name: a", "- {name: a, memory: 10MB}"))
     sentence = refused(Request(cluster))
     assert "10.0 MB" in sentence
-    assert "raise the memory" in sentence
+    assert "raise its memory" in sentence
 
 
 def test_a_folder_without_plan_or_cluster_is_refused(tmp_path: Path) -> None:
