@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -69,13 +68,14 @@ def called(call: ast.Call) -> str:
     return ".".join([target.id, *reversed(parts)])
 
 
-@cache
 def sources(*folders: str) -> tuple[Source, ...]:
     """All Python files under the folders, in order."""
-    return tuple(_sources(folders))
+    return tuple(one for folder in folders for one in _in_folder(folder))
 
 
-def _sources(folders: tuple[str, ...]) -> Iterator[Source]:
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+@cache
+def _in_folder(folder: str) -> tuple[Source, ...]:
+    return tuple(
+        Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    )
