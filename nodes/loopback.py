@@ -29,16 +29,19 @@ def loopback_address(data_address: str) -> str:
 
 
 class Loopback:
-    """Two ends in one process; a context manager. Raises `NodeError` if they do not connect."""
+    """Two ends in one process; a context manager. ZeroMQ's threads are started by whoever makes it.
+
+    It may be made in one thread and handed to another, which then does all the rest.
+    """
 
     def __init__(self, address: str) -> None:
         self._sender, self._receiver = Wire(), Wire()
+        self._address = address
         self._frame = 0
-        try:
-            self._sender.dial(PEER, self._receiver.listen_data(address))
-        except BaseException:
-            self.close()
-            raise
+
+    def connect(self) -> None:
+        """Let the two find each other; raises `NodeError` if they do not."""
+        self._sender.dial(PEER, self._receiver.listen_data(self._address))
 
     def __enter__(self) -> Loopback:
         return self

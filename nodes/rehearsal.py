@@ -10,6 +10,9 @@ What the wire costs is fitted to the processor time that such rounds take beside
 to that of a single small message right after a round in which nothing moved, when little of the
 agent is left in the cache: the first message of a round costs a whole `message_s`, each more a part
 of it, because nobody has to be woken for it, and all their bytes `byte_s`.
+
+A CPU quota is part of what a device is: times are those under it. For phases that is the quota of
+the thread that computes, for messages that of the process, which may be another.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nodes.cpu_quota import speed, undisturbed_s
 from nodes.executors.base import Subnet
 from nodes.loopback import Loopback
 from nodes.usage import waited_s
@@ -90,7 +94,7 @@ class Part:
     came: Sequence[str] = ()
     sent: Sequence[str] = ()
     seconds: list[float] = field(default_factory=list)
-    """Of each timed run so far, waits for a CPU left out."""
+    """Of each timed run so far, waits for a CPU that others had left out."""
 
     @property
     def typical_s(self) -> float:
@@ -100,13 +104,16 @@ class Part:
 
 class Rehearsal:
     """Performs phases and keeps count of what the wire costs; without a `loopback` it has none.
+    `threads` compute a run.
 
     All agents of a machine rehearse at once. How its cores are then shared is for the plan's
     prediction to say: a run that had to wait for another agent's would count that twice.
     """
 
-    def __init__(self, loopback: Loopback | None = None) -> None:
+    def __init__(self, loopback: Loopback | None = None, threads: int = 1) -> None:
         self._loopback = loopback
+        self._threads = threads
+        self._speed: float | None = None
         self._small_s: list[float] = []
         self._rounds: list[tuple[int, int, float]] = []
         self._left: list[Array] = []
@@ -114,6 +121,7 @@ class Rehearsal:
     def perform(self, parts: Sequence[Part]) -> Iterator[int]:
         """All rounds; yields the round's number, from 1, after each run of a part."""
         began_s = time.monotonic()
+        self._speed = speed("thread-self", self._threads)
         for number in range(MOST_ROUNDS):
             if number >= FEWEST_ROUNDS and time.monotonic() > began_s + LONG_ENOUGH_S:
                 return
@@ -133,16 +141,16 @@ class Rehearsal:
             self._loopback.send(moving)
         waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
         outputs = part.subnet.run(inputs)
-        computed_s = time.thread_time() - cpu
-        passed_s = time.perf_counter() - began - (waited_s() - waited)
+        computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
+        waits_s = None if waited is None else (waited_s() or 0.0) - waited
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - computed_s
             if is_timed:
                 self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
             self._left = _beginnings(outputs[tensor] for tensor in part.sent)
-        if is_timed:  # the two clocks are not read at one instant
-            part.seconds.append(max(passed_s, computed_s))
+        if is_timed:
+            part.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
 
     def _run_quietly(self, part: Part) -> None:
         part.subnet.run(part.make_up())
@@ -154,4 +162,5 @@ class Rehearsal:
 
     def costs(self) -> WireCosts:
         """What the rounds say."""
-        return fit(self._small_s, self._rounds)
+        found, quota = fit(self._small_s, self._rounds), speed("self") or 1.0
+        return WireCosts(found.message_s / quota, found.byte_s / quota)

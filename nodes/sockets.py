@@ -77,10 +77,15 @@ class AddressError(NodeError):
 
 
 class Context:
-    """What sockets are made in: one per agent, closed after all of them."""
+    """What sockets are made in: one per agent, closed after all of them.
+
+    ZeroMQ's threads are started here, not with the first socket: they inherit the control group of
+    the thread that starts them.
+    """
 
     def __init__(self) -> None:
         self.zmq: zmq.Context[Socket] = zmq.Context()
+        self.zmq.socket(zmq.PAIR).close()
 
     def close(self) -> None:
         """Wait until what lingers has left, and end ZeroMQ's own thread."""

@@ -19,15 +19,16 @@ def usage() -> Usage:
     return Usage(fields["VmRSS"], fields["VmHWM"], fields["RssAnon"], time.process_time())
 
 
-def waited_s() -> float:
+def waited_s() -> float | None:
     """Seconds for which the calling thread could have run but was given no CPU, since its start.
 
-    The kernel's count (`/proc/PID/task/TID/schedstat`, nanoseconds); 0 where it keeps none.
+    The kernel's count (`/proc/PID/task/TID/schedstat`, nanoseconds), to which it makes no
+    difference whether others had the CPUs or a quota was used up; None where it keeps none.
     """
     try:
         return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
-        return 0.0
+        return None
 
 
 def machine() -> str:

@@ -3,13 +3,17 @@
 It never waits for the I/O thread between firings, because the core keeps one queued behind the one
 that runs. Tensors between two phases of this node never leave this thread: they lie in a store
 until the last phase that reads them has run.
+
+Others may bound what this thread may use, which is why it has a name that shows outside. Whatever
+does not compute is therefore started from the I/O thread: the process that prepares subnets, and
+ZeroMQ's threads for a rehearsal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,6 +28,7 @@ from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.errors import NodeError
 from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
+from nodes.errand import Errand
 from nodes.executors.base import Executor, LoadOptions, Subnet
 from nodes.executors.heap import give_back_free_memory
 from nodes.loopback import Loopback
@@ -42,6 +47,8 @@ Array = npt.NDArray[Any]
 class _Load:
     deployment: Deployment
     graphs: tuple[Path, ...]
+    preparing: Errand
+    loopback: Loopback | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +146,9 @@ class Worker:
 
     def load(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
         """Load and warm up the phases, whose graphs lie at these paths in order."""
-        self._jobs.put(_Load(deployment, graphs))
+        preparing = Errand(lambda: self._prepare(deployment, graphs))
+        loopback = None if self._loopback is None else Loopback(self._loopback)
+        self._jobs.put(_Load(deployment, graphs, preparing, loopback))
 
     def fire(self, firing: Fire) -> None:
         """Run a phase after everything handed in before."""
@@ -169,15 +178,16 @@ class Worker:
                     if job.epoch not in self._dropped:
                         self._fire(job)
                 case _Load():
-                    self._load(job.deployment, job.graphs)
+                    with job.loopback or contextlib.nullcontext():
+                        self._load(job)
                 case _Unload():
                     self._unload(job.epoch)
             del job  # while the thread waits, nothing keeps the last tensors alive
 
-    def _load(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
-        epoch = self._epoch = deployment.epoch
+    def _load(self, job: _Load) -> None:
+        epoch = self._epoch = job.deployment.epoch
         try:
-            seconds, costs = self._load_phases(deployment, graphs)
+            seconds, costs = self._load_phases(job)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
@@ -188,11 +198,9 @@ class Worker:
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
 
-    def _load_phases(
-        self, deployment: Deployment, graphs: tuple[Path, ...]
-    ) -> tuple[tuple[float, ...], WireCosts]:
+    def _prepare(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
+        """Not in the executor thread, see `Errand`, but while that waits."""
         epoch, total = deployment.epoch, len(deployment.phases)
-        options = LoadOptions(threads=deployment.threads)
         prepared = 0
 
         def tell(_: Path) -> None:
@@ -201,8 +209,14 @@ class Worker:
             self._report(ev.LoadProgress(epoch, 0, total, f"prepared {prepared} of {total}"))
 
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
-        self._executor.prepare(graphs, options, tell)
-        for index, (spec, graph) in enumerate(zip(deployment.phases, graphs, strict=True)):
+        self._executor.prepare(graphs, LoadOptions(threads=deployment.threads), tell)
+
+    def _load_phases(self, job: _Load) -> tuple[tuple[float, ...], WireCosts]:
+        deployment = job.deployment
+        epoch, total = deployment.epoch, len(deployment.phases)
+        options = LoadOptions(threads=deployment.threads)
+        job.preparing.run()
+        for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
             if epoch in self._dropped:
                 break
             subnet = self._executor.load(graph, options)
@@ -212,29 +226,23 @@ class Worker:
                 subnet.close()
                 raise
             self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
-        return self._rehearse(epoch, total)
+        return self._rehearse(job, total)
 
-    def _rehearse(self, epoch: int, total: int) -> tuple[tuple[float, ...], WireCosts]:
+    def _rehearse(self, job: _Load, total: int) -> tuple[tuple[float, ...], WireCosts]:
+        epoch = job.deployment.epoch
         parts = [phase.part() for phase in self._phases]
-        with self._opened_loopback() as loopback:
-            rehearsal = Rehearsal(loopback)
-            told = 0
-            for number in rehearsal.perform(parts):
-                if epoch in self._dropped:
-                    return (), rehearsal.costs()
-                if told < number <= FEWEST_ROUNDS:
-                    what = f"rehearsing, round {number}"
-                    self._report(ev.LoadProgress(epoch, total, total, what))
-                    told = number
-            return tuple(part.typical_s for part in parts), rehearsal.costs()
-
-    @contextlib.contextmanager
-    def _opened_loopback(self) -> Iterator[Loopback | None]:
-        if self._loopback is None:
-            yield None
-            return
-        with Loopback(self._loopback) as loopback:
-            yield loopback
+        if job.loopback is not None:
+            job.loopback.connect()
+        rehearsal = Rehearsal(job.loopback, job.deployment.threads)
+        told = 0
+        for number in rehearsal.perform(parts):
+            if epoch in self._dropped:
+                return (), rehearsal.costs()
+            if told < number <= FEWEST_ROUNDS:
+                what = f"rehearsing, round {number}"
+                self._report(ev.LoadProgress(epoch, total, total, what))
+                told = number
+        return tuple(part.typical_s for part in parts), rehearsal.costs()
 
     def _fire(self, firing: Fire) -> None:
         phase = self._phases[firing.phase]
