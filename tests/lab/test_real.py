@@ -16,13 +16,7 @@ from launcher.job import launch
 from launcher.progress import open_progress
 from launcher.request import Request
 from launcher.runtime import RunOptions
-from tests.lab.boards import (
-    SPIN,
-    left_of,
-    program,
-    received_bytes_per_s,
-    sent_bytes_per_s,
-)
+from tests.lab.boards import SPIN, comes_to, left_of, program, receives, sends
 from tests.launcher_runtime.clusters import (
     Cluster,
     RandomFrames,
@@ -82,18 +76,18 @@ def test_launch_runs_on_it_and_agrees_with_the_whole_model(lab: Lab) -> None:
 
 
 def test_links_have_their_rates_in_both_directions(lab: Lab) -> None:
-    assert received_bytes_per_s(lab, "n0") == pytest.approx(100 * MBIT, rel=0.1)
-    assert sent_bytes_per_s(lab, "n0") == pytest.approx(100 * MBIT, rel=0.1)
-    assert sent_bytes_per_s(lab, "n1") == pytest.approx(20 * MBIT, rel=0.1)
+    receives(lab, "n0", 100 * MBIT)
+    sends(lab, "n0", 100 * MBIT)
+    sends(lab, "n1", 20 * MBIT)
 
 
 def test_a_link_is_slow_until_it_is_restored(lab: Lab) -> None:
     lab.slow("n1", 5 * MBIT)
     try:
-        assert received_bytes_per_s(lab, "n1") == pytest.approx(5 * MBIT, rel=0.1)
+        receives(lab, "n1", 5 * MBIT)
     finally:
         lab.restore("n1")
-    assert received_bytes_per_s(lab, "n1") == pytest.approx(20 * MBIT, rel=0.1)
+    receives(lab, "n1", 20 * MBIT)
 
 
 @pytest.mark.parametrize("device", ["n0", "n1"], ids=["accelerator board", "CPU board"])
@@ -101,11 +95,9 @@ def test_a_slice_is_its_quota_and_can_be_starved(lab: Lab, device: str) -> None:
     lab.starve(device, 0.15)
     try:
         with program(lab, device, SPIN):
-            lab.status(0.2)  # what the slice had saved up is spent
-            assert lab.status(1.0)[device].cpu_use == pytest.approx(0.15, rel=0.1)
+            comes_to(0.15, lambda: lab.status(0.5)[device].cpu_use)
             lab.starve(device, 0.05)
-            lab.status(0.2)
-            assert lab.status(1.0)[device].cpu_use == pytest.approx(0.05, rel=0.1)
+            comes_to(0.05, lambda: lab.status(0.5)[device].cpu_use)
     finally:
         lab.restore(device)
     seen = lab.status(0.0)[device].used
@@ -114,21 +106,25 @@ def test_a_slice_is_its_quota_and_can_be_starved(lab: Lab, device: str) -> None:
 
 
 def test_on_an_accelerator_board_only_the_executor_is_in_the_slice(lab: Lab) -> None:
-    quiet = lab.popen("n0", (sys.executable, "-c", SPIN))
-    try:
-        seen = lab.status(0.5)["n0"]
-    finally:
-        quiet.kill()
-        quiet.wait()
-    assert seen.other_cpu_use is not None
-    assert seen.cpu_use is not None
-    assert seen.other_cpu_use > 0.55, "more than the quota"
-    assert seen.cpu_use < 0.1
+    before = lab.status(0.0)["n0"].used
+    assert before is not None
+    with lab.popen("n0", (sys.executable, "-c", SPIN)) as busy:
+        try:
+            comes_to(1.0, lambda: lab.status(0.5)["n0"].other_cpu_use)
+        finally:
+            busy.kill()
+    after = lab.status(0.0)["n0"].used
+    assert after is not None
+    in_slice_s, beside_s = (
+        after.slice_cpu_s - before.slice_cpu_s,
+        after.other_cpu_s - before.other_cpu_s,
+    )
+    assert in_slice_s < 0.1 * beside_s
 
 
 def test_whoever_exceeds_the_memory_is_killed_and_the_agent_is_not(lab: Lab) -> None:
     eater = lab.popen("n0", (sys.executable, "-c", "bytearray(300_000_000)"))
-    assert eater.wait(20) == -9
+    assert eater.wait(60) == -9
     seen = lab.status(0.0)["n0"]
     assert seen.alive
     assert seen.used is not None
@@ -145,8 +141,8 @@ def test_a_paused_board_stands_still(lab: Lab) -> None:
             lab.resume("n0")
         assert seen.used is not None
         assert seen.used.frozen
-        assert seen.cpu_use == pytest.approx(0.0, abs=0.01)
-        assert (lab.status(0.3)["n0"].cpu_use or 0.0) > 0.2
+        assert seen.cpu_use == 0.0
+        comes_to(0.5, lambda: lab.status(0.5)["n0"].cpu_use)
 
 
 def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
