@@ -6,6 +6,9 @@ then the same burst through our FIFO (header, credits, order, bound). The machin
 each burst is compared with its neighbours: told are the medians of the rates and the median of the
 ratios. Last, tokens of 1 KB as fast as they go: microseconds per token from end to end, which
 include making, sending, receiving, checking and giving back.
+
+`--curve`: over TCP the FIFO is encrypted and authenticated, as between machines, and bare pyzmq is
+not; so the ratios tell what that costs.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from typing import Any
 import numpy as np
 import zmq
 
+from nodes.curve import new_pair
 from nodes.executors.heap import keep_one_heap
-from nodes.fifos import FifoSpec, WireReader, WireWriter
+from nodes.fifos import READER, WRITER, FifoSpec, WireReader, WireWriter
+from nodes.keys import Keyring
 
 ASKED_RATIO = 0.85
 ASKED_TOKEN_US = 150.0
@@ -52,34 +57,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--capacity", type=int, default=8, help="frames (default: 8)")
+    parser.add_argument(
+        "--curve", action="store_true", help="encrypt the FIFO over TCP, and only it"
+    )
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--writer", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--writer", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
     # As an agent does it, in both processes and for both ways.
     keep_one_heap()
     gc.freeze()
     if options.writer:
-        bare, fifo, size, capacity = options.writer
-        return write(bare, fifo, int(size), int(capacity))
+        bare, fifo, size, capacity, secret, reader = options.writer
+        keyring = writer_keys(secret, reader)
+        return write(bare, fifo, int(size), int(capacity), keyring)
     measured = []
     tokens = {}
     with tempfile.TemporaryDirectory(prefix="fifo-") as directory:
-        for transport, address in (
-            ("ipc", f"ipc://{directory}/{{}}"),
-            ("tcp", "tcp://127.0.0.1:*"),
-        ):
+        transports = {"ipc": f"ipc://{directory}/{{}}", "tcp": "tcp://127.0.0.1:*"}
+        if options.curve:
+            transports = {"curve": transports["tcp"]}
+        for transport, address in transports.items():
             for size, frames in BURSTS:
-                with Pair(address, size, options.capacity) as pair:
+                with Pair(address, size, options.capacity, options.curve) as pair:
                     measured.append(compare(transport, pair, frames, options.rounds, options.json))
-            with Pair(address, 1024, max(options.capacity, 8)) as pair:
+            with Pair(address, 1024, max(options.capacity, 8), options.curve) as pair:
                 tokens[transport] = token_us(pair, options.rounds)
                 if not options.json:
                     print(
-                        f"{transport}     1 KB token: {tokens[transport]:6.1f} µs end to end "
-                        f"(asked: at most {ASKED_TOKEN_US:g})"
+                        f"{transport}     1 KB token: {tokens[transport]:6.1f} µs end to end"
+                        + ("" if options.curve else f" (asked: at most {ASKED_TOKEN_US:g})")
                     )
     if options.json:
         print(json.dumps({"fifo": [asdict(m) for m in measured], "token_us": tokens}))
+    if options.curve:
+        return 0
     good = all(m.ratio >= ASKED_RATIO for m in measured)
     return 0 if good and max(tokens.values()) <= ASKED_TOKEN_US else 1
 
@@ -87,17 +98,22 @@ def main() -> int:
 class Pair:
     """This process reading, a child writing, connected in both ways at once."""
 
-    def __init__(self, address: str, size: int, capacity: int) -> None:
+    def __init__(self, address: str, size: int, capacity: int, curve: bool) -> None:
         self.size = size
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.bare = self._context.socket(zmq.PULL)
         self.bare.bind(address.format("bare"))
         fifo = address.format("fifo").replace("*", "0")
-        self.fifo = WireReader(FifoSpec("float32", (size // 4,), capacity), fifo)
+        keyring, keys = None, ["", ""]
+        if curve:
+            (public, secret), (writer, writers_secret) = new_pair(), new_pair()
+            keyring = Keyring(secret, nodes={WRITER: writer})
+            keys = [writers_secret.hex(), public.hex()]
+        self.fifo = WireReader(FifoSpec("float32", (size // 4,), capacity), fifo, keyring)
         bare = self.bare.getsockopt_string(zmq.LAST_ENDPOINT)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.fifo",
-             "--writer", bare, self.fifo.address, str(size), str(capacity)],
+             "--writer", bare, self.fifo.address, str(size), str(capacity), *keys],
             stdin=subprocess.PIPE,
             text=True,
         )  # fmt: skip
@@ -135,12 +151,19 @@ class Pair:
         self.fifo.done()
 
 
-def write(bare_address: str, fifo_address: str, size: int, capacity: int) -> int:
+def writer_keys(secret: str, reader: str) -> Keyring | None:
+    """What the child was given on its command line; nothing without `--curve`."""
+    return Keyring(bytes.fromhex(secret), nodes={READER: bytes.fromhex(reader)}) if secret else None
+
+
+def write(
+    bare_address: str, fifo_address: str, size: int, capacity: int, keyring: Keyring | None
+) -> int:
     """The child: sends as many frames as each line of standard input says, the way it says."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     bare = context.socket(zmq.PUSH)
     bare.connect(bare_address)
-    fifo = WireWriter(FifoSpec("float32", (size // 4,), capacity), fifo_address)
+    fifo = WireWriter(FifoSpec("float32", (size // 4,), capacity), fifo_address, keyring)
     arrays = [np.full(size // 4, k, np.float32) for k in range(ARRAYS)]
     for line in sys.stdin:
         way, frames = line.split()
@@ -169,8 +192,8 @@ def compare(transport: str, pair: Pair, frames: int, rounds: int, quiet: bool) -
     if not quiet:
         print(
             f"{transport} {pair.size / 1e6:5.1f} MB tensor: {measured.fifo_rate / 1e9:5.2f} GB/s, "
-            f"bare pyzmq {measured.bare_rate / 1e9:5.2f} GB/s, ratio {measured.ratio:.2f} "
-            f"(asked: at least {ASKED_RATIO})"
+            f"bare pyzmq {measured.bare_rate / 1e9:5.2f} GB/s, ratio {measured.ratio:.2f}"
+            + ("" if transport == "curve" else f" (asked: at least {ASKED_RATIO})")
         )
     return measured
 

@@ -78,6 +78,12 @@ def launch(
     profile: Annotated[
         Path | None, typer.Option(help="File of partition profile: measured times for the search")
     ] = None,
+    make_keys: Annotated[
+        bool,
+        typer.Option(
+            "--make-keys", help="Make the keys of the cluster's machines, and run nothing"
+        ),
+    ] = False,
     as_json: Annotated[  # noqa: ARG001 - `run_command` looks for it, errors of use need it too
         bool, typer.Option("--json", help="Print one JSON object and nothing else")
     ] = False,
@@ -109,6 +115,7 @@ def launch(
         tolerance=tolerance,
         top=top,
         profile=profile,
+        make_keys=make_keys,
     )
 
 
@@ -119,12 +126,28 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _launch(request: Request, as_json: bool) -> int:
+    if request.make_keys:
+        return _make_keys(request.target, as_json)
     from launcher import job  # noqa: PLC0415 - slow to import
     from launcher.progress import open_progress  # noqa: PLC0415
 
     with open_progress() as progress:
         outcome = job.launch(request, progress, started_s=_STARTED_S)
     return _finish(outcome, as_json)
+
+
+def _make_keys(target: Path, as_json: bool) -> int:
+    from launcher.config_load import load_cluster  # noqa: PLC0415 - slow to import
+    from launcher.make_keys import make_keys  # noqa: PLC0415
+
+    cluster = load_cluster(target)
+    nodes = {node.name: node.address for node in cluster.config.nodes}
+    made = make_keys(cluster.access.keys, nodes)
+    if as_json:
+        print_json(made.as_json())
+    else:
+        typer.echo(made.text(), nl=False)
+    return EXIT_FINE
 
 
 def _finish(outcome: Outcome, as_json: bool) -> int:

@@ -279,6 +279,13 @@ class ClusterConfig(_Strict):
     profile: Annotated[
         str | None, Field(description="File of partition profile: measured times for the search")
     ] = None
+    keys: Annotated[
+        str | None,
+        Field(description="Folder of keys, made by launch --make-keys; keys beside this file"),
+    ] = None
+    insecure: Annotated[
+        bool, Field(description="No keys: whoever reaches the nodes can run networks on them")
+    ] = False
     seed: Annotated[int, Field(ge=0, lt=2**32, description="Of the search and of random input")] = 0
     slack_frames: Annotated[
         int,

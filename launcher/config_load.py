@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from launcher.access import DEFAULT_FOLDER, Access
 from launcher.config import ClusterConfig, InputConfig, ModelConfig
 from launcher.config_sentences import suggestion, validated
 from launcher.config_source import Location, Source, read_source
@@ -64,6 +65,13 @@ class Cluster:
         several models all, with `+` between them."""
         return "+".join(model.path for model in self.models)
 
+    @property
+    def access(self) -> Access:
+        """How its nodes are reached securely."""
+        named = self.config.keys
+        folder = self.path(named or DEFAULT_FOLDER)
+        return Access(folder, is_named=named is not None, insecure=self.config.insecure)
+
     def changed(self, **values: Any) -> Cluster:
         """The same cluster with some keys replaced by values already checked."""
         return replace(self, config=self.config.model_copy(update=values))
@@ -89,6 +97,8 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     _check_pins(cluster)
     _check_models(cluster)
     _check_files(cluster)
+    if cluster.config.insecure and cluster.config.keys is not None:
+        raise cluster.error(("insecure",), "contradicts `keys`; leave one of both out")
     return cluster
 
 

@@ -6,9 +6,11 @@ One thread and one wait: until something arrives or the supervisor's next deadli
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from launcher.access import NO_HANDSHAKE, barred
 from launcher.core.events import (
     Abandoned,
     Action,
@@ -28,11 +30,12 @@ from launcher.core.events import (
     Tick,
 )
 from launcher.core.supervisor import Supervisor
-from launcher.errors import RunFailedError
+from launcher.errors import BadInputError, RunFailedError
 from launcher.host import Host
 from launcher.processes import LocalAgent, LocalAgents
 from launcher.sockets import (
     Arrival,
+    Barred,
     Closed,
     FromControl,
     FromData,
@@ -44,8 +47,14 @@ from launcher.sockets import (
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Put, Welcome
 
+FRUITLESS = 3
+"""Handshakes that may fail for no stated reason (an agent that is just ending, say)."""
+
 ENDING_S = 1.0
 """How long an agent may take to end after it has closed its standard error."""
+
+GREETING_S = 2.0
+"""How long the other agents may take to answer when one will not have us."""
 
 LOOK_EVERY_S = 1.0
 """How often processes are looked at whose standard error a child of theirs keeps open."""
@@ -62,8 +71,10 @@ class Drive:
         agents: LocalAgents,
         files: Mapping[str, Path],
         on_report: Callable[[str, int, int], None],
+        keys: Path | None = None,
     ) -> None:
-        """`files` are the blobs by digest; `on_report(stage, done, total)` hears of progress."""
+        """`files` are the blobs by digest; `on_report(stage, done, total)` hears of progress;
+        `keys` is the launching machine's folder of keys, if there is one."""
         self._supervisor = supervisor
         self._host = host
         self._sockets = sockets
@@ -71,6 +82,11 @@ class Drive:
         self._by_stderr = {agent.stderr: agent for agent in agents.values()}
         self._files = files
         self._on_report = on_report
+        self._keys = keys
+        self._fruitless: Counter[str] = Counter()
+        self._barred_nodes: set[str] = set()
+        self._barred_error: BadInputError | None = None
+        self._barred_until_s = 0.0
         self._end: End | None = None
 
     def run(self) -> None:
@@ -95,6 +111,7 @@ class Drive:
             self._host.step()
             if self._host.taken != taken:
                 self._handle(Taken(self._host.taken))
+        self._give_up_if_barred()
         deadline_s = self._supervisor.deadline_s
         if deadline_s is not None and time.monotonic() >= deadline_s:
             self._look_at_processes()
@@ -103,6 +120,8 @@ class Drive:
     def _patience_s(self) -> float | None:
         if self._host.is_busy:
             return 0.0
+        if self._barred_error is not None:
+            return self._barred_until_s - time.monotonic()
         deadline_s = self._supervisor.deadline_s
         return LOOK_EVERY_S if deadline_s is None else deadline_s - time.monotonic()
 
@@ -125,8 +144,35 @@ class Drive:
                 self._handle(Linked(node))
             case Closed(node):
                 self._handle(Disconnected(node))
+            case Barred(node, why):
+                self._barred(node, why)
             case Readable(descriptor):
                 self._read_stderr(self._by_stderr[descriptor])
+
+    def _barred(self, node: str, why: str) -> None:
+        """An agent that was never reached may be one that we shall never agree with."""
+        session = self._supervisor.sessions[node]
+        self._fruitless[node] += 1
+        in_vain = why != NO_HANDSHAKE or (
+            self._keys is not None and self._fruitless[node] >= FRUITLESS
+        )
+        if session.welcome is None and in_vain:
+            self._barred_nodes.add(node)
+            if self._barred_error is None:
+                self._barred_error = barred(node, session.address, self._keys, why)
+                self._barred_until_s = time.monotonic() + GREETING_S
+
+    def _give_up_if_barred(self) -> None:
+        """End once all other agents have answered, so that each hears goodbye and is free."""
+        if self._barred_error is None or self._end is not None:
+            return
+        waiting = [
+            node
+            for node, session in self._supervisor.sessions.items()
+            if session.welcome is None and node not in self._barred_nodes
+        ]
+        if not waiting or time.monotonic() >= self._barred_until_s:
+            self._handle(Abandoned(self._barred_error))
 
     def _read_stderr(self, agent: LocalAgent) -> None:
         if not agent.read_stderr():

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
+from launcher.access import launcher_keys
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.networks import compare_all, open_results
@@ -98,6 +99,9 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         check_save_folder(request.save)
     if saved is None:
         check_strategy(cluster)
+    if not request.plan_only:
+        nodes = cluster.config.nodes
+        launcher_keys(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
     profile_file(cluster, model)  # refuses one that cannot be used before anything is started

@@ -120,6 +120,8 @@ def _cluster_text(cluster: Cluster) -> str:
     for key in ("labels", "truth", "profile"):
         if key in data:
             data[key] = str(cluster.path(data[key]).resolve())
+    if any(cluster.access.guards(node.address or "") for node in config.nodes):
+        data["keys"] = str(cluster.access.keys.resolve())
     given = [(data["inputs"][name], own) for name, own in config.inputs.items()]
     given += [(data["input"], config.input)] if "input" in data else []
     for entry, own in given:

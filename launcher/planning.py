@@ -58,7 +58,8 @@ def read_model(cluster: Cluster) -> Model:
 def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
     """The nodes as the runtime wants them."""
     return tuple(
-        Node(node.name, node.address, node.threads, node.cpus) for node in cluster.config.nodes
+        Node(node.name, node.address, node.threads, node.cpus, cluster.access)
+        for node in cluster.config.nodes
     )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
+from launcher.access import launcher_keys
 from launcher.core.addresses import host_of
 from launcher.errors import BadInputError, RunFailedError
 from launcher.runtime import Node
@@ -170,7 +171,8 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
     Enter it before planning, so that the agents import their engines meanwhile. `cache` is where
     they keep subnets (None: their own default). While inside, SIGTERM and SIGHUP to this process
     unwind it like Ctrl-C does (only where called in the main thread). Raises `BadInputError` for
-    the address of another node whose host is unknown, `RunFailedError` if an agent cannot start.
+    the address of another node whose host is unknown or whose key is missing, `RunFailedError` if
+    an agent cannot start.
     """
     nodes = tuple(nodes)
     agents = LocalAgents()
@@ -180,9 +182,13 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
     with place as directory, _unwinding_on_signals():
         try:
             remote = [node.address for node in nodes if node.address is not None]
+            for node in nodes:
+                if node.address is not None:  # refused now rather than after the search
+                    launcher_keys(node.access, {node.name: node.address})
             for number, node in enumerate(n for n in nodes if n.address is None):
                 address = _listen_address(Path(directory), number, remote)
-                agents.start(node.name, address, _arguments(node, cache))
+                keys = node.access.agent_arguments(node.name, address)
+                agents.start(node.name, address, _arguments(node, cache) + keys)
             yield agents
         finally:
             agents.end()

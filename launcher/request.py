@@ -28,3 +28,4 @@ class Request:
     tolerance: float = TOLERANCE
     top: int = 5
     profile: Path | None = None
+    make_keys: bool = False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from launcher.access import launcher_keys
 from launcher.core.supervisor import Contact, Supervisor
 from launcher.core.watch import Limits
 from launcher.deployment import SubnetBlobs, blueprint
@@ -66,14 +67,22 @@ def run(
     with contextlib.ExitStack() as stack:
         if agents is None:
             agents = stack.enter_context(start_agents(used, options.cache))
-        sockets = stack.enter_context(Sockets())
         contacts = [_contact(node, agents, options.keep_agents) for node in used]
+        access = used[0].access
+        keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
+        sockets = stack.enter_context(Sockets(keys, access.guards))
         for contact in contacts:
             _connect(sockets, contact)
         host = Host(share, frames, on_result, sockets, began_s)
         supervisor = Supervisor(share, contacts, len(frames), _session_name(), _limits(options))
         Drive(
-            supervisor, host, sockets, agents, files, lambda *report: on_update(Update(*report))
+            supervisor,
+            host,
+            sockets,
+            agents,
+            files,
+            lambda *report: on_update(Update(*report)),
+            None if keys is None else keys.folder,
         ).run()
     sessions = supervisor.sessions.values()
     return RunResult(

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
+from launcher.access import Access
 from nodes.core.messages import Order, Stats, Welcome
 from partition.plan import Plan
 
@@ -27,6 +28,7 @@ class Node:
     address: str | None = None
     threads: int = 1
     cpus: tuple[int, ...] = ()
+    access: Access = field(default_factory=Access)
 
 
 @dataclass(frozen=True, slots=True)

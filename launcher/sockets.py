@@ -17,10 +17,16 @@ import numpy as np
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from launcher.access import NO_HANDSHAKE, STRANGER, UNLIKE
 from launcher.runtime import Array
 from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Attach, Control, Credit, Message, TensorHeader
+from nodes.curve import OVERHEAD_BYTES, identify
+from nodes.keys import Keyring, KeysError
+
+MISMATCH = 0x11000002
+"""ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: one end has keys and the other uses none."""
 
 GOODBYE_S = 1.0
 """How long the last messages to agents may take to leave when everything closes."""
@@ -70,19 +76,35 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class Barred:
+    """A node's agent and we could not agree on who we are, or on being encrypted at all."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Readable:
     """A watched file descriptor has something to read, or its end."""
 
     descriptor: int
 
 
-Arrival = FromControl | FromData | Unreadable | LinkStands | Closed | Readable
+Arrival = FromControl | FromData | Unreadable | LinkStands | Closed | Barred | Readable
 
 
 class Sockets:
-    """All connections of one run; a context manager that closes them."""
+    """All connections of one run; a context manager that closes them.
 
-    def __init__(self) -> None:
+    Those to addresses that `guards` are encrypted, and made only with the nodes that have the keys
+    in `keys`.
+    """
+
+    def __init__(
+        self, keys: Keyring | None = None, guards: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self._keys = keys
+        self._guards = guards
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._poller = zmq.Poller()
         self._control: dict[str, zmq.Socket[bytes]] = {}
@@ -112,8 +134,9 @@ class Sockets:
     def open_control(self, node: str, address: str) -> None:
         """Connect to a node's control address; raises `ValueError` if it is not an address."""
         socket = self._control[node] = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-        self._monitor(socket, {zmq.EVENT_DISCONNECTED: Closed(node)})
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES + OVERHEAD_BYTES)
+        self._secure(socket, node, address)
+        self._monitor(socket, {zmq.EVENT_DISCONNECTED: Closed(node), **_barred(node)})
         self._read(socket, lambda: self._drain_control(node, socket))
         _connect(socket, address)
 
@@ -123,6 +146,7 @@ class Sockets:
         # Credits bound what is under way; a second bound could only block.
         socket.setsockopt(zmq.SNDHWM, 0)
         socket.setsockopt(zmq.RCVHWM, 0)
+        self._secure(socket, node, address)
         told: dict[int, Arrival] = {
             zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkStands(node),
             zmq.EVENT_DISCONNECTED: Closed(node),
@@ -130,6 +154,14 @@ class Sockets:
         self._monitor(socket, told)
         self._read(socket, lambda: _drain_data(node, socket))
         _connect(socket, address)
+
+    def _secure(self, socket: zmq.Socket[bytes], node: str, address: str) -> None:
+        if self._keys is None or not self._guards(address):
+            return
+        try:
+            identify(socket, self._keys.secret, self._keys.key_of(node))
+        except KeysError as error:
+            raise ValueError(str(error)) from error
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""
@@ -190,7 +222,20 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
 
 def _drain_monitor(monitor: zmq.Socket[bytes], told: Mapping[int, Arrival]) -> Iterator[Arrival]:
     while (parts := _receive(monitor)) is not None:
-        yield told[parse_monitor_message([part.bytes for part in parts])["event"]]
+        happened = parse_monitor_message([part.bytes for part in parts])
+        event = happened["event"]
+        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and happened["value"] != MISMATCH:
+            event = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        yield told[event]
+
+
+def _barred(node: str) -> Mapping[int, Arrival]:
+    """What failed handshakes tell of a node."""
+    return {
+        zmq.EVENT_HANDSHAKE_FAILED_AUTH: Barred(node, STRANGER),
+        zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: Barred(node, UNLIKE),
+        zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: Barred(node, NO_HANDSHAKE),
+    }
 
 
 def _drain_data(node: str, socket: zmq.Socket[bytes]) -> Iterator[Arrival]:

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -23,7 +24,8 @@ from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
 from nodes.executors.base import Executor
-from nodes.loopback import loopback_address
+from nodes.loopback import Loopback, loopback_address
+from nodes.quotas import Quotas
 from nodes.sockets import AddressError
 from nodes.usage import usage
 from nodes.wire import Readable, Wire
@@ -66,6 +68,7 @@ class Shell:
         wire: Wire,
         store: BlobStore,
         executor: Executor,
+        quotas: Quotas | None = None,
         *,
         obeys_shutdown: bool = False,
         parent: int | None = None,
@@ -74,12 +77,15 @@ class Shell:
         self._wire = wire
         self._store = store
         self._executor = executor
+        self._quotas = quotas or Quotas()
+        self._rereads_keys = False
         self._parent = parent
         self._why: str | None = None
         self._pending: deque[ev.Event] = deque()
         self._reported: deque[ev.Event] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._worker = Worker(executor, self._report, loopback_address(identity.data_address))
+        here = loopback_address(identity.data_address)
+        self._worker = Worker(executor, self._report, partial(Loopback, here, wire.is_guarded))
         wire.watch(self._wake)
         if parent is not None:
             wire.watch(parent)
@@ -107,6 +113,11 @@ class Shell:
     def stop(self, why: str) -> None:
         """End `run` soon; may be called from a signal handler or another thread."""
         self._why = why
+        os.eventfd_write(self._wake, 1)
+
+    def reread_keys(self) -> None:
+        """Look at the keys soon, and cut off whoever is no longer admitted; like `stop`."""
+        self._rereads_keys = True
         os.eventfd_write(self._wake, 1)
 
     def run(self) -> Report:
@@ -138,6 +149,8 @@ class Shell:
             else:
                 launcher_spoke |= isinstance(arrived, ev.ControlReceived)
                 self._take(arrived)
+        if self._wire.has_new_secret and self._core.session is None:
+            self._renew()
         # While a launcher's messages wait to be read it is not silent, however late we are.
         deadline_s = self._core.deadline_s
         if deadline_s is not None and time.monotonic() >= deadline_s and not launcher_spoke:
@@ -149,8 +162,20 @@ class Shell:
                 self._why = "its parent is gone"
             return
         os.eventfd_read(self._wake)
+        if self._rereads_keys:
+            self._rereads_keys = False
+            for event in self._wire.reread_keys():
+                self._take(event)
         while self._reported:
             self._take(self._reported.popleft())
+
+    def _renew(self) -> None:
+        try:
+            self._wire.renew()
+        except AddressError as error:
+            self._why = f"its ports cannot be opened with the new key: {error}"
+        else:
+            log.warning("this node has a new key from now on")
 
     def _take(self, event: ev.Event) -> None:
         """Hand an event to the core and do what it wants, then what came of that, in order."""
@@ -199,6 +224,10 @@ class Shell:
 
     def _load(self, action: act.Load) -> None:
         deployment = action.deployment
+        excess = self._quotas.excess(deployment)
+        if excess is not None:
+            self._take(ev.LoadFailed(deployment.epoch, excess))
+            return
         blobs = [
             blob.digest
             for phase in deployment.phases

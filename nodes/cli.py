@@ -1,7 +1,8 @@
 """`node-agent`: the daemon of one device, and its arguments.
 
 Exit codes: 0 when it was told to stop (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end),
-2 when it could not start: the address is taken, the cache cannot be used, there is no engine.
+2 when it could not start: the address is taken, the cache or the keys cannot be used, there is no
+engine, or other machines could reach it and there are no keys.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from typing import get_args
 from nodes.agent import Shell
 from nodes.cache import BlobStore
 from nodes.code_pages import forget_code_pages
+from nodes.core.addresses import is_exposed
 from nodes.core.agent import Identity
 from nodes.core.errors import NodeError
 from nodes.core.messages import HOST
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.registry import EngineName, open_executor
-from nodes.sockets import AddressError
+from nodes.keygen import default_keys, keygen
+from nodes.keys import SECRET, KeyFolder, KeysError
+from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas
+from nodes.sockets import MAX_CONNECTIONS, AddressError
 from nodes.time_slice import ask_for_short_slices
 from nodes.usage import machine, usage
 from nodes.version import VERSION
@@ -42,12 +47,18 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is told to stop; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["keygen"]:
+        return keygen(given[1:])
+    options = _parser().parse_args(given)
     try:
         if options.cpus:
             _keep_to(options.cpus)
         ask_for_short_slices()
-        identity, control, shell = _build(options)
+        keyring = _keyring(options)
+        if keyring is not None:  # until there is something to tell it to
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        identity, control, shell = _build(options, keyring)
     except NodeError as error:
         sys.stderr.write(f"node-agent: {error}\n")
         return EXIT_BAD_INPUT
@@ -59,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with shell:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stopping(shell))
+        if keyring is not None:
+            signal.signal(signal.SIGHUP, lambda *_: shell.reread_keys())
         sys.stderr.write(
             f"node-agent {VERSION} {identity.name!r} ready: control {control}, "
             f"data {identity.data_address}, {identity.engine}, "
@@ -79,17 +92,42 @@ def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
     return stop
 
 
-def _build(options: argparse.Namespace) -> tuple[Identity, str, Shell]:
+def _keyring(options: argparse.Namespace) -> KeyFolder | None:
+    """The keys to listen with, if any; refuses to be reached from other machines without."""
+    addresses = [address for address in (options.listen, options.data) if address is not None]
+    exposed = [address for address in addresses if is_exposed(address)]
+    if options.insecure:
+        return None
+    if options.keys is not None:
+        return KeyFolder(options.keys)
+    if not exposed:
+        return None
+    usual = default_keys()
+    if (usual / SECRET).exists():
+        return KeyFolder(usual)
+    raise KeysError(
+        f"{exposed[0]} can be reached from other machines, and there are no keys in {usual}: give "
+        "--keys DIR (`launch cluster.yaml --make-keys` makes those of a cluster, `node-agent "
+        "keygen` one pair), or --insecure, and whoever reaches that port can run networks here"
+    )
+
+
+def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Identity, str, Shell]:
     """Open everything that can fail; also returns the address of the control port.
 
     The engine comes before the sockets, because it sets up the heap that all threads share.
     """
     with ExitStack() as opened:
-        store = BlobStore(options.cache, options.cache_bytes)
+        quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
+        store = BlobStore(options.cache, quotas.cache_bytes)
         opened.callback(store.close)
         executor = open_executor(options.engine, store.derived)
         opened.callback(executor.close)
-        wire = Wire()
+        wire = Wire(
+            keyring=keyring,
+            tensor_bytes=quotas.tensor_bytes,
+            max_connections=quotas.connections,
+        )
         opened.callback(wire.close)
         control = wire.listen_control(options.listen)
         data = _listen_data(wire, options, control)
@@ -109,6 +147,7 @@ def _build(options: argparse.Namespace) -> tuple[Identity, str, Shell]:
             wire,
             store,
             executor,
+            quotas,
             obeys_shutdown=options.exit_with_parent,
             parent=sys.stdin.fileno() if options.exit_with_parent else None,
         )
@@ -135,7 +174,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="node-agent",
         description="The daemon of one device: waits for a launcher, loads its share of a network, "
         "and computes it frame by frame.",
-        epilog="Exit codes: 0 told to stop, 2 could not start.",
+        epilog="`node-agent keygen --out DIR` makes a key pair (`node-agent keygen --help`). "
+        "Exit codes: 0 told to stop, 2 could not start.",
     )
     add = parser.add_argument
     add(
@@ -144,14 +184,28 @@ def _parser() -> argparse.ArgumentParser:
         default="tcp://127.0.0.1:5500",
         metavar="ADDRESS",
         help="control address, tcp://HOST:PORT or ipc://PATH; tcp://0.0.0.0:5500 to be reached "
-        "from other machines (default: %(default)s). Whoever reaches it can run networks here: "
-        "keep it to a network that you trust",
+        "from other machines, which needs --keys or --insecure (default: %(default)s)",
     )
     add(
         "--data",
         type=_address,
         metavar="ADDRESS",
         help="data address (default: the next port, or the path with .data appended)",
+    )
+    either = parser.add_mutually_exclusive_group().add_argument
+    usual = str(default_keys()).replace("%", "%%")
+    either(
+        "--keys",
+        type=Path,
+        metavar="DIR",
+        help="this node's keys: only those whose public keys are there can connect, and all is "
+        "encrypted; read again when they change "
+        f"(default: {usual} if other machines can reach this one)",
+    )
+    either(
+        "--insecure",
+        action="store_true",
+        help="no keys, no encryption: whoever reaches the ports can run networks here",
     )
     add("--name", type=_name, default=os.uname().nodename, help="default: this machine's name")
     add(
@@ -164,9 +218,23 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--cache-bytes",
         type=_size,
-        default=4 << 30,
+        default=DEFAULT_CACHE_BYTES,
         metavar="N",
         help="how much of them at most, such as 500M or 4G (default: 4G)",
+    )
+    add(
+        "--tensor-bytes",
+        type=_size,
+        default=DEFAULT_TENSOR_BYTES,
+        metavar="N",
+        help="longest tensor taken from the network (default: 256M)",
+    )
+    add(
+        "--connections",
+        type=_count,
+        default=MAX_CONNECTIONS,
+        metavar="N",
+        help="connections of each port at most (default: %(default)s)",
     )
     add("--engine", choices=get_args(EngineName), default="auto", help="default: auto")
     add(
@@ -210,6 +278,12 @@ def _size(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M or 4G")
     return int(match[1]) * UNITS[match[2]]
+
+
+def _count(text: str) -> int:
+    if re.fullmatch(r"[1-9]\d{0,5}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
 
 
 def _cpus(text: str) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from nodes.core import events as ev
 from nodes.core.errors import NodeError, RemoteProtocolError
 from nodes.core.fifo import Inlet, Outlet
 from nodes.core.messages import Attach, Credit, TensorHeader
+from nodes.keys import Keyring
 from nodes.payload import as_array
 from nodes.wire import Wire
 
@@ -26,6 +27,8 @@ Array = npt.NDArray[Any]
 
 EPOCH = 0
 CHANNEL = 0
+READER, WRITER = "reader", "writer"
+"""What the ends call each other."""
 
 
 class FifoClosedError(NodeError):
@@ -82,15 +85,16 @@ class Reader(Protocol):
 
 
 class WireWriter:
-    """The producer's end over a socket, connected to a `WireReader` at `address`."""
+    """The producer's end over a socket, connected to a `WireReader` at `address`; over TCP guarded
+    with a `keyring`, which knows the other end as `READER`."""
 
-    def __init__(self, spec: FifoSpec, address: str) -> None:
+    def __init__(self, spec: FifoSpec, address: str, keyring: Keyring | None = None) -> None:
         self._spec = spec
         self._outlet = Outlet(CHANNEL, spec.capacity)
         self._closed = False
-        self._wire = Wire()
-        self._wire.dial("reader", address)
-        self._wire.send("reader", Attach(EPOCH, "writer"))
+        self._wire = Wire(keyring=keyring)
+        self._wire.dial(READER, address)
+        self._wire.send(READER, Attach(EPOCH, WRITER))
 
     def put(self, array: Array, timeout_s: float | None = None) -> int:
         """See `Writer.put`."""
@@ -98,7 +102,7 @@ class WireWriter:
             self._await_credit(timeout_s)
         frame = self._outlet.claim()
         header = TensorHeader(EPOCH, CHANNEL, frame, self._spec.dtype, self._spec.shape)
-        self._wire.send("reader", header, array.data)
+        self._wire.send(READER, header, array.data)
         return self._outlet.send()
 
     def _await_credit(self, timeout_s: float | None) -> None:
@@ -126,7 +130,7 @@ class WireWriter:
 class WireReader:
     """The consumer's end over a socket; `address` is where it really listens."""
 
-    def __init__(self, spec: FifoSpec, address: str) -> None:
+    def __init__(self, spec: FifoSpec, address: str, keyring: Keyring | None = None) -> None:
         self._spec = spec
         self._inlet = Inlet(CHANNEL, spec.capacity)
         self._got = 0
@@ -134,7 +138,7 @@ class WireReader:
         self._link: ev.Link | None = None
         self._closed = False
         self._place = Credit(EPOCH, CHANNEL, 1)
-        self._wire = Wire()
+        self._wire = Wire(keyring=keyring)
         self.address = self._wire.listen_data(address)
 
     def get(self, timeout_s: float | None = None) -> tuple[int, Array]:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from nodes.core import events as ev
 from nodes.core.errors import NodeError
 from nodes.core.messages import TensorHeader
+from nodes.curve import new_pair
+from nodes.keys import Keyring
 from nodes.wire import Wire
 
 TIMEOUT_S = 5.0
@@ -31,11 +33,16 @@ def loopback_address(data_address: str) -> str:
 class Loopback:
     """Two ends in one process; a context manager. ZeroMQ's threads are started by whoever makes it.
 
-    It may be made in one thread and handed to another, which then does all the rest.
+    It may be made in one thread and handed to another, which then does all the rest. Encrypted,
+    with a key of their own, if `guarded` and over TCP.
     """
 
-    def __init__(self, address: str) -> None:
-        self._sender, self._receiver = Wire(), Wire()
+    def __init__(self, address: str, guarded: bool = False) -> None:
+        keyring = None
+        if guarded:
+            public, secret = new_pair()
+            keyring = Keyring(secret, nodes={PEER: public})
+        self._sender, self._receiver = Wire(keyring=keyring), Wire(keyring=keyring)
         self._address = address
         self._frame = 0
 

@@ -1,4 +1,4 @@
-"""Sockets: the only file of `nodes` that knows ZeroMQ.
+"""Sockets: with `nodes.waiter` and `nodes.curve` all of `nodes` that knows ZeroMQ.
 
 A `Listener` is a bound ROUTER, a `Dialler` a connected DEALER. Sending never blocks or drops: what
 waits to be sent is bounded by credits, so send queues have no high-water mark; receive queues have
@@ -8,23 +8,23 @@ with its neighbours, would keep all of it alive, and may be unaligned. What was 
 long as anything refers to its payload.
 
 A connection is cut off for real: the file descriptor that a message came from (`ZMQ_SRCFD`) is
-shut down, and what still arrives under its routing id is dropped.
+shut down, and what still arrives under its routing id is dropped. So is one too many, one that does
+not greet in time, and one whose key is no longer admitted (`nodes.curve`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import math
-import os
-import socket
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import zmq
 
+from nodes.core.addresses import host_of
 from nodes.core.errors import NodeError
+from nodes.curve import OVERHEAD_BYTES, Doorkeeper, caller, guard, identify, public_of
+from nodes.endpoints import HINTS, refuse_taken, shut
+from nodes.keys import DATA, Keyring
 
 COPY_BELOW_BYTES = 1 << 16
 """Payloads shorter than this are copied."""
@@ -41,25 +41,33 @@ BATCH = 64
 WAITING = 64
 """Messages from one peer that may wait to be read; then its connection is no longer read."""
 
-STREAK = 8
-"""How often the busy sockets are read before the idle ones are asked too."""
-
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 30_000
 """A peer machine that answers no heartbeat for so long is gone (its process's end shows at once);
 long enough for a large tensor on a slow link, behind which heartbeats wait."""
 
-HINTS = {
-    errno.EADDRINUSE: "; is another agent running there?",
-    errno.ENODEV: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
-    errno.EADDRNOTAVAIL: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
-}
-"""What to do about an address, by error number."""
+HANDSHAKE_MS = 5_000
+"""A stranger that has not made itself known after so long is cut off; a handshake takes a few
+milliseconds, or as long as the agent's loop is busy."""
+
+CLOSING_MS = 1_000
+"""How long a port may take to close before it is opened again; it takes less than one."""
+
+MAX_CONNECTIONS = 256
+"""Connections that a port holds at most unless told otherwise; a cluster needs one per node."""
 
 READABLE: Any = zmq.POLLIN
 """Asked for before each message: the exception after the last one would cost more."""
 
+GONE = "it was closed at the other end, or the network went down"
+STRANGER = "the other end does not admit this node's key"
+NO_HANDSHAKE = (
+    "there was no handshake: either the other end has another key than the one known of it here, "
+    "or one of both has none"
+)
+
 REJECTED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+BARRED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | REJECTED
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
@@ -81,34 +89,70 @@ class Context:
 
     ZeroMQ's threads are started here, not with the first socket: they inherit the control group of
     the thread that starts them.
+
+    With a `keyring` all its TCP connections are encrypted and authenticated; the `doorkeeper`'s
+    socket must then be waited for too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keyring: Keyring | None = None) -> None:
         self.zmq: zmq.Context[Socket] = zmq.Context()
         self.zmq.socket(zmq.PAIR).close()
+        self.keyring = keyring
+        self.doorkeeper: Doorkeeper | None = None
+        if keyring is not None:
+            public_of(keyring.secret)
+            self.doorkeeper = Doorkeeper(self.zmq, keyring.admits)
+
+    def keys_for(self, address: str) -> Keyring | None:
+        """The keyring, if connections at this address are guarded."""
+        return None if host_of(address) is None else self.keyring
 
     def close(self) -> None:
         """Wait until what lingers has left, and end ZeroMQ's own thread."""
+        if self.doorkeeper is not None:
+            self.doorkeeper.close()
         self.zmq.term()
 
 
 class Listener:
     """A bound ROUTER: receives from whoever dials, answers by routing id.
 
-    `address` is where it really listens (a port of 0 is replaced by the one that was found).
-    Raises `AddressError` if that is impossible.
+    `address` is where it really listens (a port of 0 is replaced by the one that was found); `port`
+    is what the doorkeeper calls it. Raises `AddressError` if that is impossible.
     """
 
-    def __init__(self, context: Context, address: str, max_bytes: int, linger_ms: int = 0) -> None:
+    def __init__(
+        self,
+        context: Context,
+        address: str,
+        max_bytes: int,
+        linger_ms: int = 0,
+        port: str = DATA,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
         self.socket: Socket = context.zmq.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.socket.setsockopt(zmq.LINGER, linger_ms)
+        self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         _limit(self.socket, max_bytes)
-        _bind(self.socket, address)
+        self.keyring = context.keys_for(address)
+        self.port = port
+        if self.keyring is not None:
+            guard(self.socket, self.keyring.secret, port)
+        self.monitor = self.socket.get_monitor_socket(
+            REJECTED | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+        )
+        try:
+            _bind(self.socket, address)
+        except AddressError:
+            _close(self.socket, self.monitor)
+            raise
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.monitor = self.socket.get_monitor_socket(REJECTED | zmq.EVENT_DISCONNECTED)
+        self._max_connections = max_connections
+        self._connections: dict[int, None] = {}
         self._cut_off: dict[bytes, None] = {}
         self._peers: dict[bytes, int] = {}
+        self._keys: dict[bytes, bytes] = {}
 
     def receive(self, read: Callable[[bytes, list[Part]], Read]) -> list[Read]:
         """What `read` makes of the messages that have come in (routing id, parts)."""
@@ -123,8 +167,22 @@ class Listener:
                 if peer in self._cut_off:
                     continue
                 peers[peer] = _descriptor(parts[0])
+                if not self._knows(peer, parts[0]):
+                    self.cut_off(peer)
+                    continue
             found.append(read(peer, parts))
         return found
+
+    def _knows(self, peer: bytes, part: Part) -> bool:
+        """Whether a peer that speaks for the first time is still admitted; notes its key."""
+        if self.keyring is None:
+            return True
+        key = self._keys[peer] = caller(part) or b""
+        return self.keyring.admits(self.port, key)
+
+    def key_of(self, peer: bytes) -> bytes:
+        """The public key of a peer that has spoken over a guarded connection; else nothing."""
+        return self._keys.get(peer, b"")
 
     def closed(self) -> list[bytes | str]:
         """The peers whose connections have closed; a sentence for one that never had any."""
@@ -134,12 +192,51 @@ class Listener:
             if event & REJECTED:
                 found.append(f"no ZeroMQ handshake ({zmq.Event(event).name})")
                 continue
+            if event == zmq.EVENT_ACCEPTED:
+                self._connections[descriptor] = None
+                continue
+            if event == zmq.EVENT_CLOSED:
+                continue
+            self._connections.pop(descriptor, None)
             # Descriptors are used again: of two peers that had this one, the earlier has closed.
             peer = next((p for p, known in self._peers.items() if known == descriptor), None)
             if peer is not None:
                 del self._peers[peer]
+                self._keys.pop(peer, None)
                 found.append(peer)
-        return found
+        return found + self._thin_out()
+
+    def _thin_out(self) -> list[bytes | str]:
+        """Close the newest connections if there are too many."""
+        most = self._max_connections
+        surplus = list(self._connections)[most:]
+        for descriptor in surplus:
+            del self._connections[descriptor]
+            shut(descriptor)
+        return [f"more than {most} connections on the {self.port} port"] * len(surplus)
+
+    def withdrawn(self) -> list[bytes]:
+        """The peers whose keys were admitted when they came and are no longer."""
+        ring = self.keyring
+        if ring is None:
+            return []
+        return [peer for peer, key in self._keys.items() if not ring.admits(self.port, key)]
+
+    def renew(self) -> None:
+        """Show the keyring's present secret to whoever dials from now on.
+
+        Connections that stand are lost by it. Raises `AddressError` if the address is gone.
+        """
+        if self.keyring is None:
+            return
+        self.socket.unbind(self.address)
+        closed = None
+        while closed != zmq.EVENT_CLOSED and self.monitor.poll(CLOSING_MS):
+            closed, _ = _monitored(self.monitor) or (None, 0)
+        for known in (self._peers, self._keys, self._connections):
+            known.clear()
+        guard(self.socket, self.keyring.secret, self.port)
+        _bind(self.socket, self.address)
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
         """Send to a peer; False if it is gone."""
@@ -155,10 +252,8 @@ class Listener:
         if len(self._cut_off) >= MAX_CUT_OFF:
             del self._cut_off[next(iter(self._cut_off))]
         self._cut_off[peer] = None
-        with contextlib.suppress(OSError):
-            connection = socket.socket(fileno=os.dup(self._peers.pop(peer, -1)))
-            with connection:
-                connection.shutdown(socket.SHUT_RDWR)
+        self._keys.pop(peer, None)
+        shut(self._peers.pop(peer, -1))
 
     def close(self) -> None:
         """Stop listening; what waits to be sent gets `linger_ms`."""
@@ -166,13 +261,25 @@ class Listener:
 
 
 class Dialler:
-    """A DEALER connected to a node's data port; raises `AddressError` for what is no address."""
+    """A DEALER connected to a node's data port; raises `AddressError` for what is no address.
 
-    def __init__(self, context: Context, address: str, max_bytes: int, linger_ms: int = 0) -> None:
+    With `server`, the public key that the node must have, the connection is guarded.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        address: str,
+        max_bytes: int,
+        linger_ms: int = 0,
+        server: bytes | None = None,
+    ) -> None:
         self.socket: Socket = context.zmq.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, linger_ms)
         _limit(self.socket, max_bytes)
-        self.monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        if server is not None and context.keyring is not None:
+            identify(self.socket, context.keyring.secret, server)
+        self.monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | BARRED)
         if address.startswith("tcp://["):
             self.socket.setsockopt(zmq.IPV6, 1)
         try:
@@ -191,12 +298,20 @@ class Dialler:
             found.append(read(_parts(sock)))
         return found
 
-    def is_lost(self) -> bool:
-        """Whether the connection has broken since this was last asked."""
-        lost = False
-        while _monitored(self.monitor) is not None:
-            lost = True
-        return lost
+    def lost(self) -> str | None:
+        """Why there is no connection any more, if it has broken since this was last asked."""
+        why = None
+        while (happened := _monitored(self.monitor)) is not None:
+            event, _ = happened
+            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                why = STRANGER
+            elif event & REJECTED:
+                why = why or NO_HANDSHAKE
+            else:
+                why = why or GONE
+        if why not in (None, GONE):
+            self.socket.setsockopt(zmq.LINGER, 0)  # nothing will ever get through
+        return why
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Send to the node, as soon as the connection stands."""
@@ -207,57 +322,8 @@ class Dialler:
         _close(self.socket, self.monitor)
 
 
-class Waiter:
-    """Waits for sockets and file descriptors, and reads those that are ready.
-
-    Sockets that had something the last time are asked first, at most `STREAK` times in a row: under
-    load they mostly have more, and a poll costs as much as a message.
-    """
-
-    def __init__(self) -> None:
-        self._poller = zmq.Poller()
-        self._readers: dict[Socket | int, Callable[[], list[Any]]] = {}
-        self._busy: list[Socket] = []
-        self._streak = 0
-
-    def add(self, source: Socket | int, reader: Callable[[], list[Any]]) -> None:
-        """Call `reader` when something can be read from this socket or descriptor.
-
-        A socket's reader is also called when nothing can be read, and then returns nothing.
-        """
-        self._readers[source] = reader
-        self._poller.register(source, zmq.POLLIN)
-
-    def remove(self, source: Socket | int) -> None:
-        """No longer wait for this one; before it is closed."""
-        del self._readers[source]
-        self._poller.unregister(source)
-        self._busy.clear()
-
-    def wait(self, timeout_s: float | None) -> list[Any]:
-        """What the readers of all that is ready return; nothing after `timeout_s` seconds.
-
-        None waits for ever, and the wait never ends early.
-        """
-        found: list[Any] = []
-        if self._streak < STREAK:
-            for source in self._busy:
-                found += self._readers[source]()
-            if found:
-                self._streak += 1
-                return found
-        self._streak = 0
-        self._busy.clear()
-        timeout_ms = None if timeout_s is None else max(0, math.ceil(timeout_s * 1000))
-        for source, _ in self._poller.poll(timeout_ms):
-            found += self._readers[source]()
-            if not isinstance(source, int):
-                self._busy.append(source)
-        return found
-
-
 def _limit(sock: Socket, max_bytes: int) -> None:
-    sock.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+    sock.setsockopt(zmq.MAXMSGSIZE, max_bytes + OVERHEAD_BYTES)
     sock.setsockopt(zmq.SNDHWM, 0)
     sock.setsockopt(zmq.RCVHWM, WAITING)
     sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
@@ -315,20 +381,9 @@ def _bind(sock: Socket, address: str) -> None:
         sock.setsockopt(zmq.IPV6, 1)
     try:
         if address.startswith("ipc://"):
-            _refuse_taken(address.removeprefix("ipc://"))
+            refuse_taken(address.removeprefix("ipc://"))
         sock.bind(address)
     except (zmq.ZMQError, OSError) as error:
-        sock.close(0)
         why = error.strerror or str(error)
         hint = HINTS.get(error.errno or 0, "")
         raise AddressError(f"cannot listen on {address!r}: {why}{hint}") from error
-
-
-def _refuse_taken(path: str) -> None:
-    """ZeroMQ takes over a Unix socket's path without asking; ask whether anybody is there."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

@@ -12,13 +12,26 @@ from nodes.core import events as ev
 from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
 from nodes.core.deployment import MAX_TENSOR_BYTES
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import Control, Data
-from nodes.sockets import COPY_BELOW_BYTES, Buffer, Context, Dialler, Listener, Part, Waiter
+from nodes.core.messages import Attach, Control, Data
+from nodes.keys import CONTROL, DATA, Keyring, KeysError
+from nodes.sockets import (
+    COPY_BELOW_BYTES,
+    GONE,
+    MAX_CONNECTIONS,
+    AddressError,
+    Buffer,
+    Context,
+    Dialler,
+    Listener,
+    Part,
+)
+from nodes.waiter import Waiter
 
 GOODBYE_MS = 1_000
 """How long the last messages may take to leave when a connection or all of them are closed."""
 
-GONE = "it was closed at the other end, or the network went down"
+
+GONE_KEY = "its key is no longer admitted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +44,33 @@ class Readable:
 class Wire:
     """All connections of one agent; raises `AddressError` for an address it cannot listen on.
 
+    With a `keyring` every TCP connection is guarded: whoever comes must have a key that is
+    admitted, and be who it says it is; whoever is dialled must have the key that we know of it.
+
     A control port takes messages of up to twice what the codec does, so that one that is too long
-    can still be answered for; beyond that ZeroMQ itself drops the connection.
+    can still be answered for; beyond that, and beyond `tensor_bytes` on data connections, ZeroMQ
+    itself drops the connection. Each port holds `max_connections`.
     """
 
-    def __init__(self, control: str | None = None, data: str | None = None) -> None:
-        self._context = Context()
+    def __init__(
+        self,
+        control: str | None = None,
+        data: str | None = None,
+        *,
+        keyring: Keyring | None = None,
+        tensor_bytes: int = MAX_TENSOR_BYTES,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._context = Context(keyring)
         self._waiter = Waiter()
+        self.has_new_secret = False
+        self._tensor_bytes = tensor_bytes
+        self._max_connections = max_connections
         self._dialled: dict[str, Dialler] = {}
         self._control: Listener | None = None
         self._data: Listener | None = None
+        if self._context.doorkeeper is not None:
+            self._waiter.add(self._context.doorkeeper.socket, self._at_the_door)
         try:
             if control is not None:
                 self.listen_control(control)
@@ -52,7 +82,8 @@ class Wire:
 
     def listen_control(self, address: str) -> str:
         """Open the control port; returns where it really listens."""
-        port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS)
+        most = self._max_connections
+        port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS, CONTROL, most)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
         self._waiter.add(port.socket, lambda: port.receive(read_control))
@@ -60,10 +91,11 @@ class Wire:
 
     def listen_data(self, address: str) -> str:
         """Open the data port; returns where it really listens."""
-        port = Listener(self._context, address, MAX_TENSOR_BYTES)
+        most = self._max_connections
+        port = Listener(self._context, address, self._tensor_bytes, 0, DATA, most)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
-        self._waiter.add(port.socket, lambda: port.receive(read_data))
+        self._waiter.add(port.socket, lambda: port.receive(lambda *came: _from_owner(port, *came)))
         return port.address
 
     def watch(self, descriptor: int) -> None:
@@ -77,9 +109,18 @@ class Wire:
     # ------------------------------------------------------------ links
 
     def dial(self, node: str, address: str) -> None:
-        """Connect to a node's data port; raises `AddressError` if it is not an address."""
+        """Connect to a node's data port; raises `AddressError` if it is not an address, or the
+        node's key is not known."""
         self.hang_up(node)
-        dialler = Dialler(self._context, address, MAX_TENSOR_BYTES, GOODBYE_MS)
+        server = None
+        keyring = self._context.keys_for(address)
+        if keyring is not None:
+            try:
+                keyring.refresh()
+                server = keyring.key_of(node)
+            except KeysError as error:
+                raise AddressError(str(error)) from error
+        dialler = Dialler(self._context, address, self._tensor_bytes, GOODBYE_MS, server)
         self._dialled[node] = dialler
         self._waiter.add(
             dialler.socket, lambda: dialler.receive(lambda parts: read_data(node, parts))
@@ -105,6 +146,47 @@ class Wire:
             self.hang_up(link)
         elif self._data is not None:
             self._data.cut_off(link)
+
+    # ------------------------------------------------------------ keys
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether TCP connections are encrypted and authenticated."""
+        return self._context.keyring is not None
+
+    def _at_the_door(self) -> list[ev.Event]:
+        """Somebody knocks: who is known is looked up anew."""
+        keyring, doorkeeper = self._context.keyring, self._context.doorkeeper
+        if keyring is None or doorkeeper is None:
+            return []
+        events = self.reread_keys()
+        return events + [ev.Rejected(why) for why in doorkeeper.answer()]
+
+    def reread_keys(self) -> list[ev.Event]:
+        """Read the keyring again if it has changed; what comes of keys that are gone."""
+        keyring = self._context.keyring
+        if keyring is None:
+            return []
+        secret = keyring.secret
+        if not keyring.refresh():
+            return []
+        self.has_new_secret |= keyring.secret != secret
+        events: list[ev.Event] = [ev.Rejected(problem) for problem in keyring.problems]
+        if self._control is not None:
+            events += [ev.ControlMalformed(peer, GONE_KEY) for peer in self._control.withdrawn()]
+        if self._data is not None:
+            events += [ev.DataMalformed(peer, GONE_KEY) for peer in self._data.withdrawn()]
+        return events
+
+    def renew(self) -> None:
+        """Listen with the new secret, while nobody is connected who would be cut off by it.
+
+        Raises `AddressError` if that fails.
+        """
+        self.has_new_secret = False
+        for port in (self._control, self._data):
+            if port is not None:
+                port.renew()
 
     # ------------------------------------------------------------ sending
 
@@ -145,7 +227,22 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
 
 
 def _lost(node: str, dialler: Dialler) -> list[ev.Event]:
-    return [ev.LinkLost(node, GONE)] if dialler.is_lost() else []
+    why = dialler.lost()
+    return [] if why is None else [ev.LinkLost(node, why)]
+
+
+def _from_owner(
+    port: Listener, link: bytes, parts: list[Part]
+) -> ev.DataReceived | ev.DataMalformed:
+    """What came on the data port; nobody attaches there under another one's name."""
+    event = read_data(link, parts)
+    if port.keyring is not None and isinstance(event, ev.DataReceived):
+        message = event.message
+        if isinstance(message, Attach) and not port.keyring.is_key_of(
+            port.key_of(link), message.node
+        ):
+            return ev.DataMalformed(link, f"it attached as {message.node!r} without that one's key")
+    return event
 
 
 def read_control(peer: ev.Peer, parts: list[Part]) -> ev.ControlReceived | ev.ControlMalformed:

@@ -122,14 +122,14 @@ class _LoadedPhase:
 class Worker:
     """The thread and its queue; `report` is called from it with every event it has for the core.
 
-    With a `loopback` address, it measures what messages cost while it warms up.
+    With a `loopback` (what opens one), it measures what messages cost while it warms up.
     """
 
     def __init__(
         self,
         executor: Executor,
         report: Callable[[ev.Event], None],
-        loopback: str | None = None,
+        loopback: Callable[[], Loopback] | None = None,
     ) -> None:
         self._executor = executor
         self._loopback = loopback
@@ -147,7 +147,7 @@ class Worker:
     def load(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
         """Load and warm up the phases, whose graphs lie at these paths in order."""
         preparing = Errand(lambda: self._prepare(deployment, graphs))
-        loopback = None if self._loopback is None else Loopback(self._loopback)
+        loopback = None if self._loopback is None else self._loopback()
         self._jobs.put(_Load(deployment, graphs, preparing, loopback))
 
     def fire(self, firing: Fire) -> None:

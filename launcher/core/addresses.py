@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from nodes.core.addresses import host_of, is_loopback
+
+__all__ = ["data_address", "host_of", "is_loopback"]
 
 
 def data_address(offered: str, reached: str | None) -> str:
@@ -15,22 +17,3 @@ def data_address(offered: str, reached: str | None) -> str:
         return offered
     _, _, port = offered.rpartition(":")
     return f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
-
-
-def host_of(address: str) -> str | None:
-    """The host of a tcp address, without an IPv6 address's brackets; None for other transports."""
-    if not address.startswith("tcp://"):
-        return None
-    host, _, _ = address.removeprefix("tcp://").rpartition(":")
-    return host.strip("[]")
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only its own machine can reach it over tcp."""
-    host = host_of(address)
-    if host is None:
-        return False
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -20,9 +20,10 @@ PURE = {
 """What a core may import from outside: nothing in it reaches a clock, a socket or a file."""
 
 
-def test_zmq_is_imported_in_two_files_only() -> None:
+def test_zmq_is_imported_by_the_wire_only() -> None:
     importers = {source.name for source in OURS if source.uses("zmq")}
-    assert importers == {"nodes/sockets.py", "launcher/sockets.py"}
+    wire = {"nodes/sockets.py", "nodes/waiter.py", "nodes/curve.py", "launcher/sockets.py"}
+    assert importers == wire
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "tensorrt"])

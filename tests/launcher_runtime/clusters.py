@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 
 from cnn import read
 from cnn.rewrites import Copies, Rewrite, copy_name
+from launcher.access import Access
 from launcher.processes import LocalAgents
 from launcher.run import run
 from launcher.runtime import (
@@ -122,8 +123,11 @@ class Cluster:
     def names(self) -> tuple[str, ...]:
         return tuple(device.name for device in self.plan.devices)
 
-    def nodes(self, addresses: Mapping[str, str] | None = None) -> tuple[Node, ...]:
-        return tuple(Node(name, (addresses or {}).get(name)) for name in self.names)
+    def nodes(
+        self, addresses: Mapping[str, str] | None = None, access: Access | None = None
+    ) -> tuple[Node, ...]:
+        where = addresses or {}
+        return tuple(Node(name, where.get(name), access=access or Access()) for name in self.names)
 
     def expected(self, frames: int) -> list[np.ndarray]:
         session = ort.InferenceSession(str(self.model), providers=["CPUExecutionProvider"])
@@ -203,20 +207,24 @@ def _cluster(
     return Cluster(plan, subnets, path)
 
 
-def free_port() -> int:
+def free_port(host: str = "127.0.0.1") -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def daemons(names: tuple[str, ...], cache: Path) -> Iterator[dict[str, tuple[str, int]]]:
-    """`node-agent --listen tcp://127.0.0.1:PORT` per name; yields name → (address, process id)."""
+def daemons(
+    names: tuple[str, ...], cache: Path, host: str = "127.0.0.1", keys: Path | None = None
+) -> Iterator[dict[str, tuple[str, int]]]:
+    """`node-agent --listen tcp://HOST:PORT` per name, with its keys if a cluster's are given;
+    yields name → (address, process id)."""
     processes = {}
     try:
         for name in names:
-            address = f"tcp://127.0.0.1:{free_port()}"
+            address = f"tcp://{host}:{free_port(host)}"
             command = [sys.executable, "-m", "nodes.cli", "--listen", address, "--name", name]
+            command += [] if keys is None else ["--keys", str(keys / name)]
             processes[name] = (
                 address,
                 subprocess.Popen(

@@ -71,9 +71,10 @@ def namespaces(count: int) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def agent_in(namespace: str, listen: str, name: str, cache: Path) -> Iterator[int]:
-    """A `node-agent` daemon inside a namespace; yields its process id."""
+def agent_in(namespace: str, listen: str, name: str, cache: Path, keys: Path) -> Iterator[int]:
+    """A `node-agent` daemon inside a namespace, with its own keys; yields its process id."""
     command = [sys.executable, "-m", "nodes.cli", "--listen", listen, "--name", name]
+    command += ["--keys", str(keys / name)]
     with subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command, "--cache", str(cache)],
         stdin=subprocess.DEVNULL,

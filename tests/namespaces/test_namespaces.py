@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launcher.access import Access
 from launcher.errors import RunFailedError
+from launcher.make_keys import make_keys
 from launcher.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results
 from tests.namespaces.lab import PORT, agent_in, ip, namespaces, why_not
@@ -33,24 +35,33 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     return make_cluster(tmp_path_factory.mktemp("cluster"), 3)
 
 
+@pytest.fixture(scope="module")
+def access(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Access:
+    folder = tmp_path_factory.mktemp("keys")
+    make_keys(folder, dict.fromkeys(cluster.names))
+    return Access(folder)
+
+
 @pytest.fixture
 def agents(
-    lab: dict[str, str], cluster: Cluster, tmp_path: Path
+    lab: dict[str, str], cluster: Cluster, access: Access, tmp_path: Path
 ) -> Iterator[dict[str, tuple[str, int, str]]]:
     """Node → (control address, process id, namespace); the first listens on every interface."""
     with ExitStack() as ending:
         running = {}
         for (namespace, host), name in zip(lab.items(), cluster.names, strict=True):
             listen = f"tcp://{'0.0.0.0' if name == 'n0' else host}:{PORT}"
-            pid = ending.enter_context(agent_in(namespace, listen, name, tmp_path / name))
+            pid = ending.enter_context(
+                agent_in(namespace, listen, name, tmp_path / name, access.keys)
+            )
             running[name] = (f"tcp://{host}:{PORT}", pid, namespace)
         yield running
 
 
 def test_three_machines_compute_what_the_whole_network_computes(
-    cluster: Cluster, agents: dict[str, tuple[str, int, str]]
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]], access: Access
 ) -> None:
-    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()})
+    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()}, access)
     taken = results()
     outcome = cluster.run(RandomFrames(20), taken, RunOptions(), nodes=nodes)
     cluster.check(taken.outputs, 20)
@@ -58,19 +69,19 @@ def test_three_machines_compute_what_the_whole_network_computes(
 
 
 def test_a_started_agent_works_with_those_on_other_machines(
-    cluster: Cluster, agents: dict[str, tuple[str, int, str]], tmp_path: Path
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]], access: Access, tmp_path: Path
 ) -> None:
     """The one without an address must be dialled by the others: it listens on the bridge."""
-    nodes = cluster.nodes({name: agents[name][0] for name in ("n1", "n2")})
+    nodes = cluster.nodes({name: agents[name][0] for name in ("n1", "n2")}, access)
     taken = results()
     cluster.run(RandomFrames(5), taken, RunOptions(cache=tmp_path / "here"), nodes=nodes)
     cluster.check(taken.outputs, 5)
 
 
 def test_a_machine_whose_cable_is_pulled_is_given_up_after_the_silence_timeout(
-    cluster: Cluster, agents: dict[str, tuple[str, int, str]]
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]], access: Access
 ) -> None:
-    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()})
+    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()}, access)
     namespace = agents["n1"][2]
 
     def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
@@ -90,9 +101,9 @@ def test_a_machine_whose_cable_is_pulled_is_given_up_after_the_silence_timeout(
 
 
 def test_a_machine_that_dies_ends_the_run_with_its_name(
-    cluster: Cluster, agents: dict[str, tuple[str, int, str]]
+    cluster: Cluster, agents: dict[str, tuple[str, int, str]], access: Access
 ) -> None:
-    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()})
+    nodes = cluster.nodes({name: address for name, (address, _, _) in agents.items()}, access)
 
     def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
         if frame == 3:

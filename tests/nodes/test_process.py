@@ -320,18 +320,56 @@ def test_a_socket_file_in_use_is_not_taken_over(start, dial, refusal, tmp_path):
         (("--listen", "127.0.0.1:5500"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--listen", "tcp://127.0.0.1"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--listen", "tcp://127.0.0.1:99999"), "neither tcp://HOST:PORT nor ipc://PATH"),
-        (("--listen", "tcp://203.0.113.7:5500"), "give an IP address of this machine"),
-        (("--listen", "tcp://some-name:5500"), "give an IP address of this machine"),
+        (
+            ("--insecure", "--listen", "tcp://203.0.113.7:5500"),
+            "give an IP address of this machine",
+        ),
+        (("--insecure", "--listen", "tcp://some-name:5500"), "give an IP address of this machine"),
         (("--listen", "ipc:///no/such/directory/agent"), "ipc:///no/such/directory/agent"),
         (("--name", "@host"), "'@host' cannot be a node's name"),
         (("--cpus", "some"), "'some' is no list of CPUs"),
         (("--cpus", "9999"), "cannot keep to the CPUs 9999"),
         (("--cache-bytes", "much"), "'much' is no number of bytes"),
+        (("--tensor-bytes", "-1"), "--tensor-bytes"),
+        (("--connections", "0"), "'0' is no number from 1 on"),
         (("--engine", "abacus"), "abacus"),
     ],
 )
 def test_a_bad_argument_is_told_in_a_sentence(arguments, told, refusal, tmp_path):
     assert told in refusal("--cache", str(tmp_path), *arguments)
+
+
+@pytest.mark.parametrize("where", ["--listen", "--data"])
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://203.0.113.7:0", "tcp://[::]:0"])
+def test_other_machines_are_not_let_in_without_keys(refusal, tmp_path, monkeypatch, where, address):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    said = refusal(where, address, "--cache", str(tmp_path))
+    assert f"{address} can be reached from other machines" in said
+    assert str(tmp_path / "config" / "csdf-edge" / "keys") in said
+    assert all(hint in said for hint in ("--make-keys", "keygen", "--insecure"))
+
+
+def test_other_machines_are_let_in_without_keys_if_that_is_spelled_out(start, dial):
+    agent = start("--listen", "tcp://0.0.0.0:0", "--insecure")
+    dial(agent.control.replace("0.0.0.0", "127.0.0.1")).open_session()
+
+
+def test_usual_keys_are_taken_where_other_machines_can_come(start, dial, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["keygen"]) == 0
+    agent = start("--listen", "tcp://0.0.0.0:0")
+    stranger = dial(agent.control.replace("0.0.0.0", "127.0.0.1"))
+    stranger.say(Hello(1, "s", 5.0))
+    stranger.await_cut_off()
+
+
+def test_keys_that_cannot_be_used_are_told_in_a_sentence(refusal, tmp_path, capsys):
+    assert main(["keygen", "--out", str(tmp_path / "keys")]) == 0
+    capsys.readouterr()
+    (tmp_path / "keys" / "secret.key").chmod(0o644)
+    said = refusal("--keys", str(tmp_path / "keys"), "--cache", str(tmp_path))
+    assert "secret.key can be read by other users" in said
+    assert "not allowed with" in refusal("--keys", "k", "--insecure")
 
 
 def test_a_cache_that_cannot_be_used_is_told_in_a_sentence(refusal, tmp_path):

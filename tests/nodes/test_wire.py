@@ -11,13 +11,12 @@ from nodes.core import events as ev
 from nodes.core.messages import Attach, Credit, Ping, TensorHeader
 from nodes.sockets import (
     COPY_BELOW_BYTES,
-    STREAK,
     AddressError,
     Context,
     Dialler,
     Listener,
-    Waiter,
 )
+from nodes.waiter import STREAK, Waiter
 from nodes.wire import Readable, Wire
 
 WAIT_S = 10.0

@@ -1,0 +1,112 @@
+"""With which keys a cluster's agents are reached, and refused to be reached without.
+
+A cluster's folder of keys has a folder for each machine (`nodes.keys` tells what lies there): that
+of the launching machine is called `@launcher`, the others like their nodes. Agents that `launch`
+starts itself find theirs there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import BadInputError
+from nodes.core.addresses import host_of, is_exposed
+from nodes.keys import NODES, PUBLIC, SECRET, SUFFIX, KeyFolder, KeysError
+
+LAUNCHER = "@launcher"
+"""The launching machine's folder; no node can be called so."""
+
+DEFAULT_FOLDER = "keys"
+"""Where the keys are unless told otherwise: beside `cluster.yaml`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a cluster is secured.
+
+    `keys` is its folder of keys. Connections to other machines need it; those on this one use it
+    only if it `is_named` by the user. `insecure`: no keys at all, because the user says so.
+    """
+
+    keys: Path = Path(DEFAULT_FOLDER)
+    is_named: bool = False
+    insecure: bool = False
+
+    def guards(self, address: str) -> bool:
+        """Whether connections at this address are encrypted and authenticated."""
+        if self.insecure or host_of(address) is None:
+            return False
+        return self.is_named or is_exposed(address)
+
+    def agent_arguments(self, node: str, address: str) -> list[str]:
+        """What an agent that we start is told of keys; raises `BadInputError` if it has none."""
+        if self.insecure:
+            return ["--insecure"]
+        if not self.guards(address):
+            return []
+        folder = self.keys / node
+        if not (folder / SECRET).exists():
+            raise BadInputError(_no_keys(f"node {node!r}, whose agent is started here,", folder))
+        return ["--keys", str(folder)]
+
+
+def launcher_keys(access: Access, addresses: Mapping[str, str]) -> KeyFolder | None:
+    """The launching machine's keys, if nodes at these addresses have to be reached with any.
+
+    Raises `BadInputError` if they are missing, unsafe, or lack one of the nodes'.
+    """
+    guarded = [node for node, address in addresses.items() if access.guards(address)]
+    if not guarded:
+        return None
+    folder = access.keys / LAUNCHER
+    if not folder.exists():
+        first = guarded[0]
+        raise BadInputError(_no_keys(f"node {first!r} at {addresses[first]}", folder))
+    try:
+        ring = KeyFolder(folder)
+        for node in guarded:
+            ring.key_of(node)
+    except KeysError as error:
+        raise BadInputError(str(error)) from error
+    return ring
+
+
+def _no_keys(who: str, folder: Path) -> str:
+    return (
+        f"{who} can be reached by other machines, and there are no keys in {folder}: "
+        "`launch cluster.yaml --make-keys` makes those of all nodes; or write `insecure: true`, "
+        "and whoever reaches the nodes can run networks on them and read what they compute"
+    )
+
+
+STRANGER = "our key is not admitted"
+UNLIKE = "one end has keys and the other uses none"
+NO_HANDSHAKE = "there was no handshake"
+
+
+def barred(node: str, address: str, folder: Path | None, why: str) -> BadInputError:
+    """Why the agent at an address and we, with the keys in `folder`, could not agree on who we
+    are."""
+    where = f"node {node!r} at {address}"
+    if folder is None:
+        return BadInputError(
+            f"{where} wants a key, and this launcher uses none there: name the folder of keys in "
+            "cluster.yaml (`keys: keys`), or start that agent without --keys"
+        )
+    if why == STRANGER:
+        return BadInputError(
+            f"{where} does not admit this launcher's key: put {folder / PUBLIC} there, as "
+            "launchers/launcher.pub in its folder of keys"
+        )
+    if why == UNLIKE:
+        return BadInputError(
+            f"{where} uses no keys: start its agent with --keys DIR, or write `insecure: true` in "
+            "cluster.yaml"
+        )
+    return BadInputError(
+        f"{where} has another key than {folder / NODES / (node + SUFFIX)}: copy the "
+        f"{PUBLIC} of its folder of keys to there, or the folder of keys to it; or something else "
+        "than a node-agent listens there"
+    )

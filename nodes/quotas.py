@@ -1,0 +1,43 @@
+"""What an agent takes on at most, whoever asks; the cache's quota is kept by `nodes.cache`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nodes.core.deployment import described, tensor_bytes
+from nodes.core.messages import Deployment
+from nodes.sockets import MAX_CONNECTIONS
+
+DEFAULT_CACHE_BYTES = 4 << 30
+DEFAULT_TENSOR_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """Bytes of subnets in the cache, bytes of one tensor on the wire, connections of one port."""
+
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+    tensor_bytes: int = DEFAULT_TENSOR_BYTES
+    connections: int = MAX_CONNECTIONS
+
+    def excess(self, deployment: Deployment) -> str | None:
+        """What a deployment asks for beyond the quotas, as a sentence; None if nothing."""
+        for channel in deployment.channels:
+            size = tensor_bytes(channel)
+            if channel.source_node != channel.target_node and size > self.tensor_bytes:
+                return (
+                    f"{described(channel)} has frames of {size} bytes; node {deployment.node!r} "
+                    f"takes at most {self.tensor_bytes} (node-agent --tensor-bytes)"
+                )
+        weights = {
+            blob.digest: blob.size_bytes
+            for phase in deployment.phases
+            for blob in (phase.graph, phase.weights)
+            if blob is not None
+        }
+        if sum(weights.values()) > self.cache_bytes:
+            return (
+                f"its subnets have {sum(weights.values())} bytes; the cache of node "
+                f"{deployment.node!r} takes at most {self.cache_bytes} (node-agent --cache-bytes)"
+            )
+        return None

@@ -1,0 +1,307 @@
+"""Guarded connections: who is let in, who is not, who is cut off, and what that tells both ends."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+import nodes.sockets
+from nodes.core import events as ev
+from nodes.core.deployment import MAX_TENSOR_BYTES
+from nodes.core.messages import HOST, Attach, Hello, Ping, TensorHeader
+from nodes.curve import new_pair
+from nodes.keys import KeyFolder, Keyring, write_public, write_secret
+from nodes.wire import Wire
+
+WAIT_S = 20.0
+ANY = "tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+class Machine:
+    """A folder of keys and, if it was opened, an agent's wire."""
+
+    def __init__(self, folder, name, stack):
+        self.folder, self.name, self._stack = folder / name, name, stack
+        self.public, secret = new_pair()
+        write_secret(self.folder, name, secret, self.public)
+
+    def admits(self, *others, part="nodes"):
+        for other in others:
+            write_public(self.folder / part / f"{other.name}.pub", other.name, other.public)
+        return self
+
+    def forgets(self, other, part="nodes"):
+        (self.folder / part / f"{other.name}.pub").unlink()
+
+    def open(self, control=None, data=None, **quotas):
+        wire = Wire(control, data, keyring=KeyFolder(self.folder), **quotas)
+        self._stack.callback(wire.close)
+        return wire
+
+
+@pytest.fixture
+def machine(tmp_path, stack):
+    return lambda name: Machine(tmp_path, name, stack)
+
+
+@pytest.fixture
+def pair(machine):
+    """Two machines that admit each other."""
+    a, b = machine("a"), machine("b")
+    a.admits(b)
+    b.admits(a)
+    return a, b
+
+
+def listen(wire, port="data"):
+    """Its address."""
+    return wire.listen_data(ANY) if port == "data" else wire.listen_control(ANY)
+
+
+def next_event(wire, kind=object):
+    """What happens next on a wire, of this kind."""
+    while found := wire.wait(WAIT_S):
+        for event in found:
+            if isinstance(event, kind):
+                return event
+    pytest.fail("nothing happened")
+
+
+def test_those_who_know_each_other_exchange_tensors_of_any_size(pair):
+    a, b = pair
+    there, here = b.open(), a.open()
+    here.dial("b", listen(there))
+    here.send("b", Attach(1, "a"))
+    assert next_event(there).message == Attach(1, "a")
+    for elements in (0, 1, 16_384, 1 << 20):
+        array = np.arange(elements, dtype=np.float32)
+        here.send("b", TensorHeader(1, 0, 0, "float32", (elements,)), array.data)
+        event = next_event(there)
+        assert bytes(event.payload) == array.tobytes()
+        there.send(event.link, Attach(1, "answer"))
+        assert next_event(here).message == Attach(1, "answer")
+
+
+def test_a_stranger_is_turned_away_and_both_ends_are_told(machine, pair):
+    _, b = pair
+    stranger = machine("stranger").admits(b)
+    there, here = b.open(), stranger.open()
+    here.dial("b", listen(there))
+    told = next_event(there)
+    assert isinstance(told, ev.Rejected)
+    assert stranger.public.hex() in told.reason
+    assert "127.0.0.1" in told.reason
+    assert next_event(here) == ev.LinkLost("b", nodes.sockets.STRANGER)
+
+
+def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine, pair):
+    """Somebody else has taken the node's address."""
+    a, _ = pair
+    impostor = machine("impostor").admits(a)
+    there, here = impostor.open(), a.open()
+    here.dial("b", listen(there))
+    here.send("b", Attach(1, "a"))
+    told = next_event(
+        here,
+    )
+    assert told == ev.LinkLost("b", nodes.sockets.NO_HANDSHAKE)
+    assert all(isinstance(event, ev.Rejected) for event in there.wait(0.1))
+
+
+def test_a_node_whose_key_is_not_here_is_not_dialled(pair):
+    a, b = pair
+    there, here = b.open(), a.open()
+    with pytest.raises(nodes.sockets.AddressError, match=r"no key of node 'c'.*nodes/c\.pub"):
+        here.dial("c", listen(there))
+
+
+@pytest.mark.parametrize("guarded", ["caller", "called"])
+def test_one_end_without_keys_gets_no_connection(pair, stack, guarded):
+    a, b = pair
+    plain = Wire()
+    stack.callback(plain.close)
+    there, here = (plain, a.open()) if guarded == "caller" else (b.open(), plain)
+    here.dial("b", listen(there))
+    here.send("b", Attach(1, "a"))
+    assert isinstance(next_event(here), ev.LinkLost)
+    assert not [event for event in there.wait(0.1) if isinstance(event, ev.DataReceived)]
+
+
+def test_a_node_gives_no_commands(machine, pair):
+    """Only launchers come to the control port."""
+    a, b = pair
+    laptop = machine("laptop").admits(b)
+    b.admits(laptop, part="launchers")
+    there = b.open()
+    control = listen(there, "control")
+    node, launcher = a.open(), laptop.open()
+    node.dial("b", control)
+    assert isinstance(next_event(there), ev.Rejected)
+    launcher.dial("b", control)
+    launcher.send("b", Hello(1, "s", 5.0))
+    assert next_event(there).message == Hello(1, "s", 5.0)
+
+
+@pytest.mark.parametrize("name", ["c", HOST])
+def test_nobody_attaches_under_another_ones_name(pair, name):
+    a, b = pair
+    there, here = b.open(), a.open()
+    here.dial("b", listen(there))
+    here.send("b", Attach(1, name))
+    told = next_event(there)
+    assert isinstance(told, ev.DataMalformed)
+    assert repr(name) in told.reason
+
+
+def test_a_key_is_admitted_as_soon_as_it_is_there(machine, pair):
+    _, b = pair
+    late = machine("late").admits(b)
+    there, here = b.open(), late.open()
+    address = listen(there)
+    b.admits(late)
+    here.dial("b", address)
+    here.send("b", Attach(1, "late"))
+    assert next_event(there).message == Attach(1, "late")
+
+
+def test_a_key_that_is_withdrawn_costs_its_owner_the_connection(pair):
+    a, b = pair
+    there, here = b.open(), a.open()
+    here.dial("b", listen(there))
+    here.send("b", Attach(1, "a"))
+    link = next_event(there).link
+    assert there.reread_keys() == []
+    b.forgets(a)
+    (told,) = there.reread_keys()
+    assert (told.link, told.reason) == (link, "its key is no longer admitted")
+    there.cut_off_link(link)
+    assert isinstance(next_event(here), ev.LinkLost)
+
+
+def test_a_launchers_key_that_is_withdrawn_ends_its_commands(machine, pair):
+    _, b = pair
+    laptop = machine("laptop").admits(b)
+    b.admits(laptop, part="launchers")
+    there, launcher = b.open(), laptop.open()
+    launcher.dial("b", listen(there, "control"))
+    launcher.send("b", Ping())
+    peer = next_event(there).peer
+    b.forgets(laptop, part="launchers")
+    assert there.reread_keys() == [ev.ControlMalformed(peer, "its key is no longer admitted")]
+
+
+def test_a_new_secret_is_used_without_a_restart(pair):
+    a, b = pair
+    there, here = b.open(), a.open()
+    address = listen(there)
+    b.public, secret = new_pair()
+    (b.folder / "secret.key").unlink()
+    write_secret(b.folder, "b", secret, b.public)
+    there.reread_keys()
+    assert there.has_new_secret
+    there.renew()
+    assert not there.has_new_secret
+    a.admits(b)
+    here.dial("b", address)
+    here.send("b", Attach(1, "a"))
+    assert next_event(there).message == Attach(1, "a")
+
+
+def test_an_address_family_without_a_network_needs_no_keys(pair, tmp_path):
+    a, b = pair
+    there, here = b.open(), a.open()
+    here.dial("anybody", there.listen_data(f"ipc://{tmp_path}/s"))
+    here.send("anybody", Attach(1, "x"))
+    assert next_event(there).message == Attach(1, "x")
+
+
+# ---------------------------------------------------------------- floods
+
+
+def connect(address):
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return socket.create_connection((host, int(port)), WAIT_S)
+
+
+def is_closed(connection):
+    """Whether the other end closes it in time; what it says before is read."""
+    connection.settimeout(WAIT_S)
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_one_connection_too_many_is_closed_and_the_others_stay(pair, stack, guarded):
+    a, b = pair
+    if guarded:
+        there, here = b.open(max_connections=3), a.open()
+    else:
+        there, here = Wire(max_connections=3), Wire()
+        stack.callback(there.close)
+        stack.callback(here.close)
+    address = listen(there)
+    here.dial("b", address)
+    here.send("b", Attach(1, "a"))
+    assert next_event(there).message == Attach(1, "a")
+    idle = [stack.enter_context(connect(address)) for _ in range(2)]
+    surplus = stack.enter_context(connect(address))
+    told = next_event(there)
+    assert isinstance(told, ev.Rejected)
+    assert "more than 3 connections on the data port" in told.reason
+    assert is_closed(surplus)
+    here.send("b", Attach(2, "a"))
+    assert next_event(there, kind=ev.DataReceived).message == Attach(2, "a")
+    for connection in idle:
+        connection.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", b"\xff"])
+def test_whoever_does_not_finish_its_greeting_is_cut_off(pair, stack, monkeypatch, said):
+    monkeypatch.setattr(nodes.sockets, "HANDSHAKE_MS", 200)
+    there = pair[1].open()
+    connection = stack.enter_context(connect(listen(there)))
+    connection.sendall(said)
+    assert isinstance(next_event(there), ev.Rejected)
+    assert is_closed(connection)
+
+
+def test_a_message_longer_than_allowed_costs_the_connection(pair):
+    a, b = pair
+    there, here = b.open(tensor_bytes=1 << 20), a.open(tensor_bytes=MAX_TENSOR_BYTES)
+    here.dial("b", listen(there))
+    here.send("b", Attach(1, "a"))
+    assert next_event(there).message == Attach(1, "a")
+    fits = np.zeros(1 << 20, np.uint8)
+    here.send("b", TensorHeader(1, 0, 0, "uint8", (1 << 20,)), fits.data)
+    assert next_event(there).payload_bytes == 1 << 20
+    here.send("b", TensorHeader(1, 0, 0, "uint8", (1 << 21,)), np.zeros(1 << 21, np.uint8).data)
+    assert isinstance(
+        next_event(
+            here,
+        ),
+        ev.LinkLost,
+    )
+    assert isinstance(next_event(there), ev.LinkLost)
+
+
+def test_a_keyring_without_names_lets_nobody_in(stack):
+    there = Wire(keyring=Keyring(new_pair()[1]))
+    stack.callback(there.close)
+    _, secret = new_pair()
+    here = Wire(keyring=Keyring(secret, nodes={"b": new_pair()[0]}))
+    stack.callback(here.close)
+    here.dial("b", listen(there))
+    assert isinstance(next_event(here), ev.LinkLost)

@@ -1,0 +1,169 @@
+"""Keys as files: what is written and refused, who is let in, and that changes count at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nodes.cli import main
+from nodes.core.messages import HOST
+from nodes.curve import new_pair, public_of
+from nodes.keys import (
+    CONTROL,
+    DATA,
+    KeyFolder,
+    Keyring,
+    KeysError,
+    read_secret,
+    write_public,
+    write_secret,
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a pair of its own and nobody let in."""
+    public, secret = new_pair()
+    write_secret(tmp_path / "keys", "here", secret, public)
+    return tmp_path / "keys"
+
+
+def admit(folder, part, name):
+    """Put a new public key into a folder; returns it."""
+    public, _ = new_pair()
+    write_public(folder / part / f"{name}.pub", name, public)
+    return public
+
+
+def test_a_pair_belongs_together():
+    public, secret = new_pair()
+    assert len(public) == len(secret) == 32
+    assert public_of(secret) == public != new_pair()[0]
+
+
+def test_a_secret_is_its_owners_alone(folder):
+    assert (folder / "secret.key").stat().st_mode & 0o777 == 0o600
+    assert folder.stat().st_mode & 0o777 == 0o700
+    written = (folder / "public.key").read_text().splitlines()[-1]
+    assert bytes.fromhex(written) == public_of(read_secret(folder))
+
+
+def test_a_secret_is_never_overwritten(folder):
+    before = (folder / "secret.key").read_bytes()
+    with pytest.raises(KeysError, match="is there already"):
+        write_secret(folder, "here", *new_pair())
+    assert (folder / "secret.key").read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o660])
+def test_a_secret_that_others_can_read_is_refused(folder, mode):
+    (folder / "secret.key").chmod(mode)
+    with pytest.raises(KeysError, match=r"can be read by other users .*chmod 600"):
+        KeyFolder(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"# nothing\n", b"ab" * 31, b"AB" * 32, b"ab" * 32 + b"\n" + b"cd" * 32],
+)
+@pytest.mark.parametrize("name", ["secret.key", "nodes/n1.pub", "launchers/laptop.pub"])
+def test_a_file_that_holds_no_key_is_named(folder, name, content):
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)  # a secret that is there keeps its mode
+    with pytest.raises(KeysError, match=rf"{path} does not hold one key"):
+        KeyFolder(folder)
+
+
+def test_a_list_that_everybody_can_write_is_refused(folder):
+    admit(folder, "launchers", "laptop")
+    (folder / "launchers").chmod(0o777)
+    with pytest.raises(KeysError, match="can be written by everybody"):
+        KeyFolder(folder)
+
+
+def test_launchers_command_and_nodes_only_send_data(folder):
+    laptop, n1 = admit(folder, "launchers", "laptop"), admit(folder, "nodes", "n1")
+    ring = KeyFolder(folder)
+    assert (ring.admits(CONTROL, laptop), ring.admits(DATA, laptop)) == (True, True)
+    assert (ring.admits(CONTROL, n1), ring.admits(DATA, n1)) == (False, True)
+    stranger, _ = new_pair()
+    assert not any(ring.admits(port, key) for port in (CONTROL, DATA) for key in (stranger, b""))
+    assert not ring.admits("another port", laptop)
+
+
+def test_nobody_is_somebody_else(folder):
+    laptop, n1 = admit(folder, "launchers", "laptop"), admit(folder, "nodes", "n1")
+    ring = KeyFolder(folder)
+    assert ring.is_key_of(laptop, HOST)
+    assert ring.is_key_of(n1, "n1")
+    assert not ring.is_key_of(n1, HOST)
+    assert not ring.is_key_of(laptop, "n1")
+    assert not ring.is_key_of(n1, "n2")
+    assert ring.key_of("n1") == n1
+    with pytest.raises(KeysError, match=rf"no key of node 'n2'.*{folder}/nodes/n2.pub"):
+        ring.key_of("n2")
+
+
+def test_what_changes_counts_at_once(folder):
+    ring = KeyFolder(folder)
+    assert not ring.refresh()
+    n1 = admit(folder, "nodes", "n1")
+    assert not ring.admits(DATA, n1)
+    assert ring.refresh()
+    assert ring.admits(DATA, n1)
+    renewed = admit(folder, "nodes", "n1")
+    assert ring.refresh()
+    assert (ring.admits(DATA, n1), ring.admits(DATA, renewed)) == (False, True)
+    (folder / "nodes" / "n1.pub").unlink()
+    assert ring.refresh()
+    assert not ring.admits(DATA, renewed)
+
+
+def test_a_file_that_breaks_later_keeps_nobody_else_out(folder):
+    n1 = admit(folder, "nodes", "n1")
+    ring = KeyFolder(folder)
+    (folder / "nodes" / "n2.pub").write_text("half a k")
+    assert ring.refresh()
+    assert ring.admits(DATA, n1)
+    assert "n2.pub does not hold one key" in ring.problems[0]
+
+
+def test_a_secret_that_breaks_later_changes_nothing(folder):
+    n1, secret = admit(folder, "nodes", "n1"), read_secret(folder)
+    ring = KeyFolder(folder)
+    (folder / "secret.key").chmod(0o644)
+    assert ring.refresh()
+    assert (ring.secret, ring.admits(DATA, n1)) == (secret, True)
+    assert "can be read by other users" in ring.problems[0]
+    assert not ring.refresh()
+
+
+def test_a_keyring_in_memory_admits_whom_it_was_given():
+    public, secret = new_pair()
+    ring = Keyring(secret, nodes={"me": public})
+    assert ring.admits(DATA, public)
+    assert not ring.admits(CONTROL, public)
+    assert not ring.refresh()
+
+
+# ---------------------------------------------------------------- node-agent keygen
+
+
+def test_keygen_makes_a_folder_that_an_agent_can_use(tmp_path, capsys):
+    assert main(["keygen", "--out", str(tmp_path / "k"), "--name", "n0", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert bytes.fromhex(said["public_key"]) == public_of(KeyFolder(tmp_path / "k").secret)
+    assert (tmp_path / "k" / "launchers").is_dir()
+
+
+def test_keygen_tells_what_to_do_next(tmp_path, capsys):
+    assert main(["keygen", "--out", str(tmp_path / "k"), "--name", "n0"]) == 0
+    assert "nodes/n0.pub" in capsys.readouterr().out
+
+
+def test_keygen_overwrites_nothing(tmp_path, capsys):
+    main(["keygen", "--out", str(tmp_path / "k")])
+    assert main(["keygen", "--out", str(tmp_path / "k")]) == 2
+    assert "is there already" in capsys.readouterr().err
