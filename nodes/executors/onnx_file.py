@@ -17,12 +17,19 @@ from nodes.executors.base import ExecutorError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # Field numbers of onnx.proto3.
-_MODEL_GRAPH = 7
-_GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER = 1, 2, 5
-_NODE_ATTRIBUTE = 5
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH = 5, 6
+_MODEL_GRAPH, _MODEL_FUNCTION = 7, 25
+_GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 2, 5, 15
+_FUNCTION_NODE = 7
+_NODE_OPERATOR, _NODE_ATTRIBUTE = 4, 5
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22, 23)
+_SPARSE_TENSORS = (1, 2)
 _TENSOR_EXTERNAL_DATA = 13
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
+
+_COMPILED = frozenset({"EPContext"})
+"""Operators that are programs compiled for some engine, which would run them unseen."""
+
+_LARGEST_KEY = (1 << 32) - 1
 
 _DIGEST_LENGTH = 64
 _HASH_CHUNK = 1 << 20
@@ -42,8 +49,8 @@ def inspect(path: Path) -> OnnxFile:
     """Read an ONNX file's name and weight files, and hash it with them (SHA-256, hex).
 
     A weight file whose name is a SHA-256 is taken at its word: the blob store has checked it.
-    Raises ExecutorError if the file is missing or no ONNX, or names a weight file that is missing
-    or lies outside the file's own directory.
+    Raises ExecutorError if the file is missing or no ONNX, names a weight file that is missing or
+    lies outside the file's own directory, or has an operator that is a compiled program.
     """
     try:
         size = path.stat().st_size
@@ -74,6 +81,8 @@ def _name_and_locations(content: memoryview, path: Path) -> tuple[str, set[str]]
                     found_graph = True
                     name = _text_field(value, _GRAPH_NAME) or name
                     locations.update(_locations(value))
+                elif number == _MODEL_FUNCTION and isinstance(value, memoryview):
+                    locations.update(_function_locations(value))
                 if isinstance(value, memoryview):
                     value.release()
     except (ValueError, IndexError, UnicodeDecodeError):
@@ -83,43 +92,67 @@ def _name_and_locations(content: memoryview, path: Path) -> tuple[str, set[str]]
     return name, locations
 
 
+def _function_locations(function: memoryview) -> Iterator[str]:
+    for number, value in _submessages(function):
+        if number == _FUNCTION_NODE:
+            yield from _node_locations(value)
+
+
 def _locations(graph: memoryview) -> Iterator[str]:
-    for number, value in _fields(graph):
-        if not isinstance(value, memoryview):
-            continue
-        with value:
-            if number == _GRAPH_INITIALIZER:
-                yield from _tensor_locations(value)
-            elif number == _GRAPH_NODE:
-                yield from _node_locations(value)
+    for number, value in _submessages(graph):
+        if number == _GRAPH_NODE:
+            yield from _node_locations(value)
+        elif number == _GRAPH_INITIALIZER:
+            yield from _tensor_locations(value)
+        elif number == _GRAPH_SPARSE:
+            yield from _sparse_locations(value)
 
 
 def _node_locations(node: memoryview) -> Iterator[str]:
-    for number, attribute in _fields(node):
-        if number != _NODE_ATTRIBUTE or not isinstance(attribute, memoryview):
+    operator = _text_field(node, _NODE_OPERATOR)
+    if operator in _COMPILED:
+        raise ExecutorError(f"operator {operator} is a compiled program, which is never run here")
+    for number, attribute in _submessages(node):
+        if number != _NODE_ATTRIBUTE:
             continue
-        for part, value in _fields(attribute):
-            if not isinstance(value, memoryview):
-                continue
-            if part == _ATTRIBUTE_TENSOR:
+        for part, value in _submessages(attribute):
+            if part in _ATTRIBUTE_TENSORS:
                 yield from _tensor_locations(value)
-            elif part == _ATTRIBUTE_GRAPH:
+            elif part in _ATTRIBUTE_GRAPHS:
                 yield from _locations(value)
+            elif part in _ATTRIBUTE_SPARSE:
+                yield from _sparse_locations(value)
+
+
+def _sparse_locations(sparse: memoryview) -> Iterator[str]:
+    for number, tensor in _submessages(sparse):
+        if number in _SPARSE_TENSORS:
+            yield from _tensor_locations(tensor)
 
 
 def _tensor_locations(tensor: memoryview) -> Iterator[str]:
-    for number, entry in _fields(tensor):
-        if number == _TENSOR_EXTERNAL_DATA and isinstance(entry, memoryview):
+    for number, entry in _submessages(tensor):
+        if number == _TENSOR_EXTERNAL_DATA:
             location = _text_field(entry, _ENTRY_VALUE)
             if _text_field(entry, _ENTRY_KEY) == "location" and location:
                 yield location
 
 
 def _text_field(message: memoryview, wanted: int) -> str | None:
+    """The last of such fields, as every reader of protocol buffers takes it."""
+    text = None
+    for number, value in _submessages(message):
+        if number == wanted:
+            text = str(value, "utf-8")
+    return text
+
+
+def _submessages(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The fields that are messages, texts or bytes; each is valid until the next is asked for."""
     for number, value in _fields(message):
-        if number == wanted and isinstance(value, memoryview):
-            return str(value, "utf-8")
-    return None
+        if isinstance(value, memoryview):
+            with value:
+                yield number, value
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
@@ -127,6 +160,8 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     position, end = 0, len(message)
     while position < end:
         key, position = _varint(message, position)
+        if key > _LARGEST_KEY:
+            raise ValueError("no key of a field")
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, position = _varint(message, position)

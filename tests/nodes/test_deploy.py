@@ -2,8 +2,10 @@
 
 import re
 import shlex
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -30,7 +32,44 @@ def test_the_unit_starts_the_agent_with_options_that_it_has():
     options = _parser().parse_args(shlex.split(command)[1:])
     assert options.listen == "tcp://0.0.0.0:5500"
     assert options.cache == Path("/var/cache/csdf-edge")
+    assert options.keys == Path("/etc/csdf-edge/keys")
+    assert not options.insecure
     assert not options.exit_with_parent
+
+
+def test_the_unit_runs_as_a_user_that_its_readme_makes():
+    (user,) = unit("User")
+    readme = (DEPLOY / "README.md").read_text()
+    assert user != "root"
+    assert re.search(rf"useradd --system .*{user}$", readme, re.MULTILINE)
+    assert f"chown -R {user}: /etc/csdf-edge/keys" in readme
+    assert unit("ExecReload") == ["/bin/kill -HUP $MAINPID"]
+
+
+@pytest.mark.skipif(which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_the_units_exposure_is_what_its_readme_tells(tmp_path):
+    """Ratings differ between versions of systemd: told is one, and kept is a bound."""
+    told = re.search(
+        r"rates its exposure ([\d.]+), with\s+`cpu-only.conf` ([\d.]+)",
+        (DEPLOY / "README.md").read_text(),
+    )
+    text, more = ((DEPLOY / name).read_text() for name in ("node-agent.service", "cpu-only.conf"))
+    tighter = re.sub("^SupplementaryGroups=.*$", "", text, flags=re.MULTILINE).replace(
+        "[Install]", more.partition("[Service]\n")[2] + "\n[Install]"
+    )
+    assert told
+    for exposure, content in zip(told.groups(), (text, tighter), strict=True):
+        path = tmp_path / "node-agent.service"
+        path.write_text(content)
+        done = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", str(path)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if "unrecognized option" in done.stderr:
+            pytest.skip("this systemd is too old for --offline")
+        rated = re.search(r"Overall exposure level for .*: ([\d.]+)", done.stdout)
+        assert rated, done
+        assert abs(float(rated[1]) - float(exposure)) <= 0.4
 
 
 def test_the_readme_names_options_that_it_has():

@@ -208,6 +208,15 @@ class ExecutorConformance:
         with pytest.raises(ExecutorError, match=r"subnet strange: .*Frobnicate"):
             load(executor, models.unknown_operator(), tmp_path)
 
+    def test_no_library_of_custom_operators_is_looked_for(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        proto = models.unknown_operator()
+        proto.graph.node[0].domain = "org.example"
+        proto.opset_import.add(domain="org.example", version=1)
+        with pytest.raises(ExecutorError, match=r"subnet strange: "):
+            load(executor, proto, tmp_path)
+
     def test_a_dynamic_shape_is_refused(self, executor: Executor, tmp_path: Path) -> None:
         with pytest.raises(ExecutorError, match=r"subnet dynamic: .*dynamic shape.*input_shape"):
             load(executor, models.dynamic_shape(), tmp_path)

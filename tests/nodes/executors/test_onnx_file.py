@@ -53,6 +53,93 @@ def test_name_and_weight_files_are_found_wherever_onnx_allows_them(
     assert set(found.external) == expected
 
 
+def place_initialiser(model, tensor):
+    model.graph.initializer.append(tensor)
+
+
+def place_constant(model, tensor):
+    model.graph.node.append(helper.make_node("Constant", [], ["c"], value=tensor))
+
+
+def place_list(model, tensor):
+    node = model.graph.node.add(op_type="X")
+    node.attribute.add(name="list", type=onnx.AttributeProto.TENSORS).tensors.append(tensor)
+
+
+def place_graphs(model, tensor):
+    node = model.graph.node.add(op_type="X")
+    graphs = node.attribute.add(name="list", type=onnx.AttributeProto.GRAPHS).graphs
+    graphs.append(helper.make_graph([], "inner", [], [], [tensor]))
+
+
+def place_sparse(model, tensor):
+    model.graph.sparse_initializer.add().values.CopyFrom(tensor)
+
+
+def place_sparse_attribute(model, tensor):
+    node = model.graph.node.add(op_type="Constant")
+    node.attribute.add(name="sparse_value").sparse_tensor.indices.CopyFrom(tensor)
+
+
+def place_function(model, tensor):
+    node = helper.make_node("Constant", [], ["c"], value=tensor)
+    model.functions.append(helper.make_function("d", "f", [], ["c"], [node], []))
+
+
+PLACES = [place_initialiser, place_constant, place_list, place_graphs, place_sparse,
+          place_sparse_attribute, place_function]  # fmt: skip
+
+
+def saved(folder: Path, place, tensor) -> Path:
+    model = helper.make_model(helper.make_graph([], "g", [], []))
+    place(model, tensor)
+    path = folder / "blobs" / "model"
+    path.parent.mkdir()
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("location", ["../secret", "/etc/hostname", "x/../../secret", "link"])
+def test_no_weights_outside_the_cache_are_read_wherever_they_are_named(
+    tmp_path: Path, place, location: str
+) -> None:
+    (tmp_path / "secret").write_text("of somebody else")
+    path = saved(tmp_path, place, external("w", location))
+    (path.parent / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(ExecutorError, match="outside its own directory"):
+        inspect(path)
+
+
+def test_a_location_that_is_given_twice_is_the_last_one(tmp_path: Path) -> None:
+    """Readers of protocol buffers take the last; a check of the first would be no check."""
+    path = saved(tmp_path, place_initialiser, external("w", "inside"))
+    (path.parent / "inside").write_bytes(b"1234")
+    assert inspect(path).external == (path.parent / "inside",)
+    last = b"\x12\x09../secret"
+    entry = b"\x0a\x08location\x12\x06inside"
+    tensor = b"\x6a" + bytes([len(entry + last)]) + entry + last
+    graph = b"\x2a" + bytes([len(tensor)]) + tensor
+    path.write_bytes(b"\x3a" + bytes([len(graph)]) + graph)
+    parsed = onnx.load(path, load_external_data=False).graph.initializer[0].external_data[0]
+    assert parsed.value == "../secret"
+    with pytest.raises(ExecutorError, match="outside its own directory"):
+        inspect(path)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_compiled_program_is_no_network(tmp_path: Path, inner: bool) -> None:
+    node = helper.make_node("EPContext", [], ["y"], domain="com.microsoft", ep_cache_context="/x")
+    if inner:
+        body = helper.make_graph([node], "body", [], [])
+        node = helper.make_node("If", ["x"], ["y"], then_branch=body, else_branch=body)
+    path = tmp_path / "model"
+    graph = helper.make_graph([node], "g", [], [])
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(ExecutorError, match="EPContext is a compiled program"):
+        inspect(path)
+
+
 def test_the_digest_covers_graph_and_weights_but_trusts_a_digests_name(tmp_path: Path) -> None:
     graph = models.save(models.residual(), tmp_path / "blobs")
     assert inspect(graph).digest == sha256(graph.read_bytes()).hexdigest()

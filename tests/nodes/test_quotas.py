@@ -1,0 +1,90 @@
+"""What an agent takes on at most, and how it says so."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+import zmq
+
+from nodes.core.messages import (
+    HOST,
+    BlobInfo,
+    Bye,
+    ChannelSpec,
+    Deploy,
+    Deployment,
+    Failed,
+    Ping,
+    Pong,
+    Put,
+)
+from nodes.core.messages import PhaseSpec as Phase
+from nodes.quotas import Quotas
+from tests.nodes.speaker import AgentProcess, Speaker
+
+GRAPH, WEIGHTS = BlobInfo("a" * 64, 1000), BlobInfo("b" * 64, 5000)
+
+
+def deployment(elements: int, target: str = HOST) -> Deployment:
+    """One phase of 6000 bytes that reads and writes a float32 tensor."""
+
+    def channel(number: int, tensor: str, source: str, target: str) -> ChannelSpec:
+        return ChannelSpec(
+            number, tensor, "float32", (elements,), source, None if source == HOST else 0, target,
+            () if target == HOST else (0,), 1,
+        )  # fmt: skip
+
+    channels = (channel(0, "x", HOST, "n0"), channel(1, "y", "n0", target))
+    return Deployment(
+        1, "n0", "pipelined", (Phase("p", GRAPH, WEIGHTS, ("x",), ("y",)),), channels, ()
+    )
+
+
+def test_what_is_within_the_quotas_is_taken() -> None:
+    assert Quotas(6000, 400).excess(deployment(100)) is None
+
+
+def test_a_tensor_that_is_too_long_is_named() -> None:
+    said = Quotas(6000, 399).excess(deployment(100))
+    assert said is not None
+    assert all(word in said for word in ("channel 0", "400 bytes", "399", "--tensor-bytes"))
+
+
+def test_what_stays_on_the_node_has_no_limit() -> None:
+    inside = deployment(100)
+    within = Deployment(
+        1, "n0", "pipelined", inside.phases,
+        (ChannelSpec(0, "y", "float32", (100,), "n0", 0, "n0", (1,), 1),), (),
+    )  # fmt: skip
+    assert Quotas(6000, 10).excess(within) is None
+
+
+def test_subnets_that_the_cache_cannot_hold_are_refused_and_each_counts_once() -> None:
+    said = Quotas(5999, 400).excess(deployment(100))
+    assert said is not None
+    assert all(word in said for word in ("6000 bytes", "5999", "--cache-bytes"))
+    twice = deployment(100)
+    repeated = Deployment(1, "n0", "pipelined", twice.phases * 2, twice.channels, (), threads=1)
+    assert Quotas(6000, 400).excess(repeated) is None
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_an_agent_keeps_its_quotas(stack, tmp_path) -> None:
+    agent = AgentProcess(tmp_path, "--tensor-bytes", "1K", "--cache-bytes", "10K")
+    stack.callback(agent.end)
+    launcher = Speaker(stack.enter_context(zmq.Context()), agent.control)
+    stack.callback(launcher.close)
+    launcher.open_session()
+    launcher.say(Deploy(deployment(257)))
+    answer = launcher.hear(Failed)
+    assert "1028 bytes" in answer.reason
+    launcher.say(Put(BlobInfo("c" * 64, 10241), 0, b"x"))
+    assert "10241 bytes exceed the quota" in launcher.hear(Failed).reason
+    assert launcher.ask(Ping()) == Pong()
+    launcher.say(Bye())
