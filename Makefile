@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test fast check setup schema lock clean
+.PHONY: run test fast check fuzz setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -28,6 +28,10 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
 	touch $@
+
+# Bad inputs for every reader of what comes from outside, 10^6 of them.
+fuzz: setup
+	$(BIN)/python -m tests.fuzz
 
 # The JSON schema of cluster.yaml, for editors; a test holds it to the models.
 schema: setup

@@ -18,6 +18,10 @@ Location = tuple[str | int, ...]
 """A path into the data: keys and list indices, such as ("nodes", 1, "memory")."""
 
 
+MAX_VALUES = 100_000
+"""Values that a file may hold, those that an alias stands for counted each time."""
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader that leaves dates as the text that they are."""
 
@@ -88,13 +92,18 @@ def parse_source(text: str, name: str) -> Source:
     except yaml.YAMLError as error:
         reason = getattr(error, "reason", error)
         raise BadInputError(f"{name}: is not a text file that YAML allows: {reason}") from None
+    except RecursionError:
+        raise BadInputError(f"{name}: is nested too deeply") from None
     finally:
         if loader is not None:
             loader.dispose()
     if root is None:
         raise BadInputError(f"{name}: is empty")
     lines: dict[Location, int] = {}
-    data = _Reader(name, lines).read(root, (), ())
+    try:
+        data = _Reader(name, lines).read(root, (), ())
+    except RecursionError:
+        raise BadInputError(f"{name}: is nested too deeply") from None
     return Source(name, data, lines)
 
 
@@ -111,12 +120,16 @@ def _syntax_sentence(error: yaml.MarkedYAMLError, name: str) -> str:
 class _Reader:
     name: str
     lines: dict[Location, int]
+    values: int = 0
 
     def read(self, node: yaml.Node, at: Location, within: tuple[int, ...]) -> object:
         line = node.start_mark.line + 1
         self.lines.setdefault(at, line)
         if id(node) in within:
             raise BadInputError(f"{self.name}, line {line}, {dotted(at)}: contains itself")
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise BadInputError(f"{self.name}, line {line}: holds more than {MAX_VALUES} values")
         within = (*within, id(node))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, at, within)

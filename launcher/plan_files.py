@@ -82,6 +82,8 @@ def read_plan(folder: Path) -> SavedPlan:
         raise BadInputError(
             f"{path}, line {error.lineno}: is not valid JSON: {error.msg}"
         ) from None
+    except RecursionError:
+        raise BadInputError(f"{path}: is nested too deeply") from None
     except _TwiceError as error:
         raise BadInputError(f"{path}: the key {str(error)!r} stands in one mapping twice") from None
     return _saved(path, text, data)

@@ -1,11 +1,11 @@
 """Sockets: with `nodes.waiter` and `nodes.curve` all of `nodes` that knows ZeroMQ.
 
 A `Listener` is a bound ROUTER, a `Dialler` a connected DEALER. Sending never blocks or drops: what
-waits to be sent is bounded by credits, so send queues have no high-water mark; receive queues have
-one, so that a peer that floods us is slowed down by its own connection. Tensors go out and come in
-without being copied unless they are small: a small message lies in a receive buffer that it shares
-with its neighbours, would keep all of it alive, and may be unaligned. What was received lives as
-long as anything refers to its payload.
+waits to be sent on data connections is bounded by credits, so it has no high-water mark. Receive
+queues have one, so that a peer that floods us is slowed down by its own connection. Tensors go out
+and come in without being copied unless they are small: a small message lies in a receive buffer
+that it shares with its neighbours, would keep all of it alive, and may be unaligned. What was
+received lives as long as anything refers to its payload.
 
 A connection is cut off for real: the file descriptor that a message came from (`ZMQ_SRCFD`) is
 shut down, and what still arrives under its routing id is dropped. So is one too many, one that does
@@ -24,7 +24,7 @@ from nodes.core.addresses import host_of
 from nodes.core.errors import NodeError
 from nodes.curve import OVERHEAD_BYTES, Doorkeeper, caller, guard, identify, public_of
 from nodes.endpoints import HINTS, refuse_taken, shut
-from nodes.keys import DATA, Keyring
+from nodes.keys import CONTROL, DATA, Keyring
 
 COPY_BELOW_BYTES = 1 << 16
 """Payloads shorter than this are copied."""
@@ -40,6 +40,9 @@ BATCH = 64
 
 WAITING = 64
 """Messages from one peer that may wait to be read; then its connection is no longer read."""
+
+MAX_ANSWERS = 1000
+"""Answers that may wait for somebody who asks and does not listen; a launcher leaves a few."""
 
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 30_000
@@ -135,6 +138,8 @@ class Listener:
         self.socket.setsockopt(zmq.LINGER, linger_ms)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         _limit(self.socket, max_bytes)
+        if port == CONTROL:
+            self.socket.setsockopt(zmq.SNDHWM, MAX_ANSWERS)
         self.keyring = context.keys_for(address)
         self.port = port
         if self.keyring is not None:

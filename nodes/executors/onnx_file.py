@@ -192,10 +192,14 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
 
 def _resolve(graph: Path, location: str) -> Path:
     folder = graph.parent.resolve()
-    path = (folder / location).resolve()
+    try:
+        path = (folder / location).resolve()
+        is_there = path.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, links in a circle
+        raise ExecutorError(f"{graph} refers to weights by no name of a file") from None
     if not path.is_relative_to(folder):
         raise ExecutorError(f"{graph} refers to weights outside its own directory: {location!r}")
-    if not path.is_file():
+    if not is_there:
         raise ExecutorError(f"the weights of {graph} are missing: {path}; send the subnet again")
     return path
 

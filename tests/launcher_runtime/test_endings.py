@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.access import Access
 from launcher.errors import BadInputError
 from launcher.processes import LONGEST_IPC_PATH, start_agents
 from launcher.runtime import Node
@@ -121,7 +122,9 @@ def test_sockets_lie_in_a_private_directory_with_a_short_path(
 
 
 def test_a_host_that_nobody_knows_is_a_users_mistake(cache: Path) -> None:
-    nodes = (Node("here"), Node("there", "tcp://no-such-host.invalid:7070"))
+    insecure = Access(insecure=True)
+    there = "tcp://no-such-host.invalid:7070"
+    nodes = (Node("here", access=insecure), Node("there", there, access=insecure))
     unknown = pytest.raises(BadInputError, match=r"no way to 'no-such-host\.invalid'")
     with unknown, start_agents(nodes, cache):
         pass

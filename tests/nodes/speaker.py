@@ -15,6 +15,7 @@ import zmq
 
 from nodes.core.codec import decode, encode
 from nodes.core.messages import GetStats, Hello, Message, Stats, Welcome
+from nodes.curve import identify
 
 WAIT_S = 20.0
 """What must happen happens within this, or the test fails."""
@@ -47,6 +48,15 @@ class AgentProcess:
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
         return {(task / "comm").read_text().strip(): task for task in tasks}
 
+    def descriptors(self) -> int:
+        """How many files and sockets it has open."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def rss_bytes(self) -> int:
+        """Its resident memory now."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
     def cpu_s(self) -> float:
         """CPU seconds of all threads, to the nanosecond."""
         tasks = Path(f"/proc/{self.pid}/task").iterdir()
@@ -67,10 +77,15 @@ class AgentProcess:
 
 
 class Speaker:
-    """A DEALER on one of an agent's ports, with an eye on its connection."""
+    """A DEALER on one of an agent's ports, with an eye on its connection; with `keys`, its own
+    secret and the agent's public key, guarded."""
 
-    def __init__(self, context: zmq.Context, address: str) -> None:
+    def __init__(
+        self, context: zmq.Context, address: str, keys: tuple[bytes, bytes] | None = None
+    ) -> None:
         self.socket = context.socket(zmq.DEALER)
+        if keys is not None:
+            identify(self.socket, *keys)
         self.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         self.socket.setsockopt(zmq.RECONNECT_IVL, -1)
         self.socket.setsockopt(zmq.LINGER, 0)

@@ -111,6 +111,14 @@ def test_no_weights_outside_the_cache_are_read_wherever_they_are_named(
         inspect(path)
 
 
+@pytest.mark.parametrize("location", ["a\0b", "x" * 5000, "circle"])
+def test_a_location_that_is_no_name_of_a_file_is_refused(tmp_path: Path, location: str) -> None:
+    path = saved(tmp_path, place_initialiser, external("w", location))
+    (path.parent / "circle").symlink_to("circle")
+    with pytest.raises(ExecutorError, match=r"no name of a file|are missing"):
+        inspect(path)
+
+
 def test_a_location_that_is_given_twice_is_the_last_one(tmp_path: Path) -> None:
     """Readers of protocol buffers take the last; a check of the first would be no check."""
     path = saved(tmp_path, place_initialiser, external("w", "inside"))

@@ -1,0 +1,62 @@
+"""A short run of every fuzz target, and what longer runs have found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.config_sentences import validated
+from launcher.config_source import parse_source
+from launcher.errors import BadInputError
+from launcher.plan_files import PLAN, read_plan
+from tests.fuzz.__main__ import fuzz
+from tests.fuzz.targets import Files
+
+INPUTS = {
+    "messages": 5000,
+    "agent": 300,
+    "cluster.yaml": 200,
+    "plan.json": 500,
+    "ONNX": 1500,
+    "keys": 300,
+}
+"""How many of each in every test run; `make fuzz` feeds a million."""
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_nothing_breaks_a_reader(tmp_path: Path, name: str) -> None:
+    good, found = fuzz(Files(tmp_path).targets()[name], name, INPUTS[name])
+    assert found == []
+    assert good < INPUTS[name], "no input was bad: nothing was tested"
+
+
+def test_every_target_takes_good_inputs_too(tmp_path: Path) -> None:
+    """Otherwise only the first check of a reader would ever be reached."""
+    for name, target in Files(tmp_path).targets().items():
+        good, _ = fuzz(target, name, 60, first_seed=10_000)
+        assert good, name
+
+
+# ---------------------------------------------------------------- what was found
+
+
+def test_aliases_that_multiply_are_refused() -> None:
+    """Nine lines of YAML that stand for 10^9 values."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    with pytest.raises(BadInputError, match="more than 100000 values"):
+        parse_source("\n".join(lines), "cluster.yaml")
+
+
+@pytest.mark.parametrize("text", ["[" * 5_000, "{a: " * 5_000, "- " * 5_000])
+def test_a_cluster_that_is_nested_without_end_is_refused(text: str) -> None:
+    with pytest.raises(BadInputError, match=r"nested too deeply|is not valid YAML"):
+        validated(parse_source(text, "cluster.yaml"))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_a_plan_that_is_nested_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / PLAN).write_text(text)
+    with pytest.raises(BadInputError, match="nested too deeply"):
+        read_plan(tmp_path)

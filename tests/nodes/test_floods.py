@@ -1,0 +1,181 @@
+"""Garbage and floods on every port of a real agent: whoever has the session never notices."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+import zmq
+
+from nodes.core.codec import encode
+from nodes.core.messages import HOST, Attach, Credit, Ping, Pong, Query
+from nodes.curve import new_pair
+from nodes.keys import KeyFolder, write_public, write_secret
+from tests.fuzz.mutation import mutated
+from tests.fuzz.targets import ENCODED
+from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
+
+pytestmark = pytest.mark.slow
+
+CONNECTIONS = 64
+GROWTH_BYTES = 64 << 20
+"""How much more memory an agent may hold after a flood than before it."""
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01"
+PLAIN = GREETING + b"NULL".ljust(20, b"\0") + bytes(32)
+CURVE = GREETING + b"CURVE".ljust(20, b"\0") + bytes(32)
+
+
+def huge(command: bytes, size: int) -> bytes:
+    """A command frame that claims to be very long."""
+    return b"\x06" + struct.pack(">Q", size) + command
+
+
+RAW = {
+    "nothing": b"",
+    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "tls": bytes.fromhex("16030100c8010000c40303") + bytes(99),
+    "half a greeting": PLAIN[:11],
+    "greeting only": CURVE,
+    "wrong mechanism": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32),
+    "huge command": CURVE + huge(b"\x05HELLO", 1 << 62),
+    "long command": CURVE + huge(b"\x05HELLO", 200 << 20) + bytes(1 << 20),
+    "wrong hello": CURVE + b"\x04\xc8\x05HELLO" + bytes(194),
+    "ready": PLAIN + b"\x04\x29\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER",
+    "noise": Random(1).randbytes(1 << 16),
+}
+
+
+class Attacked:
+    """An agent, its launcher, and how to come to its ports."""
+
+    def __init__(self, stack: ExitStack, folder: Path, guarded: bool) -> None:
+        self._stack = stack
+        self.context = stack.enter_context(zmq.Context())
+        arguments = ["--connections", str(CONNECTIONS), "--log-level", "error"]
+        self.keys: tuple[bytes, bytes] | None = None
+        if guarded:
+            public, secret = new_pair()
+            mine, my_secret = new_pair()
+            write_secret(folder / "keys", "n0", secret, public)
+            write_public(folder / "keys" / "launchers" / "me.pub", "me", mine)
+            self.keys = (my_secret, public)
+            assert KeyFolder(folder / "keys").admits("control", mine)
+            arguments += ["--keys", str(folder / "keys")]
+        self.agent = AgentProcess(folder / "cache", *arguments)
+        stack.callback(self.agent.end)
+        self.ports = (self.agent.control, self.agent.data)
+        self.launcher = self.speaker(self.agent.control)
+        self.launcher.open_session()
+        self.answers()
+        self.before = (self.agent.rss_bytes(), self.agent.descriptors())
+
+    def speaker(self, address: str, keys: tuple[bytes, bytes] | None = None) -> Speaker:
+        speaker = Speaker(self.context, address, keys or self.keys)
+        self._stack.callback(speaker.close)
+        return speaker
+
+    def raw(self, address: str) -> socket.socket:
+        host, _, port = address.removeprefix("tcp://").rpartition(":")
+        return socket.create_connection((host, int(port)), WAIT_S)
+
+    def answers(self) -> None:
+        """The launcher is served as ever."""
+        assert self.launcher.ask(Ping()) == Pong()
+        self.launcher.ask(Query(("ab" * 32,)))
+
+    def falls_to(self, descriptors: int) -> bool:
+        """Whether it has closed all connections but so many, while the launcher is served."""
+        for _ in range(2000):
+            self.answers()
+            if self.agent.descriptors() <= descriptors:
+                return True
+        return False
+
+    def has_recovered(self) -> None:
+        """Nothing of the flood stays: neither memory nor connections."""
+        rss_bytes, descriptors = self.before
+        assert self.falls_to(descriptors + 2)
+        assert self.agent.rss_bytes() <= rss_bytes + GROWTH_BYTES
+        assert self.agent.process.poll() is None
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["without keys", "with keys"])
+def attacked(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Attacked]:
+    with ExitStack() as stack:
+        yield Attacked(stack, tmp_path_factory.mktemp("attacked"), request.param)
+
+
+def test_garbage_below_zeromq(attacked: Attacked) -> None:
+    with ExitStack() as open_ones:
+        for address in attacked.ports:
+            for data in RAW.values():
+                connection = open_ones.enter_context(attacked.raw(address))
+                with suppress(OSError):  # it may hang up before all of it has come
+                    connection.sendall(data)
+            attacked.answers()
+    attacked.has_recovered()
+
+
+def test_more_connections_than_there_is_room_for(attacked: Attacked) -> None:
+    for address in attacked.ports:
+        with ExitStack() as open_ones:
+            for _ in range(4 * CONNECTIONS):
+                with suppress(OSError):
+                    open_ones.enter_context(attacked.raw(address))
+            assert attacked.falls_to(attacked.before[1] + CONNECTIONS + 2)
+    attacked.has_recovered()
+
+
+def test_strangers_who_knock_again_and_again(attacked: Attacked) -> None:
+    if attacked.keys is None:
+        pytest.skip("without keys nobody is a stranger")
+    for address in attacked.ports:
+        for _ in range(40):
+            stranger = attacked.speaker(address, (new_pair()[1], attacked.keys[1]))
+            stranger.say(Ping())
+            stranger.await_cut_off()
+            stranger.close()
+    attacked.answers()
+    attacked.has_recovered()
+
+
+def test_messages_that_are_none(attacked: Attacked) -> None:
+    """Of somebody who is admitted, on every port, changed at random."""
+    random = Random(7)
+    for address in attacked.ports:
+        for _ in range(60):
+            peer = attacked.speaker(address)
+            for _ in range(5):
+                parts = [mutated(ENCODED, random) for _ in range(random.choice((1, 1, 2, 3)))]
+                with suppress(zmq.Again):  # it has been cut off already
+                    peer.socket.send_multipart(parts, zmq.DONTWAIT)
+            with suppress(zmq.Again):
+                peer.socket.send(b"\xc1 the end", zmq.DONTWAIT)
+            peer.await_cut_off()
+            peer.close()
+        attacked.answers()
+    attacked.has_recovered()
+
+
+def test_more_messages_than_anybody_can_read(attacked: Attacked) -> None:
+    """They are ignored, of an epoch that is not there; and refused, without a session."""
+    flood = {
+        attacked.agent.data: [encode(Attach(5, HOST)), *[encode(Credit(5, 0, 1))] * 5_000],
+        attacked.agent.control: [encode(Ping())] * 5_000,
+    }
+    for address, messages in flood.items():
+        peer = attacked.speaker(address)
+        peer.socket.setsockopt(zmq.SNDTIMEO, int(WAIT_S * 1000))
+        for message in messages:
+            peer.socket.send(message)
+        attacked.answers()
+        peer.close()
+    attacked.has_recovered()
