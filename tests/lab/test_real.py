@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from launcher.access import Access
 from launcher.errors import BadInputError, RunFailedError
 from launcher.job import launch
 from launcher.progress import open_progress
@@ -151,7 +152,7 @@ def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
             lab.cut("n1")
 
     options = RunOptions(silence_timeout_s=1.5, lease_s=2.0)
-    nodes = cluster.nodes(lab.addresses)
+    nodes = cluster.nodes(lab.addresses, Access(insecure=True))
     with pytest.raises(RunFailedError, match=r"node 'n1' at tcp://.* was lost"):
         cluster.run(RandomFrames(10**6), take, options, nodes=nodes)
     seen = lab.status(0.0)["n1"].link
@@ -168,7 +169,7 @@ def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
 
 def test_a_full_disk_is_told_of_and_holds_again_once_it_is_free(lab: Lab, tmp_path: Path) -> None:
     other = make_cluster(tmp_path, 3, layers=9)  # of which the boards have no subnets yet
-    nodes = other.nodes(lab.addresses)
+    nodes = other.nodes(lab.addresses, Access(insecure=True))
     assert lab.fill_disk("n2") > 20_000_000
     try:
         with pytest.raises((RunFailedError, BadInputError), match="n2") as error:
