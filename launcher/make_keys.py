@@ -89,6 +89,7 @@ def _make(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
         if name != LAUNCHER:
             _admit(folder / name / LAUNCHERS, {"launcher": public[LAUNCHER]}, keep_others=True)
     folder.chmod(0o700)
+    (folder / ".gitignore").write_text("*\n")  # secrets are for nobody's repository
     hosts = {name: host_of(address) for name, address in nodes.items() if address is not None}
     return MadeKeys(
         folder,

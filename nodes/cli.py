@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _keep_to(options.cpus)
         ask_for_short_slices()
         keyring = _keyring(options)
-        if keyring is not None:  # until there is something to tell it to
+        rereads = keyring is not None and not os.isatty(0)  # a terminal that closes ends it
+        if rereads:  # until there is something to tell it to
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         identity, control, shell = _build(options, keyring)
     except NodeError as error:
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with shell:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stopping(shell))
-        if keyring is not None:
+        if rereads:
             signal.signal(signal.SIGHUP, lambda *_: shell.reread_keys())
         sys.stderr.write(
             f"node-agent {VERSION} {identity.name!r} ready: control {control}, "

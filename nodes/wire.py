@@ -172,9 +172,12 @@ class Wire:
             return []
         self.has_new_secret |= keyring.secret != secret
         events: list[ev.Event] = [ev.Rejected(problem) for problem in keyring.problems]
+        # First what has closed meanwhile: a descriptor may be another connection's by now.
         if self._control is not None:
+            events += _closed(self._control, links=False)
             events += [ev.ControlMalformed(peer, GONE_KEY) for peer in self._control.withdrawn()]
         if self._data is not None:
+            events += _closed(self._data, links=True)
             events += [ev.DataMalformed(peer, GONE_KEY) for peer in self._data.withdrawn()]
         return events
 

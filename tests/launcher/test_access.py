@@ -50,6 +50,7 @@ def test_every_machine_admits_every_other_one(keys: Path) -> None:
 
 def test_secrets_are_for_their_owner_only(keys: Path) -> None:
     assert keys.stat().st_mode & 0o077 == 0
+    assert (keys / ".gitignore").read_text() == "*\n"
     for secret in keys.glob("*/secret.key"):
         assert secret.stat().st_mode & 0o777 == 0o600
 
