@@ -80,9 +80,7 @@ def test_schedules_tell_liveness_as_executions_do(tries: int) -> None:
 
 def test_bounds_say_what_they_are_and_how_to_get_more() -> None:
     coprime = graph({"A": (1,), "B": (1,)}, ("A", "B", (101,), (103,), 0, 205))
-    with pytest.raises(
-        PeriodBoundsError, match=r"\d+ constraints .* at most 100 are"
-    ) as caught:
+    with pytest.raises(PeriodBoundsError, match=r"\d+ constraints .* at most 100 are") as caught:
         throughput(coprime, effort=100)
     assert caught.value.at_least == 103
     assert caught.value.at_most is not None

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 import pytest
 
 from nodes.core import events as ev
+from nodes.loopback import Loopback
 from nodes.worker import Worker
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, AddOne, Engine
 
@@ -48,7 +49,7 @@ class Noting(AddOne):
 def test_preparing_and_the_wire_are_not_where_the_executor_is(tmp_path: Path) -> None:
     engine = Bound()
     reported: SimpleQueue[ev.Event] = SimpleQueue()
-    worker = Worker(engine, reported.put, f"ipc://{tmp_path}/self")
+    worker = Worker(engine, reported.put, lambda: Loopback(f"ipc://{tmp_path}/self"))
     for _ in range(2):  # the second time the thread is bound from the beginning
         worker.load(DEPLOYMENT, GRAPHS)
         while isinstance(event := reported.get(timeout=WAIT_S), ev.LoadProgress):
