@@ -177,8 +177,7 @@ class Agent:
         return [Reply(event.peer, Stored(event.digest, event.offset_bytes, event.complete))]
 
     def _chunk_failed(self, event: ev.ChunkFailed, _: float) -> list[Action]:
-        epoch = 0 if self.life.epoch is None else self.life.epoch
-        return [Reply(event.peer, Failed(epoch, event.reason)), Log("error", event.reason)]
+        return [Reply(event.peer, Failed(0, event.reason)), Log("error", event.reason)]
 
     def _unloaded(self, event: ev.Unloaded, _: float) -> list[Action]:
         return self.life.unloaded(event) + self._exit_if_due()
@@ -210,7 +209,7 @@ class Agent:
             who = "a data connection" if node is None else f"node {node!r}"
             actions = [Log("warning", f"cut off {who}: {reason}"), CutOffLink(event.link)]
             if node is not None:
-                actions += self.life.fail(f"node {node!r} broke the protocol: {reason}")
+                actions += self.life.fail(f"node {node!r} broke the protocol: {reason}", node)
             return actions
         if not isinstance(event, ev.ControlReceived | ev.ControlMalformed):
             return self.life.fail(f"a bug of the agent: {reason}. {self.story()}")

@@ -1,13 +1,16 @@
 """The life of a deployment on one agent, from `Deploy` to unloaded. Its table:
 
     EMPTY ──Deploy──▶ LOADING ──Loaded──▶ READY ──Start──▶ RUNNING
-      ▲                  │ failed, Stop      │ Stop           │ failed, Stop
+      ▲                  │ failed, Stop,     │ Stop,          │ failed, Stop,
+      │                  │ newer Deploy      │ newer Deploy   │ newer Deploy
       │                  ▼                   ▼                ▼
       └──Unloaded── UNLOADING ◀──────────────┴────────────────┘
 
-The end of the session unloads as well. Data of another epoch than the deployment's is ignored and
-counted, and so is `Start` of another epoch. Links to other nodes outlive the deployment: closed at
-`Stop`, they would look like a failure to a peer that has not heard of the stop yet.
+The end of the session unloads as well. A `Deploy` of a higher epoch than any before in its session
+takes the place of what is deployed: that is unloaded first, and nothing of it is acted upon from
+then on. Whatever is of another epoch than the deployment's, `Deploy` of a lower one included, is
+ignored and counted. Links to other nodes outlive the deployment: closed at `Stop`, they would look
+like a failure to a peer that has not heard of the stop yet.
 """
 
 from __future__ import annotations
@@ -75,6 +78,7 @@ class Lifecycle:
         self._tell = tell
         self._links: list[str] = []
         self._queued: Deployment | None = None
+        self._newest: int | None = None
         self._started_s = 0.0
         self._started_cpu_s = 0.0
         self._final: Stats | None = None
@@ -91,13 +95,16 @@ class Lifecycle:
     # ------------------------------------------------------------ commands
 
     def deploy(self, deployment: Deployment) -> list[Action]:
-        """Load a deployment, once an earlier one that is being unloaded is gone."""
-        if self.stage is Stage.UNLOADING:
-            self._queued = deployment
-            return []
-        if self.stage is not Stage.EMPTY:
-            reason = f"epoch {self.epoch} is {self.stage.value}: it must be stopped first"
-            return self._tell_failed(deployment.epoch, reason)
+        """Load a deployment, once an earlier one is unloaded and gone."""
+        if self._newest is not None and deployment.epoch <= self._newest:
+            return self._ignore()
+        self._newest = deployment.epoch
+        if self.stage is Stage.EMPTY:
+            return self._load(deployment)
+        self._queued = deployment
+        return self._unload()
+
+    def _load(self, deployment: Deployment) -> list[Action]:
         actions = self.hang_up()
         try:
             self.plane = DataPlane(deployment)
@@ -124,6 +131,8 @@ class Lifecycle:
         if message.epoch == self.epoch:
             self._stop_is_due = True
             return self._unload()
+        if self._queued is not None and self._queued.epoch == message.epoch:
+            self._queued = None
         stats = self._final
         if stats is None or stats.epoch != message.epoch:
             stats = Stats(message.epoch, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
@@ -131,7 +140,7 @@ class Lifecycle:
 
     def end(self) -> list[Action]:
         """The session is over: unload, and close the links to other nodes."""
-        self._queued = None
+        self._queued = self._newest = None
         self._stop_is_due = False
         return self.hang_up() + self._unload()
 
@@ -140,14 +149,14 @@ class Lifecycle:
         links, self._links = self._links, []
         return [HangUp(node) for node in links]
 
-    def fail(self, reason: str) -> list[Action]:
-        """The deployment cannot go on: say so and unload it."""
+    def fail(self, reason: str, peer: str = "") -> list[Action]:
+        """The deployment cannot go on, because of `peer` if it is named: say so and unload it."""
         epoch = 0 if self.epoch is None else self.epoch
-        return [Log("error", reason), *self._tell_failed(epoch, reason), *self._unload()]
+        return [Log("error", reason), *self._tell_failed(epoch, reason, peer), *self._unload()]
 
-    def _tell_failed(self, epoch: int, reason: str) -> list[Action]:
+    def _tell_failed(self, epoch: int, reason: str, peer: str = "") -> list[Action]:
         """Names of others' choosing may make a sentence longer than any message may be."""
-        return self._tell(Failed(epoch, reason[:MAX_REASON]))
+        return self._tell(Failed(epoch, reason[:MAX_REASON], peer))
 
     def _unload(self) -> list[Action]:
         if self.plane is None or self.stage is Stage.UNLOADING:
@@ -181,7 +190,7 @@ class Lifecycle:
         node = self.node_of(event.link)
         if node is None or node == HOST or self.stage is not Stage.RUNNING:
             return []
-        return self.fail(f"the data connection with node {node!r} broke: {event.reason}")
+        return self.fail(f"the data connection with node {node!r} broke: {event.reason}", node)
 
     def node_of(self, link: ev.Link) -> str | None:
         """The node of the current deployment at the other end of a link."""
@@ -194,10 +203,12 @@ class Lifecycle:
         if self.plane is None:
             return []
         addresses = {peer.name: peer.data_address for peer in self.plane.deployment.dial}
-        silent = ", ".join(f"{node!r} at {addresses[node]}" for node in self.plane.unanswered())
+        unanswered = self.plane.unanswered()
+        silent = ", ".join(f"{node!r} at {addresses[node]}" for node in unanswered)
         return self.fail(
             f"node {self.plane.deployment.node!r} gets no answer from node {silent}: "
-            "is that data port open to this machine?"
+            "is that data port open to this machine?",
+            unanswered[0],
         )
 
     def _ignore(self) -> list[Action]:
@@ -248,7 +259,7 @@ class Lifecycle:
             actions += self._tell(Stopped(event.epoch, self._final))
         self._stop_is_due = False
         queued, self._queued = self._queued, None
-        return actions if queued is None else actions + self.deploy(queued)
+        return actions if queued is None else actions + self._load(queued)
 
     def measured(self, event: ev.Measured, now_s: float) -> list[Action]:
         """What the process uses now."""

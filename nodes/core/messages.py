@@ -1,4 +1,4 @@
-"""The words that launchers and agents exchange: the whole protocol, version 1.
+"""The words that launchers and agents exchange: the whole protocol, version 2.
 
 **Control** (one launcher at a time, DEALER → ROUTER on an agent's control address). A launcher
 opens a session with `Hello` and is told `Welcome` or `Refused`. It asks which blobs the agent
@@ -19,8 +19,10 @@ capacity: what the analysis proved is what the wire enforces. The launcher is a 
 `HOST`: it dials both the agents that it feeds and the agents that feed it. A tensor is a two-part
 message, the encoded `TensorHeader` and the raw bytes in C order.
 
-An `epoch` numbers each deployment. What carries another epoch than the current one is ignored and
-counted. Everything else that is unexpected breaks the protocol: the peer is cut off.
+An `epoch` numbers each deployment of a session, and they only rise: `Deploy` of a higher one takes
+the place of whatever is deployed, of a lower or the same one it is stale. What carries another
+epoch than the current one is ignored and counted. Everything else that is unexpected breaks the
+protocol: the peer is cut off.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
@@ -252,10 +254,15 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The agent could not do what was asked, or stopped doing it: why, in one sentence."""
+    """The agent could not do what was asked, or stopped doing it: why, in one sentence.
+
+    `epoch` is 0 where it was no deployment that failed (a blob that could not be stored). `peer` is
+    the node that it puts this down to, empty if itself.
+    """
 
     epoch: int
     reason: str
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ WORDS = (
             "byte_s": _seconds,
         },
     ),
-    Record(words.Failed, {"epoch": _count, "reason": _text}),
+    Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name}),
     Record(words.Stopped, {"epoch": _count, "stats": nested(_STATS)}),
     _STATS,
     Record(words.Pong, {}),

@@ -199,7 +199,8 @@ def test_an_agent_of_another_version_is_named_with_both_protocols(two: Cluster) 
         with pytest.raises(BadInputError) as refused:
             two.run(RandomFrames(1), results(), RunOptions(), nodes=nodes)
     assert str(refused.value) == (
-        f"node 'n0' at {address} speaks protocol 2, this launcher protocol 1: "
+        f"node 'n0' at {address} speaks protocol {PROTOCOL + 1}, "
+        f"this launcher protocol {PROTOCOL}: "
         "install one version of csdf-edge on both (this machine has the older one)"
     )
 

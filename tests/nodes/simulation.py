@@ -17,6 +17,7 @@ from nodes.core.agent import Agent, Identity
 from nodes.core.fifo import Inlet, Outlet
 from nodes.core.messages import (
     HOST,
+    PROTOCOL,
     Attach,
     BlobInfo,
     ChannelSpec,
@@ -334,7 +335,7 @@ class Simulation:
 
     def run(self) -> dict[str, Stopped]:
         """Deploy, stream, stop; returns what every agent said at its end."""
-        self.command_all(lambda _: Hello(1, "session", 5.0))
+        self.command_all(lambda _: Hello(PROTOCOL, "session", 5.0))
         self.command_all(lambda node: Deploy(self.deployments[node]))
         self.run_until("all are deployed", lambda: self.said_by_all(Deployed))
         assert self.said_by_all(Welcome)

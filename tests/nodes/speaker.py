@@ -14,7 +14,7 @@ from pathlib import Path
 import zmq
 
 from nodes.core.codec import decode, encode
-from nodes.core.messages import GetStats, Hello, Message, Stats, Welcome
+from nodes.core.messages import PROTOCOL, GetStats, Hello, Message, Stats, Welcome
 from nodes.curve import identify
 
 WAIT_S = 20.0
@@ -112,7 +112,7 @@ class Speaker:
         return self.hear()
 
     def open_session(self, name: str = "test", lease_s: float = 60.0) -> Welcome:
-        answer = self.ask(Hello(1, name, lease_s))
+        answer = self.ask(Hello(PROTOCOL, name, lease_s))
         assert isinstance(answer, Welcome), answer
         return answer
 

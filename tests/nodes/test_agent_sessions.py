@@ -6,6 +6,7 @@ from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
 from nodes.core.messages import (
+    PROTOCOL,
     Bye,
     Deploy,
     Failed,
@@ -27,28 +28,28 @@ from tests.nodes.told import BLOB, DEPLOYMENT, LAUNCHER, STRANGER, Told, has, on
 
 def test_hello_opens_a_session():
     agent = Told()
-    (welcome,) = replies(agent.says(Hello(1, "s", 5.0)), Welcome)
+    (welcome,) = replies(agent.says(Hello(PROTOCOL, "s", 5.0)), Welcome)
     assert (welcome.name, welcome.cores, welcome.rss_bytes) == ("n0", 4, 100)
     assert replies(agent.says(Ping()), Pong)
 
 
 def test_another_protocol_is_refused():
-    (refused,) = replies(Told().says(Hello(2, "s", 5.0)), Refused)
-    assert "protocol 1" in refused.reason
-    assert "launcher 2" in refused.reason
+    (refused,) = replies(Told().says(Hello(PROTOCOL + 1, "s", 5.0)), Refused)
+    assert f"protocol {PROTOCOL}" in refused.reason
+    assert f"launcher {PROTOCOL + 1}" in refused.reason
 
 
 def test_another_launcher_is_refused_and_told_how_long_to_wait():
     agent = Told().at(Stage.EMPTY)
     agent.now_s = 2.0
-    (refused,) = replies(agent.says(Hello(1, "other", 5.0), STRANGER), Refused)
+    (refused,) = replies(agent.says(Hello(PROTOCOL, "other", 5.0), STRANGER), Refused)
     assert "silent for 3 s" in refused.reason
     assert replies(agent.says(Ping()), Pong)
 
 
 def test_the_same_session_may_move_to_a_new_connection():
     agent = Told().at(Stage.READY)
-    assert replies(agent.says(Hello(1, "s", 5.0), b"again"), Welcome)
+    assert replies(agent.says(Hello(PROTOCOL, "s", 5.0), b"again"), Welcome)
     assert agent.core.life.stage is Stage.READY
     assert replies(agent.says(Ping(), LAUNCHER), Refused)
     assert replies(agent.says(Ping(), b"again"), Pong)
@@ -77,13 +78,13 @@ def test_any_message_renews_the_lease_and_silence_ends_it():
     assert only(actions, act.HangUp) == act.HangUp("n1")
     agent.happens(ev.Unloaded(7))
     assert agent.core.deadline_s is None
-    assert replies(agent.says(Hello(1, "next", 5.0), STRANGER), Welcome)
+    assert replies(agent.says(Hello(PROTOCOL, "next", 5.0), STRANGER), Welcome)
 
 
 def test_a_launcher_may_come_as_soon_as_the_lease_is_over():
     agent = Told().at(Stage.RUNNING)
     agent.now_s = 5.0
-    actions = agent.says(Hello(1, "next", 5.0), STRANGER)
+    actions = agent.says(Hello(PROTOCOL, "next", 5.0), STRANGER)
     assert has(actions, act.Unload)
     assert replies(actions, Welcome)
     assert not has(agent.says(Deploy(DEPLOYMENT), STRANGER), act.Load)

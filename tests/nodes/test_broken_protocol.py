@@ -11,6 +11,7 @@ from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
 from nodes.core.messages import (
     HOST,
+    PROTOCOL,
     Attach,
     Bye,
     Credit,
@@ -210,4 +211,4 @@ def test_nothing_that_peers_do_brings_an_agent_down(happening, obeys_shutdown):
                 take(ev.Unloaded(7))
     agent.now_s += 100.0
     take(ev.Tick())
-    assert replies(agent.says(Hello(1, "fresh", 5.0), b"fresh"), Welcome)
+    assert replies(agent.says(Hello(PROTOCOL, "fresh", 5.0), b"fresh"), Welcome)

@@ -152,7 +152,7 @@ HEADER = words.TensorHeader(1, 2, 3, "float32", (4, 5))
         ({"more": 1}, "not a map of"),
         ({"t": "Tensor"}, "unknown word"),
         ({"t": ["Credit"]}, "unknown word"),
-        ({"v": 2}, "version"),
+        ({"v": words.PROTOCOL + 1}, "version"),
         ({"v": True}, "version"),
         ({"v": None}, "version"),
     ],
@@ -165,7 +165,7 @@ def test_a_wrong_field_is_named(replaced, told):
 @pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), "1", None, 1 << 62], ids=repr)
 def test_a_lease_is_a_positive_finite_time(lease):
     with pytest.raises(RemoteProtocolError, match="lease_s"):
-        decode(changed(words.Hello(1, "s", 5.0), lease_s=lease))
+        decode(changed(words.Hello(words.PROTOCOL, "s", 5.0), lease_s=lease))
 
 
 @pytest.mark.parametrize("digest", ["", "A" * 64, "a" * 63, "../../etc/passwd", "a" * 64 + "\n"])
@@ -206,7 +206,7 @@ def test_what_is_remembered_is_bounded():
 
 
 def test_hello_of_a_later_version_is_understood_as_such():
-    later = changed(words.Hello(1, "s", 5.0), v=9, protocol=9, invented_later=[1])
+    later = changed(words.Hello(words.PROTOCOL, "s", 5.0), v=9, protocol=9, invented_later=[1])
     assert decode(later) == words.Hello(9, "s", 5.0)
 
 

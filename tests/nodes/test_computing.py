@@ -222,14 +222,14 @@ def test_a_plan_that_does_not_fit_its_subnets_is_refused_by_name(network, start)
     assert isinstance(answer, Failed)
     assert "'x' is float32[1, 4, 32, 32], in its plan float32[1, 4, 32, 33]" in answer.reason
     swapped = dataclasses.replace(good.phases[0], graph=good.phases[1].graph)
-    answer = launcher.deploy(dataclasses.replace(good, phases=(swapped, *good.phases[1:])))
+    answer = launcher.deploy(dataclasses.replace(good, epoch=2, phases=(swapped, *good.phases[1:])))
     assert isinstance(answer, Failed)
     assert "has no input 'x'" in answer.reason
     absent = dataclasses.replace(good.phases[0], graph=BlobInfo("0" * 64, 1))
-    answer = launcher.deploy(dataclasses.replace(good, phases=(absent, *good.phases[1:])))
+    answer = launcher.deploy(dataclasses.replace(good, epoch=3, phases=(absent, *good.phases[1:])))
     assert isinstance(answer, Failed)
     assert "0" * 64 in answer.reason
-    assert isinstance(launcher.deploy(good), Deployed)
+    assert isinstance(launcher.deploy(dataclasses.replace(good, epoch=4)), Deployed)
 
 
 def two_nodes(network: Network, addresses: dict[str, str]) -> dict[str, Deployment]:

@@ -9,6 +9,7 @@ from nodes.core import events as ev
 from nodes.core.lifecycle import ANSWER_TIMEOUT_S, Stage
 from nodes.core.messages import (
     HOST,
+    PROTOCOL,
     Attach,
     Bye,
     Credit,
@@ -73,12 +74,56 @@ def test_links_outlive_the_stop_until_the_session_ends():
     assert has(agent.says(Bye()), act.HangUp)
 
 
-def test_a_second_deployment_must_wait_for_the_stop_of_the_first():
-    agent = Told().at(Stage.READY)
-    (failed,) = replies(agent.says(Deploy(dataclasses.replace(DEPLOYMENT, epoch=8))), Failed)
-    assert failed.epoch == 8
-    assert "epoch 7 is ready to start: it must be stopped first" in failed.reason
-    assert agent.core.life.epoch == 7
+def renewed(epoch: int) -> Deployment:
+    return dataclasses.replace(DEPLOYMENT, epoch=epoch)
+
+
+@pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING, Stage.UNLOADING])
+def test_a_deployment_of_a_higher_epoch_takes_the_place_of_the_one_that_is_there(stage):
+    agent = Told().at(stage)
+    actions = agent.says(Deploy(renewed(8)))
+    assert has(actions, act.Unload) == (stage is not Stage.UNLOADING)
+    assert not has(actions, act.Load)
+    assert not agent.data(HOST_LINK, TensorHeader(7, 0, 0, "float32", (2,)), b"12345678", 8)
+    assert not agent.happens(ev.FiringEnded(7, 0, 0, {}, 0.1))
+    agent.happens(ev.Measured("stop", USAGE))
+    assert only(agent.happens(ev.Unloaded(7)), act.Load) == act.Load(renewed(8))
+    assert agent.core.life.epoch == 8
+
+
+@pytest.mark.parametrize("epoch", [6, 7])
+@pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING, Stage.UNLOADING])
+def test_a_deployment_of_a_lower_epoch_is_stale(stage, epoch):
+    agent = Told().at(stage)
+    assert not agent.says(Deploy(renewed(epoch)))
+    assert agent.core.life.stage is stage
+    assert agent.core.tally.stale_messages == 1
+
+
+def test_of_two_deployments_that_wait_the_higher_epoch_is_loaded():
+    agent = Told().at(Stage.RUNNING)
+    agent.says(Deploy(renewed(8)))
+    agent.says(Deploy(renewed(9)))
+    agent.happens(ev.Measured("stop", USAGE))
+    assert only(agent.happens(ev.Unloaded(7)), act.Load) == act.Load(renewed(9))
+
+
+def test_a_deployment_that_waits_is_dropped_when_it_is_stopped():
+    agent = Told().at(Stage.RUNNING)
+    agent.says(Deploy(renewed(8)))
+    assert replies(agent.says(Stop(8)), Stopped)
+    agent.happens(ev.Measured("stop", USAGE))
+    assert not has(agent.happens(ev.Unloaded(7)), act.Load)
+    assert agent.core.life.stage is Stage.EMPTY
+
+
+def test_epochs_of_another_session_do_not_count():
+    agent = Told().at(Stage.RUNNING)
+    agent.says(Bye())
+    agent.happens(ev.Measured("stop", USAGE))
+    agent.happens(ev.Unloaded(7))
+    agent.says(Hello(PROTOCOL, "next", 5.0))
+    assert has(agent.says(Deploy(renewed(3))), act.Load)
 
 
 @pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING])
@@ -100,7 +145,7 @@ def test_a_load_that_fails_is_told_and_unloaded():
     assert replies(actions, Failed) == [Failed(7, "phase 'p': no such operator")]
     assert has(actions, act.Unload)
     agent.happens(ev.Unloaded(7))
-    assert has(agent.says(Deploy(DEPLOYMENT)), act.Load)
+    assert has(agent.says(Deploy(renewed(8))), act.Load)
 
 
 def test_a_firing_that_fails_is_told_and_unloaded():
@@ -112,16 +157,17 @@ def test_a_firing_that_fails_is_told_and_unloaded():
 
 def test_a_node_that_does_not_answer_is_named():
     agent = Told().at(Stage.RUNNING)
-    agent.says(Hello(1, "s", 1000.0))
+    agent.says(Hello(PROTOCOL, "s", 1000.0))
     assert agent.core.deadline_s == ANSWER_TIMEOUT_S
     agent.now_s = ANSWER_TIMEOUT_S
     (failed,) = replies(agent.happens(ev.Tick()), Failed)
     assert "'n1' at tcp://n1:1" in failed.reason
+    assert failed.peer == "n1"
 
 
 def test_a_node_that_has_answered_is_no_longer_waited_for():
     agent = Told().streaming()
-    agent.says(Hello(1, "s", 1000.0))
+    agent.says(Hello(PROTOCOL, "s", 1000.0))
     assert agent.core.deadline_s == 1000.0
 
 
@@ -130,6 +176,7 @@ def test_a_lost_link_fails_the_run(link):
     agent = Told().streaming()
     (failed,) = replies(agent.happens(ev.LinkLost(link, "pulled out")), Failed)
     assert "'n1' broke: pulled out" in failed.reason
+    assert failed.peer == "n1"
 
 
 @pytest.mark.parametrize("link", [HOST_LINK, b"somebody"])

@@ -16,6 +16,7 @@ import zmq
 from nodes.cli import main
 from nodes.core.codec import MAX_MESSAGE_BYTES, encode
 from nodes.core.messages import (
+    PROTOCOL,
     Attach,
     BlobInfo,
     Bye,
@@ -98,9 +99,9 @@ def start(tmp_path, stack):
 
 def test_says_who_it_is(agent, dial):
     speaker = dial(agent.control)
-    welcome = speaker.ask(Hello(1, "s", 5.0))
+    welcome = speaker.ask(Hello(PROTOCOL, "s", 5.0))
     assert isinstance(welcome, Welcome)
-    assert (welcome.protocol, welcome.name, welcome.version) == (1, "n0", VERSION)
+    assert (welcome.protocol, welcome.name, welcome.version) == (PROTOCOL, "n0", VERSION)
     assert welcome.data_address == agent.data
     assert "ONNX Runtime" in welcome.engine
     assert welcome.cores >= 1
@@ -115,7 +116,7 @@ def test_answers_a_session(launcher):
 
 def test_has_one_session_at_a_time(agent, launcher, dial):
     other = dial(agent.control)
-    answer = other.ask(Hello(1, "other", 5.0))
+    answer = other.ask(Hello(PROTOCOL, "other", 5.0))
     assert isinstance(answer, Refused)
     assert "another launcher" in answer.reason
     assert launcher.ask(Ping()) == Pong()
@@ -125,9 +126,9 @@ def test_refuses_another_protocol_version(agent, dial):
     speaker = dial(agent.control)
     answer = speaker.ask(Hello(99, "s", 5.0))
     assert isinstance(answer, Refused)
-    assert answer.protocol == 1
+    assert answer.protocol == PROTOCOL
     assert "protocol" in answer.reason
-    later = {**msgpack.unpackb(encode(Hello(1, "s", 5.0))), "v": 7, "new": True}
+    later = {**msgpack.unpackb(encode(Hello(PROTOCOL, "s", 5.0))), "v": 7, "new": True}
     speaker.say_raw(msgpack.packb(later))
     assert isinstance(speaker.hear(), Refused)
 

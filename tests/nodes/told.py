@@ -9,6 +9,7 @@ from nodes.core.codec import encode
 from nodes.core.lifecycle import Stage
 from nodes.core.messages import (
     HOST,
+    PROTOCOL,
     Attach,
     BlobInfo,
     ChannelSpec,
@@ -61,7 +62,7 @@ class Told:
 
     def at(self, stage: Stage):
         """Bring a new agent to this stage of epoch 7."""
-        self.says(Hello(1, "s", 5.0))
+        self.says(Hello(PROTOCOL, "s", 5.0))
         if stage is Stage.EMPTY:
             return self
         self.says(Deploy(DEPLOYMENT))
