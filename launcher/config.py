@@ -147,6 +147,9 @@ class NodeConfig(_Strict):
         ),
         Field(description="Its network interface's rate in each direction: 1Gbit/s"),
     ] = None
+    standby: Annotated[
+        bool, Field(description="Whether it is used only once another node is lost")
+    ] = False
     cpus: Annotated[
         tuple[Annotated[int, Field(ge=0)], ...],
         Field(description="CPUs that the agent started here is bound to; none: all"),
@@ -237,6 +240,20 @@ class RunConfig(_Strict):
     ] = "pipelined"
 
 
+class RecoveryConfig(_Strict):
+    """How a run goes on without a node that is lost while frames stream. `true` or `false` may
+    stand for the whole mapping."""
+
+    enabled: Annotated[bool, Field(description="false: the loss of a node ends the run")] = True
+    heartbeat_s: Annotated[
+        float, Field(gt=0, description="After which a silent node is lost while it streams")
+    ] = 2.0
+    recovery_s: Annotated[
+        float,
+        Field(gt=0, description="For a new plan, and then for each node to turn to its part of it"),
+    ] = 10.0
+
+
 class ClusterConfig(_Strict):
     """One network or several, the nodes that they run on, and what is streamed through them."""
 
@@ -295,6 +312,11 @@ class ClusterConfig(_Strict):
         bool, Field(description="Whether results are compared with the whole model's")
     ] = True
     run: Annotated[RunConfig, Field(description="Timeouts and order")] = RunConfig()
+    recovery: Annotated[
+        RecoveryConfig,
+        _short_form("enabled", bool),
+        Field(description="How a run goes on without a node that is lost"),
+    ] = RecoveryConfig()
 
     @property
     def models(self) -> tuple[ModelConfig, ...]:

@@ -95,6 +95,7 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     cluster = Cluster(validated(source), source, path.parent)
     _check_nodes(cluster)
     _check_pins(cluster)
+    _check_standby(cluster)
     _check_models(cluster)
     _check_files(cluster)
     if cluster.config.insecure and cluster.config.keys is not None:
@@ -127,6 +128,17 @@ def _check_nodes(cluster: Cluster) -> None:
                 )
             if value is not None:
                 seen[value] = index
+
+
+def _check_standby(cluster: Cluster) -> None:
+    standby = [node.name for node in cluster.config.nodes if node.standby]
+    if len(standby) == len(cluster.config.nodes):
+        raise cluster.error(("nodes",), "all nodes stand by: at least one must work")
+    for pattern, node in cluster.config.pins.items():
+        if node in standby:
+            raise cluster.error(
+                ("pins", pattern), f"node {node!r} stands by until another one is lost"
+            )
 
 
 def _check_pins(cluster: Cluster) -> None:

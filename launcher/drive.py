@@ -5,12 +5,15 @@ One thread and one wait: until something arrives or the supervisor's next deadli
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launcher.access import NO_HANDSHAKE, barred
+from launcher.background import Background
+from launcher.core.blueprint import Blueprint
 from launcher.core.events import (
     Abandoned,
     Action,
@@ -20,19 +23,26 @@ from launcher.core.events import (
     Event,
     Exited,
     Garbled,
+    Halt,
+    Halted,
     Heard,
     Linked,
+    Notice,
+    Planned,
+    Replan,
     Report,
     Send,
     SendChunk,
     Stream,
     Taken,
     Tick,
+    Unplannable,
 )
 from launcher.core.supervisor import Supervisor
-from launcher.errors import BadInputError, RunFailedError
+from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.host import Host
 from launcher.processes import LocalAgent, LocalAgents
+from launcher.runtime import OnUpdate, Update
 from launcher.sockets import (
     Arrival,
     Barred,
@@ -46,6 +56,12 @@ from launcher.sockets import (
 )
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Put, Welcome
+
+Replanner = Callable[[int, tuple[str, ...]], tuple[Blueprint, Mapping[str, Path]]]
+"""An epoch and the nodes that are left → a blueprint on them and its blobs by digest. Runs in a
+thread of its own; raises `LauncherError` if there is none."""
+
+Found = tuple[Blueprint, Mapping[str, Path]] | LauncherError
 
 FRUITLESS = 3
 """Handshakes that may fail for no stated reason (an agent that is just ending, say)."""
@@ -70,28 +86,32 @@ class Drive:
         sockets: Sockets,
         agents: LocalAgents,
         files: Mapping[str, Path],
-        on_report: Callable[[str, int, int], None],
+        on_update: OnUpdate,
+        replan: Replanner | None = None,
         keys: Path | None = None,
     ) -> None:
-        """`files` are the blobs by digest; `on_report(stage, done, total)` hears of progress;
-        `keys` is the launching machine's folder of keys, if there is one."""
+        """`files` are the blobs by digest; `on_update` hears of progress; `replan` finds another
+        plan, and without it none is asked for; `keys` is the launching machine's folder of keys, if
+        there is one."""
         self._supervisor = supervisor
         self._host = host
         self._sockets = sockets
         self._agents = agents
         self._by_stderr = {agent.stderr: agent for agent in agents.values()}
-        self._files = files
-        self._on_report = on_report
+        self._files = dict(files)
+        self._on_update = on_update
         self._keys = keys
         self._fruitless: Counter[str] = Counter()
         self._barred_nodes: set[str] = set()
         self._barred_error: BadInputError | None = None
         self._barred_until_s = 0.0
         self._end: End | None = None
+        self._replan = replan
+        self._background: Background[tuple[Blueprint, Mapping[str, Path]]] = Background()
 
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` that it ended with, if any."""
-        for descriptor in self._by_stderr:
+        for descriptor in (*self._by_stderr, self._background.descriptor):
             self._sockets.watch(descriptor)
         try:
             self._handle(Begin())
@@ -100,6 +120,8 @@ class Drive:
         except BaseException:
             self._handle(Abandoned(None))
             raise
+        finally:
+            self._background.close()
         if self._end.error is not None:
             raise self._end.error
 
@@ -146,6 +168,9 @@ class Drive:
                 self._handle(Disconnected(node))
             case Barred(node, why):
                 self._barred(node, why)
+            case Readable(descriptor) if descriptor == self._background.descriptor:
+                for planned in self._background.done():
+                    self._planned(*planned)
             case Readable(descriptor):
                 self._read_stderr(self._by_stderr[descriptor])
 
@@ -189,6 +214,14 @@ class Drive:
         if code is not None and agent.name in self._supervisor.sessions:
             self._handle(Exited(agent.name, code, agent.last_words()))
 
+    def _planned(self, epoch: int, found: Found) -> None:
+        if isinstance(found, LauncherError):
+            self._handle(Unplannable(epoch, str(found)))
+            return
+        blueprint, files = found
+        self._files |= files
+        self._handle(Planned(blueprint))
+
     # ------------------------------------------------------------ actions
 
     def _handle(self, event: Event) -> None:
@@ -202,10 +235,16 @@ class Drive:
             case SendChunk(node, blob, offset, size):
                 data = self._read_blob(blob.digest, offset, size)
                 self._sockets.send(node, Put(blob, offset, data))
-            case Stream(data_addresses):
-                self._host.attach(data_addresses)
+            case Stream(data_addresses, blueprint):
+                self._host.attach(blueprint, data_addresses)
+            case Halt():
+                self._handle(Halted(*self._host.halt()))
+            case Replan(epoch, nodes) if self._replan is not None:
+                self._background.start(epoch, functools.partial(self._replan, epoch, nodes))
             case Report(stage, done, total):
-                self._on_report(stage, done, total)
+                self._on_update(Update(stage, done, total))
+            case Notice(text):
+                self._on_update(Update("", 0, 0, text))
             case End():
                 self._end = action
 

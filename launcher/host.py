@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.stream import Sink, Source
+from launcher.core.run_stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.runtime import Array, Frame, Frames, OnResult
 from launcher.sockets import FromData, Sockets
@@ -21,10 +21,10 @@ from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
 
 
 class Host:
-    """Streams `frames` through a running deployment; `step` until `taken` is their number.
+    """Streams `frames` through one deployment after another; `step` until `taken` is their number.
 
-    `sent_s[k]` and `received_s[k]` are when frame k was sent and when the last of its outputs had
-    arrived, in seconds after `began_s` of the monotonic clock.
+    `sent_s[k]` and `received_s[k]` are when frame k was sent (the last time) and when the last of
+    its outputs had arrived, in seconds after `began_s` of the monotonic clock.
     """
 
     def __init__(
@@ -39,50 +39,55 @@ class Host:
         self.received_s: list[float] = []
         self.first_result_s = 0.0
         self.stale = 0
-        self._epoch = blueprint.epoch
-        self._passed_through = blueprint.passed_through
         self._frames = frames
         self._on_result = on_result
         self._sockets = sockets
         self._began_s = began_s
         self._attached = False
         self._next: Frame | None = None
-        self._name = blueprint.dealing.name
-        ends = (len(frames), blueprint.epoch, blueprint.dealing)
-        self._source = Source(blueprint.from_host, *ends)
-        self._sink: Sink[Array] = Sink(blueprint.to_host, *ends)
+        self._stream: RunStream[Array] = RunStream(len(frames), blueprint)
 
     @property
     def taken(self) -> int:
         """How many results the user has taken."""
-        return self._sink.taken
+        return self._stream.taken
 
-    def attach(self, data_addresses: Mapping[str, str]) -> None:
+    def attach(self, blueprint: Blueprint, data_addresses: Mapping[str, str]) -> None:
         """Dial the nodes that we feed or are fed by; give those that feed us their credits.
 
         Raises `RunFailedError` for an address that is none.
         """
         self._attached = True
+        self._stream.begin(blueprint)
         for node, address in data_addresses.items():
             try:
                 self._sockets.open_data(node, address)
             except ValueError as error:
                 raise RunFailedError(f"node {node!r}: its data port: {error}") from error
-            self._sockets.send_data(node, Attach(self._epoch, HOST))
-            for credit in self._sink.attach(node):
+            self._sockets.send_data(node, Attach(blueprint.epoch, HOST))
+            for credit in self._stream.sink.attach(node):
                 self._sockets.send_data(node, credit)
+
+    def halt(self) -> tuple[int, int]:
+        """Hang up on all nodes: the deployment is given up. See `RunStream.halt`."""
+        self._sockets.close_data()
+        self._attached = False
+        self._next = None  # it may be a later frame than the one that is sent next
+        first, replayed = self._stream.halt()
+        del self.sent_s[first:]
+        return first, replayed
 
     def arrived(self, arrival: FromData) -> None:
         """Take in a credit or a tensor; raises `RemoteProtocolError` for what may not come."""
         match arrival.message:
             case Credit() as credit:
-                fresh = self._source.credit(credit)
+                fresh = self._stream.credit(credit)
             case TensorHeader() as header if arrival.tensor is not None:
-                fresh = self._sink.tensor(arrival.node, header, arrival.tensor)
+                fresh = self._stream.tensor(arrival.node, header, arrival.tensor)
             case other:
                 raise RemoteProtocolError(f"it sent {type(other).__name__} on the data connection")
         self.stale += not fresh
-        self.received_s += [self._now_s()] * (self._sink.complete - len(self.received_s))
+        self.received_s += [self._now_s()] * (self._stream.complete - len(self.received_s))
 
     @property
     def is_busy(self) -> bool:
@@ -96,42 +101,42 @@ class Host:
         elif self._may_take:
             self._take()
         elif self._may_load:
-            self._next = self._load(self._source.next_frame)
+            self._next = self._load(self._stream.next_frame)
 
     @property
     def _may_send(self) -> bool:
-        return self._attached and self._source.is_ready
+        return self._attached and self._stream.may_send
 
     @property
     def _may_take(self) -> bool:
-        return self._attached and self._sink.is_ready
+        return self._stream.may_take
 
     @property
     def _may_load(self) -> bool:
-        return self._next is None and self._source.next_frame < len(self._frames)
+        return self._next is None and self._stream.next_frame < len(self._frames)
 
     def _send(self) -> None:
-        frame = self._load(self._source.next_frame) if self._next is None else self._next
+        frame = self._load(self._stream.next_frame) if self._next is None else self._next
         self._next = None
-        for channel, header in self._source.fire():
-            tensor = frame[self._name(channel.tensor)]
-            self._sockets.send_tensor(channel.target_node, header, tensor)
+        name = self._stream.blueprint.dealing.name
+        for channel, header in self._stream.send():
+            self._sockets.send_tensor(channel.target_node, header, frame[name(channel.tensor)])
         self.sent_s.append(self._now_s())
 
     def _take(self) -> None:
-        number, outputs = self._sink.result()
-        if self._passed_through:
+        number, outputs = self._stream.result()
+        if passed_through := self._stream.blueprint.passed_through:
             frame = self._frames[number]
-            outputs.update({name: frame[name] for name in self._passed_through})
+            outputs.update({name: frame[name] for name in passed_through})
         if not number:
             self.first_result_s = self._now_s()
         self._on_result(number, outputs)
-        for node, credit in self._sink.take():
+        for node, credit in self._stream.take():
             self._sockets.send_data(node, credit)
 
     def _load(self, number: int) -> Frame:
-        frame = self._frames[number]
-        due = {self._name(channel.tensor): channel for channel in self._source.due()}
+        frame, dealing = self._frames[number], self._stream.blueprint.dealing
+        due = {dealing.name(channel.tensor): channel for channel in self._stream.source.due()}
         return {name: _checked(number, frame, name, c) for name, c in due.items()}
 
     def _now_s(self) -> float:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +40,11 @@ from launcher.profiling_bench import Bench, bench_options
 from launcher.profiling_links import identities
 from launcher.profiling_use import check_agents, cluster_profile, profile_file, with_profile_option
 from launcher.progress import Progress
+from launcher.replanning import Replanner
 from launcher.report import Report, make_report
 from launcher.request import Request
 from launcher.run import run
-from launcher.runtime import Node, Runner, Update
+from launcher.runtime import Node, RecoveryOptions, Runner, Update
 from launcher.subnet_files import cut_subnets
 from launcher.verify import worst_of
 from partition.errors import PartitionError
@@ -128,6 +129,11 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             subnets_folder = saved.path.parent / SUBNETS
         subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
         options = run_options(cluster)
+        recovery = cluster.config.recovery
+        if recovery.enabled:
+            replan = Replanner(cluster, model, folder)
+            going_on = RecoveryOptions(replan, recovery.heartbeat_s, recovery.recovery_s)
+            options = replace(options, recovery=going_on)
         result = runner(
             plan,
             nodes_of(cluster),
@@ -139,6 +145,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         )
         show = _counting(progress, "comparing with the whole model")
         agreements = compare_all(model, results, folder, show)
+        plan = result.replanned or plan
         report = make_report(
             plan,
             with_warmup(plan, result),
@@ -224,7 +231,9 @@ def _counting(progress: Progress, stage: str) -> Callable[[int, int], None]:
 
 
 def _show(progress: Progress, update: Update) -> None:
-    if update.stage == "uploading":  # it counts bytes
+    if not update.stage:
+        progress.say(update.text)
+    elif update.stage == "uploading":  # it counts bytes
         progress.update("uploading (kB)", update.done // 1000, update.total // 1000)
     else:
         progress.update(update.stage, update.done, update.total)

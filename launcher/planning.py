@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -64,7 +65,7 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
 
 
 def run_options(cluster: Cluster) -> RunOptions:
-    """What the cluster says of timeouts and order."""
+    """What the cluster says of timeouts and order; `recovery` is left out, which needs a model."""
     chosen = cluster.config.run
     return RunOptions(
         order=chosen.order,
@@ -75,9 +76,20 @@ def run_options(cluster: Cluster) -> RunOptions:
     )
 
 
-def devices_of(cluster: Cluster) -> tuple[Device, ...]:
-    """The nodes as the cost model sees them; those on this machine share its cores."""
-    nodes = cluster.config.nodes
+def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:
+    """The nodes as the cost model sees them; those on this machine share its cores.
+
+    These are the ones called `nodes`, or all that do not stand by.
+    """
+    wanted = [
+        node
+        for node in cluster.config.nodes
+        if (not node.standby if nodes is None else node.name in nodes)
+    ]
+    return _devices(wanted)
+
+
+def _devices(nodes: list[NodeConfig]) -> tuple[Device, ...]:
     here = [node for node in nodes if _is_here(node)]
     cores = _shared_cores(here) if here else 1
     devices = []
@@ -141,12 +153,28 @@ def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
     return {layer: node for layer, (node, _) in pins.items()}
 
 
+def _check_pins_to(nodes: Collection[str], pins: Mapping[str, str]) -> None:
+    lost = {layer: node for layer, node in pins.items() if node not in nodes}
+    if lost:
+        layer, node = next(iter(lost.items()))
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        raise BadInputError(
+            f"layer {layer!r}{more} is pinned to node {node!r}, which is lost: without the pin "
+            "another node could take it"
+        )
+
+
 def problem_of(
-    cluster: Cluster, model: Model, profile: Profile | None, progress: Progress | None = None
+    cluster: Cluster,
+    model: Model,
+    profile: Profile | None,
+    progress: Progress | None = None,
+    nodes: Collection[str] | None = None,
 ) -> Problem:
     """The problem that the cluster poses; raises `BadInputError`.
 
-    Times are those of `profile`, or else estimates.
+    Times are those of `profile`, or else estimates. It is for the nodes called `nodes`, or for all
+    that do not stand by.
     """
     config = cluster.config
     stage = f"searching ({config.strategy})"
@@ -155,8 +183,10 @@ def problem_of(
         if progress is not None:
             progress.update(stage, search.done, search.total, search.best)
 
-    devices, layer_s = profiled(cluster, model.network, devices_of(cluster), profile)
+    devices, layer_s = profiled(cluster, model.network, devices_of(cluster, nodes), profile)
     pins = pinned_layers(cluster, model.network)
+    if nodes is not None:
+        _check_pins_to(nodes, pins)
     try:
         return Problem(
             model.network,
@@ -191,13 +221,16 @@ def choice_digest(cluster: Cluster, problem: Problem, name: str) -> str:
     return made_for(problem, name, devices_of(cluster), settings)
 
 
-def search_plan(cluster: Cluster, model: Model, progress: Progress) -> Plan:
+def search_plan(
+    cluster: Cluster, model: Model, progress: Progress, nodes: Collection[str] | None = None
+) -> Plan:
     """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`.
 
-    Times are those of the profile that the cluster names, or else estimates.
+    Times are those of the profile that the cluster names, or else estimates; nodes as in
+    `problem_of`.
     """
     profile = cluster_profile(cluster, model)
-    problem = problem_of(cluster, model, profile, progress)
+    problem = problem_of(cluster, model, profile, progress, nodes)
     name = cluster.config.strategy
     try:
         solution = strategy_for(cluster, model, problem, name).solve(problem)
@@ -218,7 +251,7 @@ def saved_plan(
     The layers that are assigned are those that the saved rewrites make of the model's; times are
     as in `search_plan`.
     """
-    nodes = [node.name for node in cluster.config.nodes]
+    nodes = [node.name for node in cluster.config.nodes if not node.standby]
     check_made_for(saved, model.network.name, model.digest, nodes)
     try:
         network = model.rewritten(saved.rewrites).network

@@ -119,7 +119,7 @@ class Profiling:
         idle_w: float | None = None
         asked = False
         on_machine = Counter(identity.host for identity in self._identity.values())
-        for device in devices_of(self.cluster):
+        for device in devices_of(self.cluster, [n.name for n in self.cluster.config.nodes]):
             identity = self._identity[device.name]
             if identity in self._known:
                 continue

@@ -57,6 +57,22 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """A loss of nodes that the run got over, see `launcher.core.recovery.Recovery`.
+
+    `pause_s` passed between the last result before it and the first one after it, None if the loss
+    came before any result.
+    """
+
+    nodes: tuple[str, ...]
+    reasons: tuple[str, ...]
+    seconds: float
+    frame: int
+    replayed: int
+    pause_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Accuracy:
     """The share of streamed frames whose likeliest class is the true one, in 0..1.
 
@@ -94,6 +110,9 @@ class Report:
     nodes: tuple[NodeReport, ...]
     networks: Mapping[str, Agreement] = field(default_factory=dict)
     """How far each network is from the whole of it, where several run side by side."""
+    recoveries: tuple[RecoveryReport, ...] = ()
+    """If there are any, `nodes` are those of the last plan, and their figures count from the last
+    recovery on."""
 
     @property
     def agrees(self) -> bool:
@@ -208,11 +227,30 @@ def make_report(
         explanation=plan.explanation,
         nodes=_nodes(plan, result, predicted.fifo_bytes),
         networks=networks or {},
+        recoveries=_recoveries(result),
+    )
+
+
+def _recoveries(result: RunResult) -> tuple[RecoveryReport, ...]:
+    received_s = result.received_s
+    return tuple(
+        RecoveryReport(
+            nodes=past.nodes,
+            reasons=past.reasons,
+            seconds=past.seconds,
+            frame=past.frame,
+            replayed=past.replayed,
+            pause_s=received_s[past.frame] - received_s[past.frame - 1]
+            if 0 < past.frame < len(received_s)
+            else None,
+        )
+        for past in result.recoveries
     )
 
 
 def _nodes(plan: Plan, result: RunResult, fifo_bytes: Mapping[str, int]) -> tuple[NodeReport, ...]:
-    frames = len(result.received_s)
+    first = result.recoveries[-1].frame if result.recoveries else 0
+    frames = max(1, len(result.received_s) - first)
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
     reports = []

@@ -91,6 +91,7 @@ def _lines(report: Report) -> list[str]:
         f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
         _agreement(report),
         *_networks(report),
+        *_recoveries(report),
     ]
     if report.accuracy is not None:
         whole = report.accuracy.whole_model
@@ -122,6 +123,20 @@ def _networks(report: Report) -> list[str]:
             f"  {name}: largest relative difference {found.max_relative_error:.1e}"
             + (where if found.worst_output else "")
         )
+    return lines
+
+
+def _recoveries(report: Report) -> list[str]:
+    """A line for each loss that the run got over."""
+    lines = []
+    for past in report.recoveries:
+        pause = "" if past.pause_s is None else f", no result for {_seconds(past.pause_s)}"
+        lines.append(
+            f"lost {', '.join(past.nodes)}: streaming again after {_seconds(past.seconds)}{pause}, "
+            f"from frame {past.frame} on, {past.replayed} sent again ({'; '.join(past.reasons)})"
+        )
+    if lines:
+        lines.append("nodes are those that were left, and what is told of them is from then on")
     return lines
 
 

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.access import launcher_keys
-from launcher.core.supervisor import Contact, Supervisor
-from launcher.core.watch import Limits
+from launcher.core.blueprint import Blueprint
+from launcher.core.session import Contact
+from launcher.core.supervisor import Supervisor
+from launcher.core.watch import HEARTBEAT_S, Limits
 from launcher.deployment import SubnetBlobs, blueprint
 from launcher.drive import Drive
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, RunFailedError
 from launcher.host import Host
 from launcher.processes import LocalAgents, start_agents
 from launcher.runtime import (
@@ -27,7 +29,6 @@ from launcher.runtime import (
     RunOptions,
     RunResult,
     SubnetFiles,
-    Update,
 )
 from launcher.sockets import Sockets
 from nodes.core.messages import HOST, BlobInfo
@@ -46,7 +47,8 @@ def run(
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
-    Nodes without a phase in the plan are not asked for anything. `agents` are those started before
+    Nodes without a phase in the plan are not asked for anything; with `options.recovery` they stand
+    by, in case that one is lost. `agents` are those started before
     planning (`launcher.processes.start_agents`); without them, this starts and ends its own.
 
     Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
@@ -54,20 +56,23 @@ def run(
     """
     began_s = time.monotonic()
     used = _nodes_in_use(plan, nodes)
+    held = used if options.recovery is None else nodes
     if not len(frames):
         raise BadInputError("there is no frame to run")
-    files = _blob_files(subnets)
-    share = blueprint(
-        plan,
-        {phase: _blobs(subnet) for phase, subnet in subnets.items()},
-        {node.name: node.threads for node in used},
-        epoch=secrets.randbits(62),
-        order=options.order,
-    )
+    share = _share(plan, nodes, subnets, secrets.randbits(62), options)
+    plans = {share.epoch: plan}
+
+    def replan(epoch: int, left: tuple[str, ...]) -> tuple[Blueprint, Mapping[str, Path]]:
+        if options.recovery is None:
+            raise RunFailedError("this run is not to go on without a node")
+        another, its_subnets = options.recovery.replan(left)
+        plans[epoch] = another
+        return _share(another, nodes, its_subnets, epoch, options), _blob_files(its_subnets)
+
     with contextlib.ExitStack() as stack:
         if agents is None:
-            agents = stack.enter_context(start_agents(used, options.cache))
-        contacts = [_contact(node, agents, options.keep_agents) for node in used]
+            agents = stack.enter_context(start_agents(held, options.cache))
+        contacts = [_contact(node, agents, options.keep_agents) for node in held]
         access = used[0].access
         keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
         sockets = stack.enter_context(Sockets(keys, access.guards))
@@ -75,16 +80,11 @@ def run(
             _connect(sockets, contact)
         host = Host(share, frames, on_result, sockets, began_s)
         supervisor = Supervisor(share, contacts, len(frames), _session_name(), _limits(options))
-        Drive(
-            supervisor,
-            host,
-            sockets,
-            agents,
-            files,
-            lambda *report: on_update(Update(*report)),
-            None if keys is None else keys.folder,
-        ).run()
-    sessions = supervisor.sessions.values()
+        folder = None if keys is None else keys.folder
+        blobs = _blob_files(subnets)
+        Drive(supervisor, host, sockets, agents, blobs, on_update, replan, folder).run()
+    share = supervisor.blueprint
+    sessions = [supervisor.sessions[node] for node in share.deployments]
     return RunResult(
         sent_s=tuple(host.sent_s),
         received_s=tuple(host.received_s),
@@ -95,6 +95,24 @@ def run(
         message_s={s.node: s.deployed.message_s for s in sessions if s.deployed is not None},
         byte_s={s.node: s.deployed.byte_s for s in sessions if s.deployed is not None},
         welcome={s.node: s.welcome for s in sessions if s.welcome is not None},
+        recoveries=tuple(supervisor.recoveries),
+        replanned=None if plans[share.epoch] is plan else plans[share.epoch],
+    )
+
+
+def _share(
+    plan: Plan,
+    nodes: tuple[Node, ...],
+    subnets: Mapping[str, SubnetFiles],
+    epoch: int,
+    options: RunOptions,
+) -> Blueprint:
+    return blueprint(
+        plan,
+        {phase: _blobs(subnet) for phase, subnet in subnets.items()},
+        {node.name: node.threads for node in nodes},
+        epoch=epoch,
+        order=options.order,
     )
 
 
@@ -122,6 +140,8 @@ def _limits(options: RunOptions) -> Limits:
         deploy_timeout_s=options.deploy_timeout_s,
         silence_timeout_s=options.silence_timeout_s,
         lease_s=options.lease_s,
+        heartbeat_s=options.recovery.heartbeat_s if options.recovery else HEARTBEAT_S,
+        recovery_s=options.recovery.recovery_s if options.recovery else None,
     )
 
 

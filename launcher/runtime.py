@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from launcher.access import Access
+from launcher.core.recovery import Recovery
 from nodes.core.messages import Order, Stats, Welcome
 from partition.plan import Plan
 
@@ -46,6 +47,24 @@ class Frames(Protocol):
     def __getitem__(self, index: int) -> Frame: ...
 
 
+Replan = Callable[[tuple[str, ...]], tuple[Plan, Mapping[str, SubnetFiles]]]
+"""Nodes → a plan on some of them for the same network, and its subnets. Called in another thread
+while the run goes on; raises `LauncherError` if there is no such plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryOptions:
+    """How a run goes on without a node that was lost while frames streamed.
+
+    `replan` plans on the nodes that are left. While they stream, nodes are lost after `heartbeat_s`
+    seconds of silence; one that takes more than `recovery_s` to turn to its new part is lost too.
+    """
+
+    replan: Replan
+    heartbeat_s: float = 2.0
+    recovery_s: float = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How to run. Seconds throughout; `cache` is where started agents keep subnets.
@@ -54,6 +73,7 @@ class RunOptions:
     progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
     pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
     `keep_agents`: started agents are left as they are, for another run, like those elsewhere.
+    `recovery`: without it, the loss of a node ends the run.
     """
 
     order: Order = "pipelined"
@@ -63,19 +83,23 @@ class RunOptions:
     lease_s: float = 15.0
     cache: Path | None = None
     keep_agents: bool = False
+    recovery: RecoveryOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Progress of a run, for a bar or a line: `done` of `total` in `stage`.
+    """Progress of a run, for a bar or a line: `done` of `total` in `stage`; or, without a stage, a
+    `text` to tell: a node was lost, frames stream again.
 
-    Stages in order, and what they count: `connecting` nodes, `uploading` bytes (absent if every
-    node has its subnets), `loading` phases, `streaming` frames.
+    Stages in order (from `uploading` on once more after a loss), and what they count: `connecting`
+    nodes, `uploading` bytes (absent if every node has its subnets), `loading` phases, `streaming`
+    frames.
     """
 
     stage: str
     done: int
     total: int
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +123,11 @@ class RunResult:
     """What messages and bytes cost each node, see `nodes.core.messages.Deployed`."""
     welcome: Mapping[str, Welcome] = field(default_factory=dict)
     """What each node's agent said of itself."""
+    recoveries: tuple[Recovery, ...] = ()
+    """The losses that the run got over, in order."""
+    replanned: Plan | None = None
+    """The plan that it ended with, if not the one that it began with. Then what is told of nodes
+    counts from the last recovery on: `stats`, `warmup_s`, `message_s`, `byte_s`."""
 
 
 OnResult = Callable[[int, Mapping[str, Array]], None]

@@ -163,14 +163,26 @@ class Sockets:
         except KeysError as error:
             raise ValueError(str(error)) from error
 
+    def close_data(self) -> None:
+        """Hang up on all data connections; nothing of them is reported any more."""
+        left = set(self._data.values())
+        for monitor in [m for m, socket in self._monitors.items() if socket in left]:
+            self.unwatch(monitor)
+            self._monitors.pop(monitor).disable_monitor()
+            monitor.close(linger=0)
+        for socket in left:
+            self.unwatch(socket)
+            socket.close(linger=0)
+        self._data.clear()
+
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""
         self._read(descriptor, lambda: iter([Readable(descriptor)]))
 
-    def unwatch(self, descriptor: int) -> None:
+    def unwatch(self, source: zmq.Socket[bytes] | int) -> None:
         """No longer report on this file descriptor."""
-        self._poller.unregister(descriptor)
-        del self._readers[descriptor]
+        self._poller.unregister(source)
+        del self._readers[source]
 
     def _monitor(self, socket: zmq.Socket[bytes], told: Mapping[int, Arrival]) -> None:
         monitor = socket.get_monitor_socket(sum(told))
@@ -244,6 +256,8 @@ def _drain_data(node: str, socket: zmq.Socket[bytes]) -> Iterator[Arrival]:
 
 
 def _receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
+    if socket.closed:  # on account of what came before
+        return None
     try:
         return socket.recv_multipart(zmq.DONTWAIT, copy=False)
     except zmq.Again:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from launcher.core.blueprint import Blueprint
 from launcher.errors import LauncherError
 from nodes.core.messages import BlobInfo, Control
 
@@ -66,6 +67,30 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Halted:
+    """The stream was halted: the next epoch begins with frame `first`, the first without a result;
+    `replayed` of the frames from there on had been sent already."""
+
+    first: int
+    replayed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan that a `Replan` of this epoch asked for."""
+
+    blueprint: Blueprint
+
+
+@dataclass(frozen=True, slots=True)
+class Unplannable:
+    """There is no plan for the nodes of the `Replan` of this epoch; `reason` is a sentence."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Abandoned:
     """Nobody wants the run any more (Ctrl-C), or the shell failed: say goodbye to all."""
 
@@ -77,9 +102,8 @@ class Tick:
     """Time passed; due at `Supervisor.deadline_s` at the latest."""
 
 
-Event = (
-    Begin | Heard | Garbled | Linked | Disconnected | Exited | Taken | Abandoned | Tick
-)  # fmt: skip
+FromNode = Heard | Garbled | Linked | Disconnected | Exited
+Event = FromNode | Begin | Taken | Halted | Planned | Unplannable | Abandoned | Tick
 
 # ---------------------------------------------------------------- actions
 
@@ -104,9 +128,33 @@ class SendChunk:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Every agent has started: attach to those at these data addresses and stream frames."""
+    """Every agent has started: attach to those at these data addresses and stream frames, in a
+    later epoch those without a result."""
 
     data_addresses: dict[str, str]
+    blueprint: Blueprint
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """The epoch is given up: hang up on all data connections, keep the results that are complete.
+    Answered by `Halted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """Find a plan on these nodes, none of which needs to be used, as this epoch. Answered by
+    `Planned` or `Unplannable`, unless a later one takes its place."""
+
+    epoch: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Tell people."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,4 +173,4 @@ class End:
     error: LauncherError | None
 
 
-Action = Send | SendChunk | Stream | Report | End
+Action = Send | SendChunk | Stream | Halt | Replan | Report | Notice | End

@@ -1,21 +1,27 @@
 """The life of one agent's session, as a table.
 
-    CONNECTING ──Welcome──▶ QUERYING ──Missing──▶ UPLOADING ──all stored──▶ STOCKED
-        │                                                                     │ all welcomed
-      Refused                                                                 ▼
-        ▼                                  READY ◀──Deployed── DEPLOYING (Deploy sent, Progress)
-      LOST ◀──gone── any                     │ all ready
-    FAILED ◀──Failed── any                   ▼
-                         STOPPED ◀──Stopped── STOPPING ◀──last result── RUNNING (Start sent)
+    CONNECTING ──Welcome──▶ IDLE ──Query sent──▶ QUERYING ──Missing──▶ UPLOADING
+        │                    ▲                                             │ all stored
+      Refused              renewed                                         ▼
+        ▼                    │        READY ◀──Deployed── DEPLOYING ◀── STOCKED
+      LOST ◀──gone── any     │          │ all ready      (Progress)   all welcomed: Deploy sent
+    FAILED ◀──Failed── any   │          ▼
+                       any of an epoch: RUNNING ──last result──▶ STOPPING ──Stopped──▶ STOPPED
 
 Some steps are taken by the agent (it sends a message), others by the supervisor once all agents
 are so far: no agent is told to deploy before every peer's data address is known, none to start
 before every one is ready. A message that the table does not have for the present state breaks the
 protocol.
+
+When an epoch is given up, because a node of it was lost, every session that is left is *renewed*:
+whatever it was about is abandoned, and it waits for the next epoch like one that was just welcomed.
+Answers to what was abandoned may still come. Those that carry an epoch are known by it; those that
+do not (`Missing`, `Stored`) are counted: on one connection they come in the order of the questions.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -41,6 +47,7 @@ class State(Enum):
     """How far a session is; the value completes “it was …”."""
 
     CONNECTING = "being greeted"
+    IDLE = "waiting for its part"
     QUERYING = "looking which subnets it has"
     UPLOADING = "receiving its subnets"
     STOCKED = "waiting for the other nodes"
@@ -56,25 +63,32 @@ class State(Enum):
 class Step(Enum):
     """What the supervisor does by itself."""
 
+    QUERY = "it has a part in the next epoch: Query"
     STOCKED = "everything it lacked is stored"
     DEPLOY = "all are welcome: Deploy"
     START = "all are ready: Start"
     STOP = "the last result is in: Stop"
+    RENEW = "the epoch is given up"
     LOSE = "it is gone"
 
 
 Trigger = type[Control] | Step
 
 _S = State
+_GIVEN_UP = (
+    _S.IDLE, _S.QUERYING, _S.UPLOADING, _S.STOCKED, _S.DEPLOYING, _S.READY, _S.RUNNING, _S.FAILED
+)  # fmt: skip
 _OWN_STEPS: Mapping[tuple[State, Trigger], State] = {
+    (_S.IDLE, Step.QUERY): _S.QUERYING,
     (_S.UPLOADING, Step.STOCKED): _S.STOCKED,
     (_S.STOCKED, Step.DEPLOY): _S.DEPLOYING,
     (_S.READY, Step.START): _S.RUNNING,
     (_S.RUNNING, Step.STOP): _S.STOPPING,
+    **{(state, Step.RENEW): _S.IDLE for state in _GIVEN_UP},
     **{(state, Step.LOSE): _S.LOST for state in _S},
 }
 _HEARD: Mapping[tuple[State, Trigger], State] = {
-    (_S.CONNECTING, Welcome): _S.QUERYING,
+    (_S.CONNECTING, Welcome): _S.IDLE,
     (_S.CONNECTING, Refused): _S.LOST,
     (_S.QUERYING, Missing): _S.UPLOADING,
     (_S.UPLOADING, Stored): _S.UPLOADING,
@@ -92,6 +106,15 @@ _HEARD: Mapping[tuple[State, Trigger], State] = {
 }
 TRANSITIONS: Mapping[tuple[State, Trigger], State] = {**_OWN_STEPS, **_HEARD}
 """(state, message heard or own step) → next state; what is missing is forbidden."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A node to work with: its control address, and whether its agent is a process of ours."""
+
+    name: str
+    address: str
+    started_by_us: bool
 
 
 @dataclass(slots=True)
@@ -115,6 +138,10 @@ class Session:
     """What to say then, where the state does not say it."""
     asked_s: float | None = None
     """When the oldest ping was sent after which nothing was heard."""
+    unanswered: Counter[type[Control]] = field(default_factory=Counter)
+    """How many answers of a kind are to come; of these, those that nobody waits for any more are
+    `abandoned`, and come first."""
+    abandoned: Counter[type[Control]] = field(default_factory=Counter)
 
     def step(self, step: Step) -> None:
         """Take a step of our own; raises `LocalProtocolError` if the table has none."""
@@ -122,6 +149,30 @@ class Session:
         if following is None:
             raise LocalProtocolError(f"node {self.node!r}: no {step} while {self.state}")
         self.state = following
+
+    def renew(self) -> None:
+        """Give up the epoch and wait for the next; raises `LocalProtocolError` if it is gone."""
+        self.step(Step.RENEW)
+        self.abandoned = Counter(self.unanswered)
+        self.upload, self.loaded = Upload(), 0
+        self.deployed = self.stats = self.deadline_s = None
+        self.overdue = ""
+
+    def lose(self) -> None:
+        """It is gone, and nothing is expected of it any more."""
+        self.step(Step.LOSE)
+        self.deadline_s = self.asked_s = None
+
+    def counts(self, answer: Control) -> bool:
+        """Note that it answered; False if the question was abandoned."""
+        kind = type(answer)
+        if not self.unanswered[kind]:
+            return True
+        self.unanswered[kind] -= 1
+        if not self.abandoned[kind]:
+            return True
+        self.abandoned[kind] -= 1
+        return False
 
     def hear(self, message: Control) -> None:
         """Follow a message; raises `RemoteProtocolError` if it may not come now."""

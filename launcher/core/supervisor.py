@@ -2,18 +2,28 @@
 
 A run has four barriers, and all nodes pass each together: every agent is welcome before any is
 told to deploy (a deployment names its peers' addresses), every one is ready before any starts,
-every result is taken before any is stopped, every one has stopped before any hears goodbye. What
-goes wrong on one node ends the run on all: each open session is closed, so that daemons are free
-for the next launcher, and `End` carries the sentence to tell the user.
+every result is taken before any is stopped, every one has stopped before any hears goodbye.
+
+What goes wrong on one node before the stream begins, or at any time if `Limits.recovery_s` is None,
+ends the run on all: each open session is closed, so that daemons are free for the next launcher,
+and `End` carries the sentence to tell the user. Otherwise a node that is lost is replaced:
+
+    streaming ──a node is lost──▶ planning on what is left ──Planned──▶ rollout ──all ready──▶
+        ▲                            │      ▲         │                    │               streaming
+        │                   no plan: End    └─────────┴─another is lost────┘                  │
+        └─────────────────────────────────────────────────────────────────────────────────────┘
+
+The epoch is given up on all nodes at once. The next has a higher number, so nothing of the old one
+is acted upon any more, and streams the frames that have no result. A node that was lost stays lost.
+Nodes without a part in the plan are greeted too and stand by; the run does not need them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from launcher.core import sentences
-from launcher.core.addresses import data_address, host_of
+from launcher.core.blame import at_fault, stuck
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import (
     Abandoned,
@@ -23,26 +33,30 @@ from launcher.core.events import (
     End,
     Event,
     Exited,
+    FromNode,
     Garbled,
+    Halted,
     Heard,
     Linked,
+    Notice,
+    Planned,
     Report,
     Send,
-    SendChunk,
     Stream,
     Taken,
     Tick,
+    Unplannable,
 )
-from launcher.core.session import Session, State, Step
-from launcher.core.upload import Upload
-from launcher.core.watch import Limits, Watch
+from launcher.core.recovery import Loss, Recoverer, Recovery
+from launcher.core.rollout import Rollout
+from launcher.core.session import Contact, Session, State, Step
+from launcher.core.watch import Limits, Suspicion, Watch
 from launcher.errors import BadInputError, LauncherError
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import (
     PROTOCOL,
     Bye,
     Control,
-    Deploy,
     Deployed,
     Failed,
     GetStats,
@@ -50,10 +64,8 @@ from nodes.core.messages import (
     Missing,
     Ping,
     Progress,
-    Query,
     Refused,
     Shutdown,
-    Start,
     Stats,
     Stop,
     Stopped,
@@ -65,17 +77,8 @@ EXIT_GRACE_S = 2.0
 """After the connection of an agent of ours closed: how long to wait for its exit code."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contact:
-    """A node to work with: its control address, and whether its agent is a process of ours."""
-
-    name: str
-    address: str
-    started_by_us: bool
-
-
 class Supervisor:
-    """One run of a blueprint over its agents; `handle` every event, perform every action."""
+    """One run, first of `blueprint`; `handle` every event, perform every action."""
 
     def __init__(
         self,
@@ -95,55 +98,91 @@ class Supervisor:
         self.ended = False
         self._session_name = session
         self._limits = limits
-        self._watch = Watch(self.sessions.values(), limits)
+        self._watch = Watch(self.sessions, limits)
+        self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
+        self._recoverer = Recoverer(blueprint.epoch, self.sessions, limits)
+        self._has_streamed = False
+
+    @property
+    def recoveries(self) -> list[Recovery]:
+        """The losses that it got over so far."""
+        return self._recoverer.done
 
     @property
     def deadline_s(self) -> float | None:
         """When the next `Tick` is due at the latest; None if none is."""
-        return None if self.ended else self._watch.deadline_s
+        if self.ended:
+            return None
+        due = (self._watch.deadline_s, self._recoverer.deadline_s)
+        return min((at_s for at_s in due if at_s is not None), default=None)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Follow an event at `now_s` (seconds of any steady clock); nothing once it has ended."""
         if self.ended:
             return []
+        if isinstance(event, Heard | Garbled | Linked | Disconnected | Exited):
+            session = self.sessions[event.node]
+            gone = session.state is State.LOST  # nobody listens to it any more
+            return [] if gone else self._happened(session, event, now_s)
         match event:
             case Begin():
                 return self._begin(now_s)
-            case Heard(node, message, host):
-                self.sessions[node].host = host or self.sessions[node].host
-                return self._hear(self.sessions[node], message, now_s)
-            case Garbled(node, reason):
-                return self._end(sentences.unintelligible(self.sessions[node], reason))
-            case Linked(node):
-                self._watch.linked(node)
-                return []
-            case Disconnected(node):
-                return self._disconnected(self.sessions[node], now_s)
-            case Exited(node, code, last_words):
-                return self._exited(self.sessions[node], code, last_words)
             case Taken(frames):
                 self.taken = frames
-                self._watch.expect_results(now_s)
+                if self._recoverer.outage is None:
+                    self._watch.expect_results(now_s)
                 return [Report("streaming", frames, self.frames), *self._stop_if_done(now_s)]
+            case Halted():
+                self._recoverer.halted(event)
+                return []
+            case Planned(blueprint):
+                return self._planned(blueprint, now_s)
+            case Unplannable(epoch, reason):
+                hopeless = self._recoverer.unplannable(epoch, reason)
+                return self._end(hopeless) if hopeless else []
             case Abandoned(error):
                 return self._end(error)
             case Tick():
                 return self._tick(now_s)
+
+    def _happened(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
+        match event:
+            case Heard(_, message, host):
+                session.host = host or session.host
+                return self._hear(session, message, now_s)
+            case Garbled(_, reason):
+                return self._breach(session, reason, now_s)
+            case Linked(node):
+                self._watch.linked(node)
+                return []
+            case Disconnected():
+                return self._disconnected(session, now_s)
+            case Exited(_, code, last_words):
+                return self._exited(session, code, last_words, now_s)
+
+    @property
+    def _members(self) -> list[Session]:
+        """Those that have a part in the epoch and are not lost."""
+        return [s for s in self._rollout.members if s.state is not State.LOST]
+
+    def _needs(self, session: Session) -> bool:
+        """Whether it has a part in the epoch, or may get one in the next."""
+        return session in self._rollout.members or self._recoverer.is_planning
 
     # ------------------------------------------------------------ the way up
 
     def _begin(self, now_s: float) -> list[Action]:
         hello = Hello(PROTOCOL, self._session_name, self._limits.lease_s)
         for session in self.sessions.values():
-            session.deadline_s = now_s + self._patience_s([session])
+            session.deadline_s = now_s + self._limits.patience_s([session])
         return [
-            Report("connecting", 0, len(self.sessions)),
+            Report("connecting", 0, len(self._members)),
             *(Send(node, hello) for node in self.sessions),
         ]
 
     def _hear(self, session: Session, message: Control, now_s: float) -> list[Action]:
         session.asked_s = None
-        if session.state in (State.FAILED, State.LOST) or self._is_stale(message):
+        if not session.counts(message) or session.state is State.FAILED or self._is_stale(message):
             return []
         state = session.state
         try:
@@ -152,22 +191,18 @@ class Supervisor:
                 case Welcome():
                     return self._welcomed(session, message, now_s)
                 case Refused() if state is State.CONNECTING:
-                    return self._end(sentences.refused(session, message))
+                    return self._unusable(session, sentences.refused(session, message))
                 case Refused(reason):
                     how = f"its agent no longer knows this launcher ({reason})"
-                    return self._end(self._lost(session, how, state))
-                case Missing(digests):
-                    return self._upload(session, digests, now_s)
-                case Stored():
-                    session.upload.stored(message)
-                    return [self._report_upload(), *self._continue_upload(session, now_s)]
-                case Progress(_, done, _, _):
-                    return self._loaded(session, done, now_s)
-                case Deployed():
-                    return self._deployed(session, message, now_s)
-                case Failed(_, reason):
+                    return self._down([(session, self._lost(session, how, state))], now_s)
+                case Missing() | Stored() | Progress() | Deployed():
+                    actions = self._rollout.hear(session, message, now_s)
+                    return actions + (self._start(now_s) if self._rollout.is_ready else [])
+                case Failed(_, reason, peer):
                     why = sentences.failed(session, state, reason, self._progress(state))
-                    self._watch.suspect(why, now_s)
+                    if not self._needs(session):
+                        return self._down([(session, why)], now_s)
+                    self._watch.suspect(Suspicion(session, peer, why), now_s)
                 case Stopped(_, stats):
                     session.stats = stats
                     session.deadline_s = None
@@ -175,177 +210,190 @@ class Supervisor:
                 case Stats():
                     session.stats = message
         except RemoteProtocolError as error:
-            return self._end(sentences.unintelligible(session, str(error)))
+            return self._breach(session, str(error), now_s)
+        except BadInputError as error:
+            return self._end(error)
         return []
 
     def _is_stale(self, message: Control) -> bool:
-        return (
-            isinstance(message, Progress | Deployed | Stopped)
-            and message.epoch != self.blueprint.epoch
-        )
+        if isinstance(message, Failed) and message.epoch == 0:  # it was no deployment that failed
+            return False
+        if isinstance(message, Progress | Deployed | Stopped | Failed):
+            return self._recoverer.is_planning or message.epoch != self.blueprint.epoch
+        return False
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
         if welcome.protocol != PROTOCOL:
-            return self._end(sentences.other_protocol(session, welcome.protocol))
+            return self._unusable(session, sentences.other_protocol(session, welcome.protocol))
         session.welcome = welcome
-        session.deadline_s = now_s + self._limits.deploy_timeout_s
+        session.deadline_s = None
         self._watch.begin(now_s)
-        digests = tuple(blob.digest for blob in self.blueprint.blobs(session.node))
-        welcomed = sum(other.welcome is not None for other in self.sessions.values())
-        return [
-            Report("connecting", welcomed, len(self.sessions)),
-            Send(session.node, Query(digests)),
-        ]
-
-    def _upload(self, session: Session, lacking: Iterable[str], now_s: float) -> list[Action]:
-        needed = {blob.digest: blob for blob in self.blueprint.blobs(session.node)}
-        unknown = [digest for digest in lacking if digest not in needed]
-        if unknown:
-            raise RemoteProtocolError(f"it lacks {unknown[0][:12]}, which nobody asked it about")
-        session.upload = Upload(needed[digest] for digest in dict.fromkeys(lacking))
-        return self._continue_upload(session, now_s)
-
-    def _continue_upload(self, session: Session, now_s: float) -> list[Action]:
-        session.deadline_s = now_s + self._limits.deploy_timeout_s
-        if not session.upload.is_complete:
-            return [SendChunk(session.node, *chunk) for chunk in session.upload.due()]
-        session.step(Step.STOCKED)
-        session.deadline_s = None
-        return self._deploy_if_all_welcome(now_s)
-
-    def _report_upload(self) -> Report:
-        uploads = [session.upload for session in self.sessions.values()]
-        return Report(
-            "uploading",
-            sum(upload.stored_bytes for upload in uploads),
-            sum(upload.total_bytes for upload in uploads),
-        )
-
-    def _deploy_if_all_welcome(self, now_s: float) -> list[Action]:
-        addresses = self._data_addresses()
-        if len(addresses) < len(self.sessions):
+        if session not in self._rollout.members:
             return []
-        try:
-            deployments = self.blueprint.addressed(addresses)
-        except BadInputError as error:
+        welcomed = sum(other.welcome is not None for other in self._members)
+        report = Report("connecting", welcomed, len(self._members))
+        return [report, *self._rollout.join(session, now_s)]
+
+    def _unusable(self, session: Session, error: LauncherError) -> list[Action]:
+        """It never was in our session: the end, unless nobody needs it."""
+        if session in self._rollout.members:
             return self._end(error)
-        actions: list[Action] = []
-        for session in self.sessions.values():
-            if session.state is State.STOCKED:
-                session.step(Step.DEPLOY)
-                session.deadline_s = now_s + self._limits.deploy_timeout_s
-                actions.append(Send(session.node, Deploy(deployments[session.node])))
-        return actions
+        session.lose()
+        return [Notice(f"{error}; the run goes on without it")]
 
-    def _data_addresses(self) -> dict[str, str]:
-        return {
-            session.node: data_address(
-                session.welcome.data_address, session.host or host_of(session.address)
-            )
-            for session in self.sessions.values()
-            if session.welcome is not None
-        }
-
-    def _loaded(self, session: Session, done: int, now_s: float) -> list[Action]:
-        session.loaded = done
-        session.deadline_s = now_s + self._limits.deploy_timeout_s
-        return [self._report_loading()]
-
-    def _report_loading(self) -> Report:
-        phases = [len(d.phases) for d in self.blueprint.deployments.values()]
-        return Report("loading", sum(s.loaded for s in self.sessions.values()), sum(phases))
-
-    def _deployed(self, session: Session, deployed: Deployed, now_s: float) -> list[Action]:
-        session.deployed = deployed
-        session.loaded = len(self.blueprint.deployments[session.node].phases)
-        session.deadline_s = None
-        actions: list[Action] = [self._report_loading()]
-        if all(other.state is State.READY for other in self.sessions.values()):
-            for other in self.sessions.values():
-                other.step(Step.START)
-                actions.append(Send(other.node, Start(self.blueprint.epoch)))
-            every = self._data_addresses()
-            addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
-            self._watch.expect_links(addresses, now_s)
-            self._watch.expect_results(now_s)
-            actions += [Stream(addresses), Report("streaming", 0, self.frames)]
-        return actions
+    def _start(self, now_s: float) -> list[Action]:
+        actions = self._rollout.start()
+        every = self._rollout.data_addresses()
+        addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
+        self._watch.expect_links(addresses, now_s)
+        self._watch.expect_results(now_s)
+        self._has_streamed = True
+        actions.append(Stream(addresses, self.blueprint))
+        actions += self._recoverer.over(now_s)
+        return [*actions, Report("streaming", self.taken, self.frames)]
 
     # ------------------------------------------------------------ the way down
 
     def _stop_if_done(self, now_s: float) -> list[Action]:
-        if self.taken < self.frames or self._watch.suspicion is not None:
+        if self.taken < self.frames or self._watch.suspicions:
             return []
+        if self._recoverer.outage is not None:
+            return self._end(None)
         self._watch.expect_no_results()
         actions: list[Action] = []
-        for session in self.sessions.values():
-            session.step(Step.STOP)
-            session.deadline_s = now_s + self._limits.silence_timeout_s
-            actions.append(Send(session.node, Stop(self.blueprint.epoch)))
-        return actions
+        for session in self._members:
+            if session.state is State.RUNNING:
+                session.step(Step.STOP)
+                session.deadline_s = now_s + self._limits.silence_timeout_s
+                actions.append(Send(session.node, Stop(self.blueprint.epoch)))
+        return actions + self._finish_if_stopped()
 
     def _finish_if_stopped(self) -> list[Action]:
-        if all(session.state is State.STOPPED for session in self.sessions.values()):
-            return self._end(None)
-        return []
+        stopped = all(session.state is State.STOPPED for session in self._members)
+        return self._end(None) if stopped else []
 
     def _end(self, error: LauncherError | None) -> list[Action]:
         self.ended = True
-        goodbyes: list[Action] = [
-            Send(session.node, Shutdown() if session.started_by_us else Bye())
-            for session in self.sessions.values()
-            if session.is_open
-        ]
-        return [*goodbyes, End(error)]
+        open_sessions = [session for session in self.sessions.values() if session.is_open]
+        return [*map(_goodbye, open_sessions), End(error)]
 
     # ------------------------------------------------------------ what can go wrong
+
+    def _breach(self, session: Session, reason: str, now_s: float) -> list[Action]:
+        return self._down([(session, sentences.unintelligible(session, reason))], now_s)
 
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
         if not session.is_open:
             return []
         if session.state is State.FAILED:
-            return self._end(self._watch.suspicion)
+            return self._down([(session, self._watch.confession(session))], now_s)
         if not session.started_by_us:
-            return self._end(self._lost(session, sentences.CLOSED))
+            return self._down([(session, self._lost(session, sentences.CLOSED))], now_s)
         # Its exit code, which says more, is about to follow.
         session.deadline_s = now_s + EXIT_GRACE_S
         session.overdue = sentences.CLOSED
         return []
 
-    def _exited(self, session: Session, code: int, last_words: str) -> list[Action]:
+    def _exited(self, session: Session, code: int, last_words: str, now_s: float) -> list[Action]:
         if session.state is State.FAILED:
-            return self._end(self._watch.suspicion)
-        error = sentences.exited(session, code, last_words, self._progress(session.state))
-        session.step(Step.LOSE)
-        return self._end(error)
+            error = self._watch.confession(session)
+        else:
+            error = sentences.exited(session, code, last_words, self._progress(session.state))
+        session.welcome = None  # nobody is there to say goodbye to
+        return self._down([(session, error)], now_s)
 
     def _tick(self, now_s: float) -> list[Action]:
         unreached = self._watch.unreached(now_s)
-        if unreached:
-            return self._end(sentences.unreachable(unreached, self._patience_s(unreached)))
-        gone = self._watch.gone(now_s)
+        needed = [session for session in unreached if session in self._rollout.members]
+        if needed:
+            return self._end(sentences.unreachable(needed, self._limits.patience_s(needed)))
+        actions: list[Action] = []
+        for session in unreached:
+            waited_s = self._limits.patience_s([session])
+            actions += self._unusable(session, sentences.unreachable([session], waited_s))
+        return actions + self._trouble(now_s)
+
+    def _trouble(self, now_s: float) -> list[Action]:
+        gone = [(session, self._lost(session, how)) for session, how in self._watch.gone(now_s)]
         if gone:
-            return self._end(self._lost(*gone))
+            return self._down(gone, now_s)
         if self._watch.suspicion_is_due(now_s):
-            return self._end(self._watch.suspicion)
+            return self._suspicion_stands(now_s)
+        if (hopeless := self._recoverer.overdue(now_s)) is not None:
+            return self._end(hopeless)
         stall_s = self._watch.stall_s(now_s)
         if stall_s is not None:
-            progress = self._progress(State.RUNNING)
-            return self._end(sentences.stalled(self.sessions.values(), stall_s, progress))
+            return self._stalled(stall_s, now_s)
         questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
         if self._watch.inquiry_is_due(now_s):
-            questions += [Send(node, GetStats()) for node in self.sessions]
+            questions += [Send(session.node, GetStats()) for session in self._members]
         return questions
 
-    def _patience_s(self, sessions: Iterable[Session]) -> float:
-        ours = all(session.started_by_us for session in sessions)
-        return self._limits.start_timeout_s if ours else self._limits.connect_timeout_s
+    def _suspicion_stands(self, now_s: float) -> list[Action]:
+        suspicions = self._watch.settled()
+        guilty = at_fault(suspicions, self.sessions)
+        if not self._may_recover:
+            return self._end(suspicions[0].error)
+        return self._down([(session, said.error) for session, said in guilty], now_s)
+
+    def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
+        progress = self._progress(State.RUNNING)
+        error = sentences.stalled(self._members, stall_s, progress)
+        firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
+        frames, taken = self.frames - self._recoverer.first, self.taken - self._recoverer.first
+        found = stuck(self.blueprint, firings, frames, taken) if self._may_recover else []
+        return self._down([(self.sessions[n], error) for n in found], now_s) or self._end(error)
 
     def _lost(self, session: Session, how: str, state: State | None = None) -> LauncherError:
         state = state or session.state
         return sentences.lost(session, state, how, self._progress(state))
 
     def _progress(self, state: State) -> str:
-        if state in (State.RUNNING, State.STOPPING, State.STOPPED):
+        if self._has_streamed or state in (State.RUNNING, State.STOPPING, State.STOPPED):
             return f", after {self.taken} of {self.frames} results"
         return ""
+
+    # ------------------------------------------------------------ going on without a node
+
+    @property
+    def _may_recover(self) -> bool:
+        return self._limits.recovery_s is not None and self._has_streamed
+
+    def _down(self, losses: list[Loss], now_s: float) -> list[Action]:
+        """These nodes are lost: go on without them if that is wanted and possible."""
+        if not losses:
+            return []
+        needed = [loss for loss in losses if self._needs(loss[0])]
+        if needed and not self._may_recover:
+            return self._end(needed[0][1])
+        actions: list[Action] = [_goodbye(session) for session, _ in losses if session.is_open]
+        for session, _ in losses:
+            session.lose()
+        if needed and self.taken == self.frames:  # nothing is left to do for those that failed
+            failed = [session for session in self._members if session.state is State.FAILED]
+            for session in failed:
+                session.lose()
+            self._watch.expect_nothing()
+            return [*actions, *map(_goodbye, failed), *self._stop_if_done(now_s)]
+        if needed:
+            return actions + self._give_up_epoch(needed, now_s)
+        return actions + [Notice(f"{error}; it stood by") for _, error in losses]
+
+    def _give_up_epoch(self, losses: list[Loss], now_s: float) -> list[Action]:
+        self._watch.expect_nothing()
+        try:
+            return self._recoverer.give_up(losses, self.blueprint.epoch, now_s)
+        except LauncherError as error:
+            return self._end(error)
+
+    def _planned(self, blueprint: Blueprint, now_s: float) -> list[Action]:
+        instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
+        if instead is not None:
+            return instead
+        self.blueprint = blueprint
+        self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
+        return [a for session in self._members for a in self._rollout.join(session, now_s)]
+
+
+def _goodbye(session: Session) -> Send:
+    return Send(session.node, Shutdown() if session.started_by_us else Bye())

@@ -8,6 +8,9 @@ fail to come: patience with those follows from how long all phases took when the
 
 An agent that reports a failure may be the victim of another that died. So its report is a
 suspicion first, and stands only if no lost node turns up within `CAUSE_GRACE_S`.
+
+Where a lost node is replaced, a silence while streaming counts after `heartbeat_s` already: to be
+wrong then costs a node and a pause, not the run.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from launcher.core.session import Session, State
 from launcher.errors import LauncherError
 
 PING_EVERY_S = 1.0
+HEARTBEAT_S = 2.0
 CAUSE_GRACE_S = 0.5
 STALL_AT_LEAST_S = 60.0
 STALL_WARM_UPS = 50.0
@@ -30,7 +34,9 @@ class Limits:
     """Patience, in seconds: see `launcher.run.RunOptions`.
 
     `start_timeout_s` takes the place of `connect_timeout_s` for agents that we started ourselves,
-    which first have to import their engine.
+    which first have to import their engine. `recovery_s` is None where the loss of a node ends the
+    run; otherwise nodes that are streaming are lost after `heartbeat_s` of silence, and one that
+    has not begun to load its part of a new epoch `recovery_s` after it was told to is lost too.
     """
 
     connect_timeout_s: float
@@ -38,13 +44,40 @@ class Limits:
     silence_timeout_s: float
     lease_s: float
     start_timeout_s: float = 60.0
+    heartbeat_s: float = HEARTBEAT_S
+    recovery_s: float | None = None
+
+    def patience_s(self, sessions: Iterable[Session]) -> float:
+        """How long these may take to answer the first time."""
+        ours = all(session.started_by_us for session in sessions)
+        return self.start_timeout_s if ours else self.connect_timeout_s
+
+    def silence_s(self, state: State) -> float:
+        """How long an agent may be silent in this state."""
+        if self.recovery_s is None or state is not State.RUNNING:
+            return self.silence_timeout_s
+        return min(self.heartbeat_s, self.silence_timeout_s)
+
+    @property
+    def ping_every_s(self) -> float:
+        """Often enough for a silence to be noticed in time."""
+        return min(PING_EVERY_S, self.silence_s(State.RUNNING) / 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """An agent that failed, the node that it blames (empty: itself), and the sentence."""
+
+    session: Session
+    peer: str
+    error: LauncherError
 
 
 class Watch:
     """Watches over sessions; asks nobody and decides nothing."""
 
-    def __init__(self, sessions: Iterable[Session], limits: Limits) -> None:
-        self._sessions = tuple(sessions)
+    def __init__(self, sessions: Mapping[str, Session], limits: Limits) -> None:
+        self._all = sessions
         self._limits = limits
         self._next_ping_s: float | None = None
         self._links_due_s: float | None = None
@@ -53,18 +86,39 @@ class Watch:
         self._stall_s = STALL_AT_LEAST_S
         self._stalled_at_s: float | None = None
         self._inquiry_due_s: float | None = None
-        self.suspicion: LauncherError | None = None
+        self.suspicions: list[Suspicion] = []
+
+    @property
+    def _sessions(self) -> list[Session]:
+        return [session for session in self._all.values() if session.state is not State.LOST]
 
     def begin(self, now_s: float) -> None:
         """Somebody is there to be pinged."""
         if self._next_ping_s is None:
-            self._next_ping_s = now_s + PING_EVERY_S
+            self._next_ping_s = now_s + self._limits.ping_every_s
 
-    def suspect(self, error: LauncherError, now_s: float) -> None:
-        """An agent failed for this reason; the first one counts."""
-        if self.suspicion is None:
-            self.suspicion = error
+    def suspect(self, suspicion: Suspicion, now_s: float) -> None:
+        """An agent failed; who is to blame shows when the first suspicion is due."""
+        self.suspicions.append(suspicion)
+        if self._suspicion_due_s is None:
             self._suspicion_due_s = now_s + CAUSE_GRACE_S
+
+    def confession(self, session: Session) -> LauncherError:
+        """What an agent that failed said; raises `StopIteration` for one that did not."""
+        return next(said.error for said in self.suspicions if said.session is session)
+
+    def settled(self) -> list[Suspicion]:
+        """The suspicions, which are dealt with now."""
+        suspicions, self.suspicions = self.suspicions, []
+        self._suspicion_due_s = None
+        return suspicions
+
+    def expect_nothing(self) -> None:
+        """The epoch is given up: no links, no results, and whoever failed of it is excused."""
+        self.suspicions.clear()
+        self._suspicion_due_s = self._links_due_s = None
+        self._unlinked = {}
+        self.expect_no_results()
 
     def expect_links(self, data_addresses: Mapping[str, str], now_s: float) -> None:
         """These nodes' data ports are being dialled."""
@@ -90,14 +144,14 @@ class Watch:
 
     def inquiry_is_due(self, now_s: float) -> bool:
         """Whether to ask for statistics now, which tell where a run got stuck."""
-        if not _is_past(self._inquiry_due_s, now_s):
+        if not is_past(self._inquiry_due_s, now_s):
             return False
         self._inquiry_due_s = None
         return True
 
     def stall_s(self, now_s: float) -> float | None:
         """For how many seconds no result has come, if that is too long."""
-        return self._stall_s if _is_past(self._stalled_at_s, now_s) else None
+        return self._stall_s if is_past(self._stalled_at_s, now_s) else None
 
     @property
     def deadline_s(self) -> float | None:
@@ -110,50 +164,54 @@ class Watch:
 
     def unreached(self, now_s: float) -> list[Session]:
         """Those that did not answer our greeting in time."""
-        return [s for s in self._late(now_s) if s.state is State.CONNECTING]
+        return [
+            session
+            for session in self._sessions
+            if session.state is State.CONNECTING and is_past(session.deadline_s, now_s)
+        ]
 
-    def gone(self, now_s: float) -> tuple[Session, str] | None:
-        """One that was reached and is late with its next step, or silent; and how it is gone."""
-        for session in self._late(now_s):
+    def gone(self, now_s: float) -> list[tuple[Session, str]]:
+        """Those that were reached and are late with their next step, or silent; and how."""
+        found = ((session, self._how_gone(session, now_s)) for session in self._sessions)
+        return [(session, how) for session, how in found if how]
+
+    def _how_gone(self, session: Session, now_s: float) -> str:
+        if session.state is not State.CONNECTING and is_past(session.deadline_s, now_s):
             if session.overdue:
-                return session, session.overdue
+                return session.overdue
             if session.state is State.STOPPING:
-                return session, f"it did not stop within {self._limits.silence_timeout_s:g} s"
-            return session, f"it made no progress for {self._limits.deploy_timeout_s:g} s"
-        for session in self._sessions:
-            if session.node in self._unlinked and _is_past(self._links_due_s, now_s):
-                return session, (
-                    f"its data port at {self._unlinked[session.node]} did not answer within "
-                    f"{self._limits.connect_timeout_s:g} s: can this machine reach that port too?"
-                )
-            if _is_past(self._silent_at_s(session), now_s):
-                silence_s = self._limits.silence_timeout_s
-                return session, f"its agent has been silent for {silence_s:g} s"
-        return None
+                return f"it did not stop within {self._limits.silence_timeout_s:g} s"
+            return f"it made no progress for {self._limits.deploy_timeout_s:g} s"
+        if session.node in self._unlinked and is_past(self._links_due_s, now_s):
+            return (
+                f"its data port at {self._unlinked[session.node]} did not answer within "
+                f"{self._limits.connect_timeout_s:g} s: can this machine reach that port too?"
+            )
+        if is_past(self._silent_at_s(session), now_s):
+            return f"its agent has been silent for {self._limits.silence_s(session.state):g} s"
+        return ""
 
     def suspicion_is_due(self, now_s: float) -> bool:
         """Whether the failure that an agent reported is the run's failure."""
-        return _is_past(self._suspicion_due_s, now_s)
+        return is_past(self._suspicion_due_s, now_s)
 
     def to_ping(self, now_s: float) -> list[str]:
         """The nodes to ping now."""
-        if not _is_past(self._next_ping_s, now_s):
+        if not is_past(self._next_ping_s, now_s):
             return []
-        self._next_ping_s = now_s + PING_EVERY_S
+        self._next_ping_s = now_s + self._limits.ping_every_s
         open_sessions = [session for session in self._sessions if session.is_open]
         for session in open_sessions:
             if session.asked_s is None:
                 session.asked_s = now_s
         return [session.node for session in open_sessions]
 
-    def _late(self, now_s: float) -> list[Session]:
-        return [session for session in self._sessions if _is_past(session.deadline_s, now_s)]
-
     def _silent_at_s(self, session: Session) -> float | None:
         if session.asked_s is None:
             return None
-        return session.asked_s + self._limits.silence_timeout_s
+        return session.asked_s + self._limits.silence_s(session.state)
 
 
-def _is_past(at_s: float | None, now_s: float) -> bool:
+def is_past(at_s: float | None, now_s: float) -> bool:
+    """Whether that time, if there is one, has come."""
     return at_s is not None and now_s >= at_s

@@ -2,20 +2,20 @@
 
 Everything that happens is an entry in one queue ordered by time. Each connection delivers in order,
 every message after a delay that the test draws. Executors take a fixed time for a firing, and
-check that each firing gets the tensors of its own frame. No run of this needs a socket, a process
-or a second of real time, and the same delays give the same run.
+compute. No run of this needs a socket, a process or a second of real time, and the same delays give
+the same run.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from launcher.core import events as lev
-from launcher.core.stream import Sink, Source
-from launcher.core.supervisor import Contact, Supervisor
+from launcher.core.blueprint import Blueprint
+from launcher.core.run_stream import RunStream
+from launcher.core.session import Contact
+from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from nodes.core import actions as act
 from nodes.core import events as nev
@@ -24,9 +24,7 @@ from nodes.core.messages import (
     CHUNK_BYTES,
     HOST,
     PUT_WINDOW,
-    Attach,
     Control,
-    Credit,
     Data,
     Deployment,
     Put,
@@ -34,61 +32,32 @@ from nodes.core.messages import (
     TensorHeader,
 )
 from partition.plan import Plan
+from tests.launcher_runtime.connections import Clock, Connection, Happening
 from tests.launcher_runtime.plans import blueprint_of
+from tests.launcher_runtime.simulated_host import SimulatedHost
+from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
 LIMITS = Limits(
     connect_timeout_s=10.0, deploy_timeout_s=300.0, silence_timeout_s=10.0, lease_s=15.0
 )
-LAUNCHER = b"launcher"
 LOADING_S = 0.05
-FIRING_S = 0.01
+PLANNING_S = 0.4
 _ZEROS = bytes(CHUNK_BYTES)
 
-
-@dataclass
-class SimulatedNode:
-    """An agent's real core, and a disk and an executor that it is told are there."""
-
-    agent: Agent
-    cached: Callable[[str], bool]
-    told: list[str] = field(default_factory=list)
-    stored: dict[str, int] = field(default_factory=dict)
-    unanswered: int = 0
-    deployment: Deployment | None = None
-    firings: deque[act.Fire] = field(default_factory=deque)
-    made: dict[tuple[str, int], int] = field(default_factory=dict)
-    is_gone: bool = False
-
-    @property
-    def words(self) -> list[str]:
-        """What it was told, pings left out."""
-        return [word for word in self.told if word != "Ping"]
-
-    def write(self, put: Put) -> bool:
-        """Whether the blob is complete with this chunk, which must be the next of it."""
-        assert self.stored.get(put.blob.digest, 0) == put.offset_bytes
-        self.stored[put.blob.digest] = put.offset_bytes + len(put.data)
-        return self.stored[put.blob.digest] == put.blob.size_bytes
-
-    def end_firing(self) -> nev.FiringEnded:
-        """End the oldest firing: its inputs are of its frame, its outputs are too."""
-        fire = self.firings.popleft()
-        assert self.deployment is not None
-        phase = self.deployment.phases[fire.phase]
-        for tensor in phase.inputs:
-            assert fire.inputs.get(tensor, (tensor, fire.frame)) == (tensor, fire.frame)
-            if tensor not in fire.inputs:
-                assert (tensor, fire.frame) in self.made
-        self.made.update({(tensor, fire.frame): 1 for tensor in phase.outputs})
-        outputs = {tensor: (tensor, fire.frame) for tensor in phase.outputs}
-        return nev.FiringEnded(fire.epoch, fire.phase, fire.frame, outputs, FIRING_S)
+Replan = Callable[[int, tuple[str, ...]], Blueprint | str]
+"""An epoch and the nodes that are left → its blueprint, or why there is none."""
 
 
-class World:
+def no_plan(_: int, __: tuple[str, ...]) -> str:
+    return "nobody can plan here"
+
+
+class World(SimulatedHost):
     """Runs a plan to its `End`; `delay_s()` is called per message, the user takes `take_s` a frame.
 
     A node in `silent` neither hears nor says anything from then on. One in `closed_data_ports`
     cannot be dialled by the launcher there; the executor of one in `hanging` never ends a firing.
+    Nodes in `standby` have no part in the plan.
     """
 
     def __init__(
@@ -100,74 +69,129 @@ class World:
         cached: Callable[[str], bool] = lambda _: False,
         limits: Limits = LIMITS,
         take_s: float = 0.1,
+        replan: Replan = no_plan,
+        standby: tuple[str, ...] = (),
+        bytes_each: int = 3 << 20,
     ) -> None:
-        share = blueprint_of(plan)
-        self.nodes = {}
-        for i, name in enumerate(share.deployments):
-            identity = Identity(name, "0", f"tcp://0.0.0.0:{7000 + i}", "none", "sim", 1, 46 << 20)
-            agent = Agent(identity, obeys_shutdown=started_by_us)
-            self.nodes[name] = SimulatedNode(agent, cached)
+        share = blueprint_of(plan, bytes_each)
+        self.started_by_us = started_by_us
+        self.nodes: dict[str, SimulatedNode] = {}
+        for name in (*share.deployments, *standby):
+            self.nodes[name] = SimulatedNode(self.new_agent(name), cached)
         contacts = [
             Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
             for i, name in enumerate(self.nodes)
         ]
         self.supervisor = Supervisor(share, contacts, frames, "test", limits)
-        self.source = Source(share.from_host, frames, share.epoch, share.dealing)
-        self.sink: Sink[object] = Sink(share.to_host, frames, share.epoch, share.dealing)
-        self.results: list[int] = []
-        self.now_s = 0.0
+        super().__init__(plan, RunStream(frames, share), take_s)
+        self.clock = Clock()
         self.end: lev.End | None = None
         self.end_s = 0.0
         self.streams: list[lev.Stream] = []
         self.reports: list[lev.Report] = []
+        self.notices: list[str] = []
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
         self.hanging: set[str] = set()
         self.trace: list[tuple[str, str]] = []
+        self.story: list[str] = []
+        self.connections: list[Connection] = []
+        self.control = {name: self.connect(HOST, name) for name in self.nodes}
+        self.dialled: dict[str, dict[str, Connection]] = defaultdict(dict)
+        self.known: dict[str, dict[bytes, Connection]] = defaultdict(dict)
+        self._replan = replan
         self._delay_s = delay_s
-        self._take_s = take_s
-        self._taking = False
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
-        self._latest: dict[tuple[str, str, str], float] = {}
 
-    def at(self, at_s: float, happen: Callable[[], None]) -> None:
+    def new_agent(self, name: str) -> Agent:
+        """A core as an agent has that was just started."""
+        number = len(self.nodes) if name not in self.nodes else list(self.nodes).index(name)
+        identity = Identity(name, "0", f"tcp://0.0.0.0:{7000 + number}", "none", "sim", 1, 46 << 20)
+        return Agent(identity, obeys_shutdown=self.started_by_us)
+
+    @property
+    def now_s(self) -> float:
+        return self.clock.now_s
+
+    @now_s.setter
+    def now_s(self, now_s: float) -> None:
+        self.clock.now_s = now_s
+
+    def at(self, at_s: float, happen: Happening) -> None:
         """Let something happen at a time."""
-        self._count += 1
-        heapq.heappush(self._queue, (at_s, self._count, happen))
+        self.clock.at(at_s, happen)
+
+    def tell_story(self, text: str) -> None:
+        """Remember what happened."""
+        self.story.append(f"{self.now_s:9.4f} {text}")
 
     def run(self, until_s: float = 1000.0) -> World:
         """From the beginning until nothing happens any more."""
         self.event(lev.Begin())
-        while True:
-            at_s, tick = self._next_tick()
-            if tick is not None and (not self._queue or at_s < self._queue[0][0]):
-                self.now_s = max(self.now_s, at_s)
-                tick()
-            elif self._queue:
-                at_s, _, happen = heapq.heappop(self._queue)
-                self.now_s = max(self.now_s, at_s)
-                happen()
-            else:
-                break
-            assert self.now_s < until_s, "it never ends"
+        self.go_on(until_s)
         assert self.end is not None
         return self
 
-    def _next_tick(self) -> tuple[float, Callable[[], None] | None]:
-        ticks: list[tuple[float, Callable[[], None]]] = []
+    def go_on(self, until_s: float) -> None:
+        """Until nothing happens any more."""
+        while self.step():
+            assert self.now_s < until_s, "it never ends"
+
+    def step(self) -> bool:
+        """Let the next thing happen; False if nothing ever will."""
+        at_s, tick = self._next_tick()
+        next_s = self.clock.next_s
+        if tick is not None and (next_s is None or at_s < next_s):
+            self.now_s = max(self.now_s, at_s)
+            tick()
+        elif next_s is not None:
+            self.clock.step()
+        return next_s is not None or tick is not None
+
+    def _next_tick(self) -> tuple[float, Happening | None]:
+        ticks: list[tuple[float, Happening]] = []
         if self.supervisor.deadline_s is not None:
             ticks.append((self.supervisor.deadline_s, lambda: self.event(lev.Tick())))
         for name, node in self.nodes.items():
-            if node.agent.deadline_s is not None and not self._is_off(name):
+            if node.agent.deadline_s is not None and not self.is_off(name):
                 ticks.append((node.agent.deadline_s, lambda n=name: self.tell(n, nev.Tick())))
         return min(ticks, key=lambda tick: tick[0], default=(0.0, None))
 
-    def _travel(self, way: tuple[str, str, str], arrive: Callable[[], None]) -> None:
-        """Deliver over a connection: (from, to, which), each in order."""
-        at_s = max(self.now_s + self._delay_s(), self._latest.get(way, 0.0))
-        self._latest[way] = at_s
-        self.at(at_s, arrive)
+    def is_off(self, name: str) -> bool:
+        """Whether a node does nothing."""
+        node = self.nodes[name]
+        return name in self.silent or node.is_gone or node.is_paused
+
+    # ------------------------------------------------------------ the network
+
+    def connect(self, dialler: str, dialled: str) -> Connection:
+        """A new connection, which nothing has gone over."""
+        self.connections.append(Connection(dialler, dialled, len(self.connections)))
+        return self.connections[-1]
+
+    def send(self, over: Connection, sender: str, arrive: Happening) -> None:
+        """Let something arrive at the other end; nothing if the connection is gone."""
+        if over.is_open:
+            over.carry(self.clock, sender, self._delay_s(), arrive)
+
+    def hang_up(self, over: Connection, end: str) -> None:
+        """Close a connection at one end; what is on its way arrives, then the other end hears."""
+
+        def hear() -> None:
+            over.is_open = False
+            self.lose_link(over, over.other(end))
+
+        self.send(over, end, hear)
+
+    def lose_link(self, over: Connection, end: str) -> None:
+        """One end hears that a data connection is gone."""
+        if end == HOST:
+            if self.data.get(over.other(end)) is over:
+                self.event(lev.Disconnected(over.other(end)))
+        elif over.dialler == end:
+            if self.dialled[end].get(over.dialled) is over:
+                self.tell(end, nev.LinkLost(over.dialled))
+        else:
+            self.tell(end, nev.LinkLost(over.name))
 
     # ------------------------------------------------------------ the launcher
 
@@ -181,93 +205,73 @@ class World:
                     self._command(node, message)
                 case lev.SendChunk(node, blob, offset, size):
                     self.nodes[node].unanswered += 1
-                    assert self.nodes[node].unanswered <= PUT_WINDOW
+                    assert self.nodes[node].unanswered <= 2 * PUT_WINDOW
                     self._command(node, Put(blob, offset, _ZEROS[:size]))
-                case lev.Stream(addresses):
+                case lev.Stream(addresses, blueprint):
                     self.streams.append(action)
-                    self._attach(addresses)
+                    self.stream.begin(blueprint)
+                    self.attach(addresses)
+                case lev.Halt():
+                    self.halt()
+                case lev.Replan(epoch, left):
+                    self.tell_story(f"plan epoch {epoch} for {left}")
+                    self.at(self.now_s + PLANNING_S, lambda e=epoch, n=left: self._plan(e, n))
                 case lev.Report():
                     assert 0 <= action.done <= action.total
                     self.reports.append(action)
-                case lev.End():
+                case lev.Notice(text):
+                    self.tell_story(f"told: {text}")
+                    self.notices.append(text)
+                case lev.End(error):
+                    self.tell_story(f"the end: {error}")
                     self.end, self.end_s = action, self.now_s
 
+    def _plan(self, epoch: int, left: tuple[str, ...]) -> None:
+        found = self._replan(epoch, left)
+        planned = isinstance(found, Blueprint)
+        self.event(lev.Planned(found) if planned else lev.Unplannable(epoch, str(found)))
+
     def _command(self, node: str, message: Control) -> None:
+        over = self.control[node]
+
         def arrive() -> None:
-            if self._is_off(node):
+            if self.is_off(node):
                 return
             self.nodes[node].told.append(type(message).__name__)
             self.trace.append((node, type(message).__name__))
-            self.tell(node, nev.ControlReceived(LAUNCHER, message))
+            self.tell(node, nev.ControlReceived(over.name, message))
 
-        self._travel((HOST, node, "control"), arrive)
-
-    def _attach(self, addresses: dict[str, str]) -> None:
-        for node in addresses:
-            if node not in self.closed_data_ports:
-                self._travel((node, HOST, "data"), lambda n=node: self.event(lev.Linked(n)))
-            self._send_data(HOST, node, HOST, Attach(self.source.epoch, HOST), None)
-            for credit in self.sink.attach(node):
-                self._send_data(HOST, node, HOST, credit, None)
-
-    def _host_receives(self, node: str, message: Data, payload: object) -> None:
-        match message:
-            case Credit():
-                assert self.source.credit(message)
-            case TensorHeader():
-                assert payload is not None
-                assert self.sink.tensor(node, message, payload)
-        self._host_works()
-
-    def _host_works(self) -> None:
-        while self.source.is_ready:
-            for spec, header in self.source.fire():
-                payload = (spec.tensor, header.frame)
-                self._send_data(HOST, spec.target_node, HOST, header, payload)
-        if self.sink.is_ready and not self._taking:
-            self._taking = True
-            self.at(self.now_s + self._take_s, self._taken)
-
-    def _taken(self) -> None:
-        self._taking = False
-        frame, outputs = self.sink.result()
-        dealing = self.supervisor.blueprint.dealing
-        made = {
-            dealing.name(c.tensor): (c.tensor, dealing.number(frame))
-            for c in self.sink.channels.values()
-            if dealing.channel_copy(c.number) == dealing.copy(frame)
-        }
-        assert outputs == made
-        self.results.append(frame)
-        for node, credit in self.sink.take():
-            self._send_data(HOST, node, HOST, credit, None)
-        self.event(lev.Taken(self.sink.taken))
-        self._host_works()
+        self.send(over, HOST, arrive)
 
     # ------------------------------------------------------------ the nodes
 
     def tell(self, name: str, event: nev.Event) -> None:
         """Hand an event to an agent's core and do what it wants done."""
         node = self.nodes[name]
-        if self._is_off(name):
+        if self.is_off(name):
             return
         for action in node.agent.handle(event, self.now_s):
             self._perform(name, node, action)
 
-    def _is_off(self, name: str) -> bool:
-        return name in self.silent or self.nodes[name].is_gone
-
-    def _perform(self, name: str, node: SimulatedNode, action: act.Action) -> None:
+    def _perform(  # noqa: PLR0912 - one case per action
+        self, name: str, node: SimulatedNode, action: act.Action
+    ) -> None:
         match action:
             case act.Reply(peer, message):
-                assert peer == LAUNCHER
-                self._travel((name, HOST, "control"), lambda: self._answer(name, message))
+                over = self.control[name]
+                if peer == over.name:
+                    self.send(over, name, lambda: self._answer(name, over, message))
             case act.SendData(link, message, payload):
-                other = link if isinstance(link, str) else link.decode()
-                dialler = name if isinstance(link, str) else other
-                self._send_data(name, other, dialler, message, payload)
+                found = self.dialled[name] if isinstance(link, str) else self.known[name]
+                if link in found:
+                    self.send_data(found[link], name, message, payload)
+            case act.Dial(peer):
+                self.dialled[name][peer] = self.connect(name, peer)
+            case act.HangUp(peer):
+                if peer in self.dialled[name]:
+                    self.hang_up(self.dialled[name].pop(peer), name)
             case act.LookUp(peer, digests):
-                missing = tuple(digest for digest in digests if not node.cached(digest))
+                missing = tuple(digest for digest in digests if not node.has(digest))
                 self.tell(name, nev.LookedUp(peer, missing))
             case act.WriteChunk(peer, put):
                 complete = node.write(put)
@@ -278,60 +282,88 @@ class World:
             case act.Fire():
                 node.firings.append(action)
                 if len(node.firings) == 1:
-                    self.at(self.now_s + FIRING_S, lambda: self._end_firing(name, node))
+                    self.begin_firing(name, node)
             case act.Unload(epoch):
                 node.firings.clear()
-                self.tell(name, nev.Unloaded(epoch))
+                if name not in self.hanging:
+                    self.tell(name, nev.Unloaded(epoch))
             case act.Measure(purpose):
                 self.tell(name, nev.Measured(purpose, nev.Usage(1, 1, 1, self.now_s)))
             case act.Exit():
                 node.is_gone = True
-            case act.Dial() | act.HangUp() | act.Log():
-                pass
+            case act.Log(_, text):
+                self.tell_story(f"{name} logs: {text}")
             case _:
                 raise AssertionError(f"{name} wants {action}")
 
+    def later(self, name: str, after_s: float, event: nev.Event) -> None:
+        """Tell a node something unless it is started anew before."""
+        node, life = self.nodes[name], self.nodes[name].life
+
+        def happen() -> None:
+            if node.is_paused:
+                node.late.append(event)
+            elif node.life == life:
+                self.tell(name, event)
+
+        self.at(self.now_s + after_s, happen)
+
     def _load(self, name: str, node: SimulatedNode, deployment: Deployment) -> None:
-        node.deployment = deployment
+        node.load(deployment)
         total = len(deployment.phases)
         for done in range(1, total + 1):
             loading = nev.LoadProgress(deployment.epoch, done, total, "loading")
-            self.at(self.now_s + done * LOADING_S, lambda event=loading: self.tell(name, event))
-        loaded = nev.Loaded(deployment.epoch, (FIRING_S,) * total, 99)
-        self.at(self.now_s + total * LOADING_S, lambda: self.tell(name, loaded))
+            self.later(name, done * LOADING_S, loading)
+        self.later(name, total * LOADING_S, nev.Loaded(deployment.epoch, (FIRING_S,) * total, 99))
 
-    def _end_firing(self, name: str, node: SimulatedNode) -> None:
-        if not node.firings or name in self.hanging:
-            return
-        ended = node.end_firing()
-        if node.firings:
-            self.at(self.now_s + FIRING_S, lambda: self._end_firing(name, node))
-        self.tell(name, ended)
+    def begin_firing(self, name: str, node: SimulatedNode) -> None:
+        begun, life = node.firings[0], node.life
 
-    def _answer(self, name: str, answer: Control) -> None:
-        if name in self.silent:
+        def end() -> None:
+            if name in self.hanging or node.life != life or self.is_off(name):
+                return
+            if not node.firings or node.firings[0] is not begun:
+                return
+            ended = self.end_firing(name, node)
+            if node.firings:
+                self.begin_firing(name, node)
+            self.tell(name, ended)
+
+        self.at(self.now_s + FIRING_S, end)
+
+    def end_firing(self, name: str, node: SimulatedNode) -> nev.Event:
+        """How the oldest firing ends."""
+        return node.end_firing()
+
+    def _answer(self, name: str, over: Connection, answer: Control) -> None:
+        if name in self.silent or self.control[name] is not over:
             return
         if isinstance(answer, Stored):
             self.nodes[name].unanswered -= 1
         self.event(lev.Heard(name, answer))
 
-    def _send_data(
-        self, sender: str, receiver: str, dialler: str, message: Data, payload: object
-    ) -> None:
-        """Over the connection that `dialler` made; the one who was dialled knows it by an id."""
+    def send_data(self, over: Connection, sender: str, message: Data, payload: object) -> None:
+        """Over a data connection; the one who was dialled knows it by its name."""
+        receiver = over.other(sender)
 
         def arrive() -> None:
             if HOST in (sender, receiver) and {sender, receiver} & self.closed_data_ports:
                 return
             if receiver == HOST:
                 if sender not in self.silent:
-                    self._host_receives(sender, message, payload)
+                    self.host_receives(over, message, payload)
                 return
-            link = sender if dialler == receiver else sender.encode()
+            if over.dialler == receiver:
+                if self.dialled[receiver].get(sender) is not over:
+                    return
+                link: nev.Link = sender
+            else:
+                self.known[receiver][over.name] = over
+                link = over.name
             size = _bytes(message) if isinstance(message, TensorHeader) else 0
             self.tell(receiver, nev.DataReceived(link, message, payload, size))
 
-        self._travel((sender, receiver, f"data, dialled by {dialler}"), arrive)
+        self.send(over, sender, arrive)
 
 
 def _bytes(header: TensorHeader) -> int:

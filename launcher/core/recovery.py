@@ -1,0 +1,154 @@
+"""From the loss of a node to the next epoch: who is left, what they are told, what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from launcher.core.events import Action, Halt, Halted, Notice, Replan, Send
+from launcher.core.session import Session, State
+from launcher.core.watch import Limits, is_past
+from launcher.errors import LauncherError, RunFailedError
+from nodes.core.messages import Stop
+
+HOLDS_A_DEPLOYMENT = (State.DEPLOYING, State.READY, State.RUNNING, State.FAILED)
+
+Loss = tuple[Session, LauncherError]
+"""A node that is lost, and the sentence that tells of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """A loss that the run got over.
+
+    `nodes` were lost, for `reasons` (one sentence each). `seconds` passed from noticing the first
+    of them until all nodes that were left streamed again, with frame `frame` first; `replayed`
+    frames from there on were sent a second time.
+    """
+
+    nodes: tuple[str, ...]
+    reasons: tuple[str, ...]
+    seconds: float
+    frame: int
+    replayed: int
+
+
+@dataclass(slots=True)
+class Outage:
+    """A loss that the run has not got over yet; `plan_due_s` is None once there is a plan."""
+
+    began_s: float
+    nodes: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    plan_due_s: float | None = None
+    frame: int = 0
+    replayed: int = 0
+
+
+class Recoverer:
+    """Gets a run that began with `epoch` over its losses; `outage` is there while it is at it."""
+
+    def __init__(self, epoch: int, sessions: Mapping[str, Session], limits: Limits) -> None:
+        self.outage: Outage | None = None
+        self.done: list[Recovery] = []
+        self._epoch = epoch
+        self._sessions = sessions
+        self._limits = limits
+
+    @property
+    def left(self) -> list[Session]:
+        """Those that the run can go on with."""
+        return [session for session in self._sessions.values() if session.is_open]
+
+    @property
+    def is_planning(self) -> bool:
+        """Whether one epoch is given up and the next one not yet planned."""
+        return self.outage is not None and self.outage.plan_due_s is not None
+
+    @property
+    def first(self) -> int:
+        """The frame with which the epoch that streams began."""
+        return self.done[-1].frame if self.done else 0
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the plan that was asked for is overdue; None while none is asked for."""
+        return None if self.outage is None else self.outage.plan_due_s
+
+    def give_up(self, losses: Sequence[Loss], epoch: int, now_s: float) -> list[Action]:
+        """End `epoch` on all nodes that are left, and ask for a plan on them.
+
+        Raises `RunFailedError` if there are none.
+        """
+        if not self.left:
+            raise self._none_left(losses)
+        actions: list[Action] = []
+        if self.outage is None:
+            self.outage = Outage(now_s)
+            actions.append(Halt())
+        self.outage.nodes += [session.node for session, _ in losses]
+        self.outage.reasons += [str(error) for _, error in losses]
+        for session in self.left:
+            if session.state in HOLDS_A_DEPLOYMENT:
+                actions.append(Send(session.node, Stop(epoch)))
+            session.renew()
+        return [*actions, *self._replan(self.outage, now_s)]
+
+    def _replan(self, outage: Outage, now_s: float) -> list[Action]:
+        self._epoch += 1
+        outage.plan_due_s = now_s + self._limits.deploy_timeout_s
+        nodes = tuple(session.node for session in self.left)
+        told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
+        return [Notice(told), Replan(self._epoch, nodes)]
+
+    def halted(self, event: Halted) -> None:
+        """The stream was halted, with the first frame of the next epoch at hand."""
+        if self.outage is not None:
+            self.outage.frame, self.outage.replayed = event.first, event.replayed
+
+    def planned(self, epoch: int, nodes: Iterable[str], now_s: float) -> list[Action] | None:
+        """A plan on these nodes is there: None if it is the one to roll out, or what to do
+        instead: nothing if another was asked for since, or to ask again if a node that it needs
+        is gone."""
+        if self.outage is None or epoch != self._epoch:
+            return []
+        if any(self._sessions[node].state is not State.IDLE for node in nodes):
+            return self._replan(self.outage, now_s)
+        self.outage.plan_due_s = None
+        return None
+
+    def unplannable(self, epoch: int, reason: str) -> RunFailedError | None:
+        """How the run ends because there is no plan; None if another was asked for since."""
+        if self.outage is None or epoch != self._epoch:
+            return None
+        losses = "; ".join(self.outage.reasons)
+        return RunFailedError(f"{losses}; the other nodes cannot go on: {reason}")
+
+    def overdue(self, now_s: float) -> RunFailedError | None:
+        """How the run ends if the plan that was asked for does not come."""
+        if self.outage is None or not is_past(self.outage.plan_due_s, now_s):
+            return None
+        waited_s = self._limits.deploy_timeout_s
+        return self.unplannable(self._epoch, f"no plan was found in {waited_s:g} s")
+
+    def over(self, now_s: float) -> list[Action]:
+        """All nodes stream: tell of the recovery that this ends, if any."""
+        if self.outage is None:
+            return []
+        past, self.outage = self.outage, None
+        passed_s = now_s - past.began_s
+        self.done.append(
+            Recovery(tuple(past.nodes), tuple(past.reasons), passed_s, past.frame, past.replayed)
+        )
+        again = f"; {past.replayed} were under way and are sent again" if past.replayed else ""
+        return [
+            Notice(f"streaming again after {passed_s:.1f} s, from frame {past.frame} on{again}")
+        ]
+
+    def _none_left(self, losses: Sequence[Loss]) -> LauncherError:
+        before = [reason for recovery in self.done for reason in recovery.reasons]
+        before += self.outage.reasons if self.outage is not None else []
+        error = losses[0][1]
+        if not before:
+            return error
+        return RunFailedError(f"{error}; no node is left. Before: {'; '.join(before)}")

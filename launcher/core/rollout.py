@@ -1,0 +1,135 @@
+"""One epoch's way to its nodes: what do they lack, send it, deploy, until every one is ready.
+
+All nodes pass each barrier together: none is told to deploy before every one is welcome (a
+deployment names its peers' addresses), none to start before every one is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from launcher.core.addresses import data_address, host_of
+from launcher.core.blueprint import Blueprint
+from launcher.core.events import Action, Report, Send, SendChunk
+from launcher.core.session import Session, State, Step
+from launcher.core.upload import Upload
+from launcher.core.watch import Limits
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.messages import Deploy, Deployed, Missing, Progress, Query, Start, Stored
+
+
+class Rollout:
+    """Takes the sessions that `blueprint` needs from idle to running.
+
+    `renews` tells that they come from an earlier epoch: whoever has not let go of that within
+    `Limits.recovery_s` counts as lost, however well it answers.
+    """
+
+    def __init__(
+        self, blueprint: Blueprint, sessions: Mapping[str, Session], limits: Limits, *, renews: bool
+    ) -> None:
+        self.blueprint = blueprint
+        self.members = [sessions[node] for node in blueprint.deployments]
+        self._limits = limits
+        self._renews = renews
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every member is ready to start."""
+        return all(session.state is State.READY for session in self.members)
+
+    def join(self, session: Session, now_s: float) -> list[Action]:
+        """Ask a member what it lacks."""
+        session.step(Step.QUERY)
+        self._allow(session, now_s, first=True)
+        session.unanswered[Missing] += 1
+        digests = tuple(blob.digest for blob in self.blueprint.blobs(session.node))
+        return [Send(session.node, Query(digests))]
+
+    def hear(
+        self, session: Session, message: Missing | Stored | Progress | Deployed, now_s: float
+    ) -> list[Action]:
+        """Follow a member's answer; raises `RemoteProtocolError` for one that makes no sense."""
+        match message:
+            case Missing(digests):
+                return self._missing(session, digests, now_s)
+            case Stored():
+                return self._stored(session, message, now_s)
+            case Progress(_, done, _, _):
+                session.loaded = done
+                self._allow(session, now_s)
+            case Deployed():
+                session.deployed = message
+                session.loaded = len(self.blueprint.deployments[session.node].phases)
+                session.deadline_s = None
+        return [self._report_loading()]
+
+    def _missing(self, session: Session, lacking: Iterable[str], now_s: float) -> list[Action]:
+        needed = {blob.digest: blob for blob in self.blueprint.blobs(session.node)}
+        unknown = [digest for digest in lacking if digest not in needed]
+        if unknown:
+            raise RemoteProtocolError(f"it lacks {unknown[0][:12]}, which nobody asked it about")
+        session.upload = Upload(needed[digest] for digest in dict.fromkeys(lacking))
+        return self._continue_upload(session, now_s)
+
+    def _stored(self, session: Session, answer: Stored, now_s: float) -> list[Action]:
+        session.upload.stored(answer)
+        uploads = [member.upload for member in self.members]
+        report = Report(
+            "uploading",
+            sum(upload.stored_bytes for upload in uploads),
+            sum(upload.total_bytes for upload in uploads),
+        )
+        return [report, *self._continue_upload(session, now_s)]
+
+    def _continue_upload(self, session: Session, now_s: float) -> list[Action]:
+        self._allow(session, now_s)
+        if not session.upload.is_complete:
+            due = session.upload.due()
+            session.unanswered[Stored] += len(due)
+            return [SendChunk(session.node, *chunk) for chunk in due]
+        session.step(Step.STOCKED)
+        session.deadline_s = None
+        return self._deploy_if_all_welcome(now_s)
+
+    def _deploy_if_all_welcome(self, now_s: float) -> list[Action]:
+        addresses = self.data_addresses()
+        if len(addresses) < len(self.members):
+            return []
+        deployments = self.blueprint.addressed(addresses)
+        actions: list[Action] = []
+        for session in self.members:
+            if session.state is State.STOCKED:
+                session.step(Step.DEPLOY)
+                self._allow(session, now_s, first=True)
+                actions.append(Send(session.node, Deploy(deployments[session.node])))
+        return actions
+
+    def data_addresses(self) -> dict[str, str]:
+        """Where the members' data ports are, as far as they are welcome."""
+        return {
+            session.node: data_address(
+                session.welcome.data_address, session.host or host_of(session.address)
+            )
+            for session in self.members
+            if session.welcome is not None
+        }
+
+    def start(self) -> list[Action]:
+        """Start all members, which are ready."""
+        for session in self.members:
+            session.step(Step.START)
+        return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
+
+    def _report_loading(self) -> Report:
+        phases = [len(d.phases) for d in self.blueprint.deployments.values()]
+        return Report("loading", sum(member.loaded for member in self.members), sum(phases))
+
+    def _allow(self, session: Session, now_s: float, *, first: bool = False) -> None:
+        """Give a session time for its next step, the `first` one after a command."""
+        allowed_s, session.overdue = self._limits.deploy_timeout_s, ""
+        recovery_s = self._limits.recovery_s
+        if first and self._renews and recovery_s is not None and recovery_s < allowed_s:
+            allowed_s = recovery_s
+            session.overdue = f"it did not turn to its new part within {recovery_s:g} s"
+        session.deadline_s = now_s + allowed_s

@@ -1,0 +1,100 @@
+"""The host's ends of the stream over all epochs of a run: which frames still lack a result.
+
+An epoch streams the run's frames from `first` on, which its nodes count from 0. When it is given up
+(`halt`), the results that are complete stay for the user to take, and the next epoch (`begin`)
+starts with the first frame that has none: frames that were under way are sent again. Inference has
+no state, so nothing is lost by that, and as the old epoch's messages are ignored, nothing doubled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic
+
+from launcher.core.blueprint import Blueprint
+from launcher.core.stream import Payload, Sink, Source
+from nodes.core.messages import ChannelSpec, Credit, TensorHeader
+
+
+class RunStream(Generic[Payload]):
+    """Streams `frames` frames through one epoch after another; the first is `blueprint`'s."""
+
+    def __init__(self, frames: int, blueprint: Blueprint) -> None:
+        self.frames = frames
+        self.first = 0
+        self.taken = 0
+        """How many results the user has taken, in all epochs."""
+        self._kept: deque[dict[str, Payload]] = deque()
+        self._begin(blueprint)
+
+    def _begin(self, blueprint: Blueprint) -> None:
+        self.is_live = True
+        self.blueprint = blueprint
+        ends = (self.frames - self.first, blueprint.epoch, blueprint.dealing)
+        self.source = Source(blueprint.from_host, *ends)
+        self.sink: Sink[Payload] = Sink(blueprint.to_host, *ends)
+
+    # ------------------------------------------------------------ epochs
+
+    def halt(self) -> tuple[int, int]:
+        """Give the epoch up; returns the first frame of the next and how many are sent again."""
+        sent = self.first + self.source.next_frame
+        while self.sink.is_ready:
+            self._kept.append(self.sink.result()[1])
+            self.sink.take()
+        self.first += self.sink.taken
+        self.is_live = False
+        return self.first, max(0, sent - self.first)
+
+    def begin(self, blueprint: Blueprint) -> None:
+        """Begin the next epoch, after a halt; nothing if this one has begun already."""
+        if not self.is_live:
+            self._begin(blueprint)
+
+    @property
+    def complete(self) -> int:
+        """How many frames in a row have a complete result, those taken included."""
+        return self.first + (self.sink.complete if self.is_live else 0)
+
+    # ------------------------------------------------------------ frames in
+
+    @property
+    def next_frame(self) -> int:
+        """The run's frame that is sent next."""
+        return self.first + (self.source.next_frame if self.is_live else 0)
+
+    @property
+    def may_send(self) -> bool:
+        """Whether every channel has a credit for it."""
+        return self.is_live and self.source.is_ready
+
+    def send(self) -> list[tuple[ChannelSpec, TensorHeader]]:
+        """Claim the credits for the next frame; returns what to send of it."""
+        return self.source.fire()
+
+    def credit(self, grant: Credit) -> bool:
+        """See `Source.credit`; False also for what an epoch that was given up still grants."""
+        return self.is_live and self.source.credit(grant)
+
+    # ------------------------------------------------------------ results out
+
+    def tensor(self, node: str, header: TensorHeader, payload: Payload) -> bool:
+        """See `Sink.tensor`; False also for what an epoch that was given up still sends."""
+        return self.is_live and self.sink.tensor(node, header, payload)
+
+    @property
+    def may_take(self) -> bool:
+        """Whether the next result is complete."""
+        return bool(self._kept) or (self.is_live and self.sink.is_ready)
+
+    def result(self) -> tuple[int, dict[str, Payload]]:
+        """The next result: the run's frame and its outputs by tensor name; `take` it afterwards."""
+        return self.taken, self._kept[0] if self._kept else self.sink.result()[1]
+
+    def take(self) -> list[tuple[str, Credit]]:
+        """The user has it; returns the credits to give back, per node."""
+        self.taken += 1
+        if self._kept:
+            self._kept.popleft()
+            return []
+        return self.sink.take()

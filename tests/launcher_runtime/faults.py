@@ -1,0 +1,326 @@
+"""Histories of faults in the simulated cluster: what may happen to nodes and connections, and what
+must hold whatever happens.
+
+- Every frame has one result, in order, and it is the whole network's (`World` sees to that).
+- Credits are never negative nor above the capacity, and no channel holds more than that.
+- Nothing of an epoch is acted upon once a node was told to stop it or to deploy a later one.
+- There is always an end, and if it is not a good one, its sentence names a node.
+- If a node was never touched and there is a plan for any nodes, the end is a good one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from cnn.network import Tensor
+from launcher.core import events as lev
+from launcher.core.blueprint import Blueprint
+from launcher.deployment import blueprint
+from nodes.core import actions as act
+from nodes.core import events as nev
+from nodes.core.messages import HOST, Deploy, Stop
+from partition.plan import Plan, PlannedChannel
+from tests.launcher_runtime.connections import Connection
+from tests.launcher_runtime.plans import phase, plan_of, subnets_of
+from tests.launcher_runtime.simulated_node import SimulatedNode
+from tests.launcher_runtime.simulation import LIMITS, World
+
+BLOB_BYTES = (1 << 20) + 1
+"""Two chunks."""
+
+TCP_GIVES_UP_S = 30.0
+"""After which both ends of a silent data connection hear that it is gone."""
+
+RECOVERING = replace(LIMITS, recovery_s=10.0, heartbeat_s=2.0, deploy_timeout_s=60.0)
+
+
+def spread(reads: list[list[int]], owner: list[str], capacity: Callable[[], int]) -> Plan:
+    """Phase i makes tensor `t{i}` of those that it reads (-1: the network's input); tensors that
+    nobody reads are the results."""
+    tensor = {
+        i: Tensor(f"t{i}" if i >= 0 else "x", (1, 3), "float32") for i in range(-1, len(reads))
+    }
+    phases = [
+        phase(
+            f"p{i}", owner[i], owner[:i].count(owner[i]), [tensor[j].name for j in own], [f"t{i}"]
+        )
+        for i, own in enumerate(reads)
+    ]
+    return plan_of(phases, _channels(reads, owner, tensor, capacity))
+
+
+def _channels(
+    reads: list[list[int]],
+    owner: list[str],
+    tensor: dict[int, Tensor],
+    capacity: Callable[[], int],
+) -> list[PlannedChannel]:
+    channels = []
+    for source in range(-1, len(reads)):
+        readers: dict[str, list[str]] = {}
+        for i, own in enumerate(reads):
+            if source in own:
+                readers.setdefault(owner[i], []).append(f"p{i}")
+        for device, targets in (readers or {HOST: ["@sink"]}).items():
+            channels.append(
+                PlannedChannel(
+                    tensor=tensor[source],
+                    source="@source" if source < 0 else f"p{source}",
+                    source_device=HOST if source < 0 else owner[source],
+                    target_device=device,
+                    targets=tuple(targets),
+                    capacity_frames=capacity(),
+                )
+            )
+    return channels
+
+
+class FaultyWorld(World):
+    """A random network on random nodes, all drawn from `random`, with room for `room` phases on
+    each node; streams with recovery."""
+
+    def __init__(self, random: Random, *, nodes: int, standby: int, room: int | None) -> None:
+        self.random = random
+        self.room = room
+        self.touched: set[str] = set()
+        self.broken: set[str] = set()
+        self.full: set[str] = set()
+        self.newest: dict[str, int] = {}
+        self.over: dict[str, set[int]] = {}
+        self.blocked: set[frozenset[str]] = set()
+        self.refused_plan = False
+        names = [f"n{i}" for i in range(nodes + standby)]
+        count = random.randint(nodes, nodes + 3)
+        self.reads = [
+            sorted({random.randint(-1, i - 1) for _ in range(random.randint(1, 2))})
+            for i in range(count)
+        ]
+        owner = names[:nodes] + [random.choice(names[:nodes]) for _ in range(count - nodes)]
+        delays = (0.0, 0.0, 0.001, 0.02, 0.1)
+        super().__init__(
+            spread(self.reads, owner, self._capacity),
+            frames=random.randint(1, 40),
+            delay_s=lambda: random.choice(delays),
+            started_by_us=random.random() < 0.5,
+            limits=RECOVERING,
+            take_s=random.choice((0.0, 0.02, 0.1)),
+            replan=self._plan_again,
+            standby=tuple(names[nodes:]),
+            bytes_each=BLOB_BYTES,
+        )
+        for name, node in self.nodes.items():
+            node.cached = lambda digest, n=name: self._has(n, digest)
+
+    def _capacity(self) -> int:
+        return self.random.randint(1, 3)
+
+    def _has(self, name: str, digest: str) -> bool:
+        sizes = {BLOB_BYTES, *(1000 + i for i in range(len(self.reads)))}
+        return self.nodes[name].stored.get(digest, 0) in sizes
+
+    def _plan_again(self, epoch: int, left: tuple[str, ...]) -> Blueprint | str:
+        if self.room is not None and self.room * len(left) < len(self.reads):
+            self.refused_plan = True
+            return f"{len(self.reads)} phases on {len(left)} nodes with room for {self.room} each"
+        used = self.random.sample(left, self.random.randint(1, len(left)))
+        if self.room is not None:
+            used = list(left)
+        places = used * (self.room or len(self.reads))
+        self.random.shuffle(places)
+        plan = spread(self.reads, places[: len(self.reads)], self._capacity)
+        return blueprint(plan, subnets_of(plan, BLOB_BYTES), {}, epoch, "pipelined")
+
+    # ------------------------------------------------------------ what may happen
+
+    def crash(self, name: str) -> None:
+        """Its process ends, and with it all its connections."""
+        node = self.nodes[name]
+        if node.is_gone:
+            return
+        self._touch(name, "crashes")
+        node.is_gone, node.is_paused = True, False
+        node.life += 1
+        node.firings.clear()
+        self.hanging.discard(name)
+        for over in list(self.connections):
+            if over.is_open and name in (over.dialler, over.dialled):
+                self.cut(over)
+        if self.started_by_us:
+            self.at(self.now_s + 0.01, lambda: self.event(lev.Exited(name, -9, "")))
+
+    def restart(self, name: str) -> None:
+        """A daemon is started again at the same address."""
+        node = self.nodes[name]
+        if not node.is_gone or self.started_by_us:
+            return
+        self._touch(name, "is started again")
+        node.agent, node.is_gone = self.new_agent(name), False
+        self.newest.pop(name, None)
+        self.over.pop(name, None)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+        if not self.is_off(name):
+            self._touch(name, "is stopped by a signal")
+            self.nodes[name].is_paused = True
+            self._hold()
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        node = self.nodes[name]
+        if not node.is_paused:
+            return
+        self._touch(name, "continues")
+        node.is_paused = False
+        self._hold()
+        late, node.late = node.late, []
+        for event in late:
+            self.tell(name, event)
+        if node.firings:
+            self.begin_firing(name, node)
+
+    def hang(self, name: str) -> None:
+        """Its engine never ends a firing again."""
+        self._touch(name, "hangs")
+        self.hanging.add(name)
+
+    def break_engine(self, name: str) -> None:
+        """Every firing of its engine fails."""
+        self._touch(name, "computes no more")
+        self.broken.add(name)
+
+    def fill_disk(self, name: str) -> None:
+        """No blob can be stored there any more."""
+        self._touch(name, "has no room for blobs")
+        self.full.add(name)
+
+    def partition(self, one: str, other: str, seconds: float) -> None:
+        """Nothing gets through between two machines for a while."""
+        if one == other:
+            return
+        self._touch(one, f"cannot reach {other} for {seconds} s")
+        self.touched.add(other)
+        pair = frozenset((one, other))
+        self.blocked.add(pair)
+        self._hold()
+        if seconds > TCP_GIVES_UP_S:
+            self.at(self.now_s + TCP_GIVES_UP_S, lambda: self._cut_between(pair))
+        self.at(self.now_s + seconds, lambda: self._heal(pair))
+
+    def cut(self, over: Connection) -> None:
+        """A connection is reset: what is on its way is lost, both ends hear of it."""
+        if not over.is_open:
+            return
+        over.is_open = False
+        control = self.control.get(over.dialled)
+        if over is control:
+            node = over.dialled
+            self.control[node] = self.connect(HOST, node)
+            self._hold()
+            self.at(self.now_s + self._delay_s(), lambda: self.event(lev.Disconnected(node)))
+            return
+        for end in (over.dialler, over.dialled):
+            self.at(self.now_s + self._delay_s(), lambda e=end: self.lose_link(over, e))
+
+    def cut_any(self, number: int) -> None:
+        """A connection that is open is reset."""
+        there = [over for over in self.connections if over.is_open]
+        over = there[number % len(there)]
+        self._touch(over.dialled, f"loses its connection with {over.dialler}")
+        self.touched.add(over.dialler)
+        self.cut(over)
+
+    def _cut_between(self, pair: frozenset[str]) -> None:
+        if pair in self.blocked:
+            for over in list(self.connections):
+                if over.is_open and {over.dialler, over.dialled} == pair:
+                    self.cut(over)
+
+    def _heal(self, pair: frozenset[str]) -> None:
+        self.blocked.discard(pair)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Let connections wait that cannot deliver, and deliver what can be."""
+        for over in list(self.connections):
+            if not over.is_open:
+                continue
+            for end in (over.dialler, over.dialled):
+                paused = end != HOST and self.nodes[end].is_paused
+                if paused or frozenset((over.dialler, over.dialled)) in self.blocked:
+                    over.hold(end)
+                else:
+                    over.let_go(end)
+
+    def connect(self, dialler: str, dialled: str) -> Connection:
+        over = super().connect(dialler, dialled)
+        if hasattr(self, "data"):
+            self._hold()
+        return over
+
+    def _touch(self, name: str, what: str) -> None:
+        self.touched.add(name)
+        self.tell_story(f"{name} {what}")
+
+    # ------------------------------------------------------------ what must hold
+
+    def tell(self, name: str, event: nev.Event) -> None:
+        if self.is_off(name):
+            return
+        session = self.nodes[name].agent.session
+        if isinstance(event, nev.ControlReceived) and session and session.peer == event.peer:
+            self._note(name, event.message)
+        super().tell(name, event)
+        self.check_credits(name)
+
+    def _note(self, name: str, message: object) -> None:
+        if isinstance(message, Deploy):
+            self.tell_story(f"{name} gets epoch {message.deployment.epoch}")
+            self.newest[name] = max(self.newest.get(name, 0), message.deployment.epoch)
+        elif isinstance(message, Stop):
+            self.over.setdefault(name, set()).add(message.epoch)
+
+    def _perform(self, name: str, node: SimulatedNode, action: act.Action) -> None:
+        epoch = None
+        if isinstance(action, act.Fire):
+            epoch = action.epoch
+        elif isinstance(action, act.SendData):
+            epoch = action.message.epoch
+        if epoch is not None:
+            assert epoch == self.newest[name], f"{name} acts upon epoch {epoch}"
+            assert epoch not in self.over.get(name, ()), f"{name} acts upon epoch {epoch}, stopped"
+        if isinstance(action, act.WriteChunk) and name in self.full:
+            self.tell(name, nev.ChunkFailed(action.peer, "no space left on device"))
+            return
+        super()._perform(name, node, action)
+
+    def end_firing(self, name: str, node: SimulatedNode) -> nev.Event:
+        if name in self.broken:
+            fire = node.firings.popleft()
+            return nev.FiringFailed(fire.epoch, fire.phase, fire.frame, "the engine broke")
+        return super().end_firing(name, node)
+
+    def check_credits(self, name: str) -> None:
+        """The node's ends of its channels keep within their capacities."""
+        plane = self.nodes[name].agent.life.plane
+        if plane is None:
+            return
+        for outlet in plane._outlets.values():
+            assert 0 <= outlet.credits <= outlet.capacity
+            assert 0 <= outlet.claimed - outlet.sent <= outlet.capacity
+        for inlet in plane._inlets.values():
+            assert 0 <= inlet.held <= inlet.capacity
+
+    def check_end(self) -> None:
+        """What must hold once nothing happens any more."""
+        assert self.end is not None, "there is no end"
+        error = self.end.error
+        if error is None:
+            assert self.results == list(range(self.stream.frames)), "a result is missing"
+            return
+        assert "node 'n" in str(error), f"no node is named: {error}"
+        untouched = self.nodes.keys() - self.touched
+        if self.supervisor._has_streamed and untouched and not self.refused_plan:
+            raise AssertionError(f"{sorted(untouched)} could have gone on: {error}")

@@ -1,0 +1,116 @@
+"""Random histories of faults, each from a seed: `python -m tests.launcher_runtime.fuzz --help`.
+
+A seed that fails prints its story, and gives the same history whenever it is tried again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from random import Random
+
+from nodes.core.messages import HOST
+from tests.launcher_runtime.faults import FaultyWorld
+
+LONGEST_S = 2000.0
+FAULTS = (
+    "crash",
+    "crash and restart",
+    "pause",
+    "pause and resume",
+    "hang",
+    "break",
+    "full disk",
+    "partition",
+    "cut",
+)
+
+
+def history(seed: int) -> FaultyWorld:
+    """The world after everything has happened that the seed holds; raises `AssertionError`, with
+    the story, if anything does not hold."""
+    random = Random(seed)
+    world = FaultyWorld(
+        random,
+        nodes=random.randint(1, 4),
+        standby=random.choice((0, 0, 1, 2)),
+        room=random.choice((None, None, 2, 3)),
+    )
+    at_s = random.choice((0.5, 2.0, 2.0)) * random.random()
+    for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
+        plan_fault(world, random, at_s)
+        at_s += random.choice((0.0, 0.5, 2.0, 5.0)) * random.random()
+    try:
+        world.run(LONGEST_S)
+        world.check_end()
+    except Exception as error:
+        story = "\n".join(world.story)
+        raise AssertionError(f"seed {seed}: {error!r}\n{story}") from error
+    return world
+
+
+def plan_fault(world: FaultyWorld, random: Random, at_s: float) -> None:
+    """Let one fault happen at a time, and perhaps another when the nodes recover from it."""
+    name = random.choice(list(world.nodes))
+    other = random.choice([HOST, *world.nodes])
+    after_s = random.choice((0.01, 0.5, 1.5, 3.0, 20.0))
+    number = random.randrange(1 << 16)
+    fault = random.choice(FAULTS)
+
+    def strike() -> None:
+        if world.end is not None:
+            return
+        match fault:
+            case "crash":
+                world.crash(name)
+            case "crash and restart":
+                world.crash(name)
+                world.at(world.now_s + after_s, lambda: world.restart(name))
+            case "pause":
+                world.pause(name)
+            case "pause and resume":
+                world.pause(name)
+                world.at(world.now_s + after_s, lambda: world.resume(name))
+            case "hang":
+                world.hang(name)
+            case "break":
+                world.break_engine(name)
+            case "full disk":
+                world.fill_disk(name)
+            case "partition":
+                world.partition(name, other, random.choice((0.5, 3.0, 60.0)))
+            case "cut":
+                world.cut_any(number)
+
+    world.at(at_s, strike)
+
+
+def main() -> None:
+    """Try seeds until one fails, the number is reached or the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--histories", type=int, default=10_000, help="how many to try")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="at most so long")
+    given = parser.parse_args()
+    began_s = time.monotonic()
+    done = recovered = good = 0
+    for seed in range(given.first, given.first + given.histories):
+        if time.monotonic() - began_s > given.seconds:
+            break
+        try:
+            world = history(seed)
+        except AssertionError as error:
+            sys.exit(str(error))
+        done += 1
+        recovered += bool(world.supervisor.recoveries)
+        good += world.end is not None and world.end.error is None
+    passed_s = time.monotonic() - began_s
+    print(  # noqa: T201 - a command
+        f"{done} histories in {passed_s:.1f} s: {recovered} with a recovery, {good} ended well, "
+        f"{done - good} with a sentence"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The launcher's end of the stream in the simulated cluster: feeds frames, checks results."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cache
+
+from launcher.core import events as lev
+from launcher.core.run_stream import RunStream
+from nodes.core.messages import HOST, Attach, Credit, Data, TensorHeader
+from partition.plan import Plan
+from tests.launcher_runtime.connections import Clock, Connection, Happening
+from tests.launcher_runtime.simulated_node import source_value, whole
+
+
+class SimulatedHost:
+    """Every result must be the next one and the whole network's; the user takes `take_s` for it."""
+
+    clock: Clock
+    closed_data_ports: set[str]
+    end: lev.End | None
+
+    def __init__(self, plan: Plan, stream: RunStream[object], take_s: float) -> None:
+        self.stream = stream
+        self.results: list[int] = []
+        self.data: dict[str, Connection] = {}
+        self._expected = cache(lambda frame: whole(plan, frame))
+        self._wanted = {c.tensor.name for c in plan.channels if c.target_device == HOST}
+        self._take_s = take_s
+        self._taking = False
+
+    @abstractmethod
+    def event(self, event: lev.Event) -> None:
+        """Tell the supervisor."""
+
+    @abstractmethod
+    def connect(self, dialler: str, dialled: str) -> Connection:
+        """A new connection."""
+
+    @abstractmethod
+    def hang_up(self, over: Connection, end: str) -> None:
+        """Close a connection at one end."""
+
+    @abstractmethod
+    def send(self, over: Connection, sender: str, arrive: Happening) -> None:
+        """Let something arrive at the other end."""
+
+    @abstractmethod
+    def send_data(self, over: Connection, sender: str, message: Data, payload: object) -> None:
+        """Send a message over a data connection."""
+
+    def halt(self) -> None:
+        for connection in self.data.values():
+            self.hang_up(connection, HOST)
+        self.data.clear()
+        self.event(lev.Halted(*self.stream.halt()))
+        self._host_works()
+
+    def attach(self, addresses: dict[str, str]) -> None:
+        for node in addresses:
+            over = self.data[node] = self.connect(HOST, node)
+            if node not in self.closed_data_ports:
+                self.send(over, node, lambda n=node: self.event(lev.Linked(n)))
+            self.send_data(over, HOST, Attach(self.stream.blueprint.epoch, HOST), None)
+            for credit in self.stream.sink.attach(node):
+                self.send_data(over, HOST, credit, None)
+
+    def host_receives(self, over: Connection, message: Data, payload: object) -> None:
+        if self.data.get(over.dialled) is not over:
+            return
+        match message:
+            case Credit():
+                assert self.stream.credit(message)
+            case TensorHeader():
+                assert payload is not None
+                assert self.stream.tensor(over.dialled, message, payload)
+        self._host_works()
+
+    def _host_works(self) -> None:
+        while self.stream.may_send:
+            frame = self.stream.next_frame
+            for spec, header in self.stream.send():
+                value = source_value(spec.tensor, frame)
+                self.send_data(self.data[spec.target_node], HOST, header, value)
+        if self.stream.may_take and not self._taking:
+            self._taking = True
+            self.clock.at(self.clock.now_s + self._take_s, self._taken)
+
+    def _taken(self) -> None:
+        self._taking = False
+        if self.end is not None:
+            return
+        frame, outputs = self.stream.result()
+        assert frame == len(self.results), "results come once and in order"
+        assert outputs == {tensor: self._expected(frame)[tensor] for tensor in self._wanted}
+        self.results.append(frame)
+        for node, credit in self.stream.take():
+            self.send_data(self.data[node], HOST, credit, None)
+        self.event(lev.Taken(self.stream.taken))
+        self._host_works()

@@ -1,0 +1,105 @@
+"""An agent's real core with a disk and an executor that it is told are there.
+
+Tensors are whole numbers. A phase computes each of its outputs from its name and its inputs, by a
+function that no mixture of frames survives, so a wrong result shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nodes.core import actions as act
+from nodes.core import events as nev
+from nodes.core.agent import Agent
+from nodes.core.messages import Deployment, Put
+from partition.plan import Plan
+
+FIRING_S = 0.01
+_MODULUS = (1 << 61) - 1
+
+
+def source_value(tensor: str, frame: int) -> int:
+    """A network input of the run's frame `frame`."""
+    return (frame * 1_000_003 + sum(map(ord, tensor))) % _MODULUS
+
+
+def computed(tensor: str, inputs: Mapping[str, int]) -> int:
+    """What a phase makes of its inputs."""
+    value = 17
+    for name in sorted(inputs):
+        value = (value * 1_000_003 + inputs[name]) % _MODULUS
+    return (value * 31 + sum(map(ord, tensor))) % _MODULUS
+
+
+def whole(plan: Plan, frame: int) -> dict[str, int]:
+    """All tensors of a frame, as the network computes them when nothing is in between."""
+    made = {c.tensor.name for c in plan.channels} - {t for p in plan.phases for t in p.outputs}
+    values = {tensor: source_value(tensor, frame) for tensor in made}
+    waiting = list(plan.phases)
+    while waiting:
+        phase = next(p for p in waiting if values.keys() >= set(p.inputs))
+        waiting.remove(phase)
+        inputs = {name: values[name] for name in phase.inputs}
+        values.update({tensor: computed(tensor, inputs) for tensor in phase.outputs})
+    return values
+
+
+@dataclass
+class SimulatedNode:
+    """See the module's docstring; `cached` tells which blobs it had before."""
+
+    agent: Agent
+    cached: Callable[[str], bool]
+    told: list[str] = field(default_factory=list)
+    stored: dict[str, int] = field(default_factory=dict)
+    unanswered: int = 0
+    deployment: Deployment | None = None
+    firings: deque[act.Fire] = field(default_factory=deque)
+    local: dict[tuple[str, int], int] = field(default_factory=dict)
+    fired: Counter[int] = field(default_factory=Counter)
+    """Firings of each epoch."""
+    is_gone: bool = False
+    is_paused: bool = False
+    life: int = 0
+    """Counts restarts, so that what was meant for an earlier life is known."""
+    late: list[nev.Event] = field(default_factory=list)
+    """What its executor did and nobody there has heard of, because it is paused."""
+
+    @property
+    def words(self) -> list[str]:
+        """What it was told, pings left out."""
+        return [word for word in self.told if word != "Ping"]
+
+    def has(self, digest: str) -> bool:
+        """Whether a blob is there."""
+        return self.cached(digest)
+
+    def write(self, put: Put) -> bool:
+        """Whether the blob is complete with this chunk, which must be the next of it."""
+        come = 0 if put.offset_bytes == 0 else self.stored.get(put.blob.digest, 0)
+        assert come == put.offset_bytes
+        self.stored[put.blob.digest] = put.offset_bytes + len(put.data)
+        return self.stored[put.blob.digest] == put.blob.size_bytes
+
+    def load(self, deployment: Deployment) -> None:
+        """Nothing of an earlier deployment is left."""
+        assert not self.firings
+        self.deployment = deployment
+        self.local.clear()
+
+    def end_firing(self) -> nev.FiringEnded:
+        """End the oldest firing."""
+        fire = self.firings.popleft()
+        assert self.deployment is not None
+        assert fire.epoch == self.deployment.epoch, "a firing of another epoch"
+        self.fired[fire.epoch] += 1
+        phase = self.deployment.phases[fire.phase]
+        inputs = {
+            tensor: fire.inputs[tensor] if tensor in fire.inputs else self.local[tensor, fire.frame]
+            for tensor in phase.inputs
+        }
+        outputs = {tensor: computed(tensor, inputs) for tensor in phase.outputs}
+        self.local.update({(tensor, fire.frame): value for tensor, value in outputs.items()})
+        return nev.FiringEnded(fire.epoch, fire.phase, fire.frame, outputs, FIRING_S)

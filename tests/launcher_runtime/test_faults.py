@@ -1,0 +1,256 @@
+"""Whatever happens to nodes and connections: every frame one result, in order, or a clear end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from launcher.core import events as lev
+from launcher.core.blueprint import Blueprint
+from launcher.errors import RunFailedError
+from nodes.core.messages import HOST, Failed
+from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
+from tests.launcher_runtime.fuzz import history
+from tests.launcher_runtime.plans import blueprint_of, in_a_row
+from tests.launcher_runtime.simulation import World
+
+FOUND = {
+    94: "an engine hangs: it is not the node that waits beside it",
+    15103: "one that stands by is lost while a plan is made with it",
+    10229: "both control connections are cut, and a Stop is refused",
+}
+"""Seeds that failed once, and why."""
+
+
+@pytest.mark.parametrize("seed", [*range(40), *FOUND])
+def test_a_history_of_faults_keeps_every_promise(seed: int) -> None:
+    history(seed)
+
+
+@pytest.mark.slow
+def test_thousands_of_histories_of_faults_keep_every_promise() -> None:
+    """1500 of them; `python -m tests.launcher_runtime.fuzz` tries as many more as one likes."""
+    worlds = [history(seed) for seed in range(100_000, 101_500)]
+    assert sum(bool(world.supervisor.recoveries) for world in worlds) > 300
+    ends = [world.end.error for world in worlds if world.end is not None]
+    assert sum(error is None for error in ends) > 600
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    assert history(7).story == history(7).story
+
+
+def test_a_seed_that_fails_prints_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_a_result(world: FaultyWorld) -> None:
+        world.tell_story("a result is lost")
+        raise AssertionError("a result is missing")
+
+    monkeypatch.setattr(FaultyWorld, "check_end", lose_a_result)
+    with pytest.raises(AssertionError, match=r"(?s)seed 3: .*missing.*gets epoch 7.*is lost"):
+        history(3)
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Hypothesis chooses what happens and when; at the end every promise is checked."""
+
+    world: FaultyWorld
+
+    @initialize(
+        seed=st.integers(0, 2**32),
+        nodes=st.integers(1, 4),
+        standby=st.integers(0, 2),
+        room=st.sampled_from([None, 2, 3]),
+    )
+    def begin(self, seed: int, nodes: int, standby: int, room: int | None) -> None:
+        self.world = FaultyWorld(Random(seed), nodes=nodes, standby=standby, room=room)
+        self.world.event(lev.Begin())
+
+    def _node(self, number: int) -> str:
+        return list(self.world.nodes)[number % len(self.world.nodes)]
+
+    @rule(seconds=st.sampled_from([0.01, 0.1, 0.5, 2.5]))
+    def time_passes(self, seconds: float) -> None:
+        until_s = self.world.now_s + seconds
+        while self.world.end is None and self.world.now_s < until_s and self.world.step():
+            pass
+
+    @precondition(lambda self: self.world.end is None)
+    @rule(
+        what=st.sampled_from(
+            ["crash", "restart", "pause", "resume", "hang", "break_engine", "fill_disk"]
+        ),
+        number=st.integers(0, 5),
+    )
+    def befalls(self, what: str, number: int) -> None:
+        getattr(self.world, what)(self._node(number))
+
+    @precondition(lambda self: self.world.end is None)
+    @rule(number=st.integers(0, 99))
+    def is_cut(self, number: int) -> None:
+        self.world.cut_any(number)
+
+    @precondition(lambda self: self.world.end is None)
+    @rule(
+        number=st.integers(0, 5),
+        other=st.integers(-1, 5),
+        seconds=st.sampled_from([0.5, 5.0, 60.0]),
+    )
+    def is_partitioned(self, number: int, other: int, seconds: float) -> None:
+        self.world.partition(self._node(number), HOST if other < 0 else self._node(other), seconds)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.go_on(until_s=3000.0)
+            self.world.check_end()
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(deadline=None, max_examples=20, stateful_step_count=12)
+
+
+# ---------------------------------------------------------------- single histories, told
+
+
+def on_all(nodes: int) -> Callable[[int, tuple[str, ...]], Blueprint]:
+    """Plans the row of `nodes` phases on the first nodes that are left."""
+
+    def replan(epoch: int, left: tuple[str, ...]) -> Blueprint:
+        plan = in_a_row(nodes)
+        place = {f"n{i}": left[i % len(left)] for i in range(nodes)}
+        index = {f"p{i}": i // len(left) for i in range(nodes)}
+        phases = tuple(replace(p, device=place[p.device], index=index[p.name]) for p in plan.phases)
+        channels = tuple(
+            replace(
+                c,
+                source_device=place.get(c.source_device, c.source_device),
+                target_device=place.get(c.target_device, c.target_device),
+            )
+            for c in plan.channels
+        )
+        return replace(blueprint_of(replace(plan, phases=phases, channels=channels)), epoch=epoch)
+
+    return lambda epoch, left: _of_epoch(replan(epoch, left), epoch)
+
+
+def _of_epoch(share: Blueprint, epoch: int) -> Blueprint:
+    deployments = {n: replace(d, epoch=epoch) for n, d in share.deployments.items()}
+    return replace(share, epoch=epoch, deployments=deployments)
+
+
+def streaming(nodes: int = 3, **given: object) -> World:
+    return World(in_a_row(nodes), 40, limits=RECOVERING, replan=on_all(nodes), **given)
+
+
+def test_a_node_that_dies_is_replaced_and_no_frame_is_lost_or_doubled() -> None:
+    world = streaming(started_by_us=True)
+    world.at(2.0, lambda: world.event(lev.Exited("n1", -9, "")))
+    world.run()
+    assert world.end == lev.End(None)
+    assert world.results == list(range(40))
+    (recovery,) = world.supervisor.recoveries
+    assert recovery.nodes == ("n1",)
+    assert "signal 9 (SIGKILL)" in recovery.reasons[0]
+    assert recovery.frame + recovery.replayed <= 40
+    assert recovery.replayed > 0
+    assert recovery.seconds < 1.5
+    assert any("going on with n0, n2" in text for text in world.notices)
+    assert any("streaming again after" in text for text in world.notices)
+
+
+def test_only_what_a_node_lacks_is_uploaded_for_the_next_epoch() -> None:
+    world = streaming(cached=lambda _: True)
+    world.at(2.0, lambda: world.event(lev.Disconnected("n1")))
+    world.run()
+    assert "Put" not in [word for _, word in world.trace]
+    assert world.nodes["n0"].words == [
+        "Hello", "Query", "Deploy", "Start", "Stop", "Query", "Deploy", "Start", "Stop", "Bye"
+    ]  # fmt: skip
+
+
+def test_a_silent_node_is_lost_after_the_heartbeat_and_not_the_silence_timeout() -> None:
+    world = streaming()
+    world.at(2.0, lambda: world.silent.add("n2"))
+    world.run()
+    assert world.end == lev.End(None)
+    assert "silent for 2 s" in world.supervisor.recoveries[0].reasons[0]
+    assert world.streams[1].blueprint.epoch == world.streams[0].blueprint.epoch + 1
+
+
+def test_one_that_stands_by_is_used_once_another_is_lost() -> None:
+    world = streaming(2, standby=("n9",))
+    world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
+    world.run()
+    assert world.end == lev.End(None)
+    words = [word for word in world.nodes["n9"].words if word != "Put"]
+    assert words == ["Hello", "Query", "Deploy", "Start", "Stop", "Bye"]
+
+
+def test_one_that_stands_by_and_is_not_there_is_not_needed() -> None:
+    world = streaming(2, standby=("n9",))
+    world.silent.add("n9")
+    world.run()
+    assert world.end == lev.End(None)
+    assert not world.supervisor.recoveries
+
+
+def test_if_the_others_cannot_go_on_the_end_names_the_loss_and_what_is_missing() -> None:
+    world = World(in_a_row(3), 40, limits=RECOVERING, replan=lambda *_: "n2 holds 1 GB, 2 needed")
+    world.at(2.0, lambda: world.event(lev.Disconnected("n1")))
+    world.run()
+    assert world.end is not None
+    error = world.end.error
+    assert isinstance(error, RunFailedError)
+    assert "node 'n1' at tcp://10.0.0.1:7000 was lost while running, after" in str(error)
+    assert str(error).endswith("the other nodes cannot go on: n2 holds 1 GB, 2 needed")
+    assert world.nodes["n0"].words[-1] == "Bye"
+
+
+def test_a_node_that_is_blamed_by_a_peer_is_the_one_that_is_lost() -> None:
+    world = streaming()
+    epoch = world.supervisor.blueprint.epoch
+    blame = Failed(epoch, "the data connection with node 'n1' broke", "n1")
+    world.at(2.0, lambda: world.event(lev.Heard("n0", blame)))
+    world.run()
+    assert world.supervisor.recoveries[0].nodes == ("n1",)
+
+
+def test_an_engine_that_hangs_is_found_by_what_every_phase_completed() -> None:
+    world = streaming(4)
+    world.at(2.0, lambda: world.hanging.add("n2"))
+    world.run()
+    assert world.end == lev.End(None)
+    assert world.supervisor.recoveries[0].nodes == ("n2",)
+
+
+def test_a_node_that_is_lost_before_frames_stream_ends_the_run() -> None:
+    world = streaming()
+    world.at(0.1, lambda: world.event(lev.Disconnected("n1")))
+    world.run()
+    assert world.end is not None
+    assert "node 'n1'" in str(world.end.error)
+
+
+def test_a_node_that_is_lost_after_the_last_result_does_no_harm() -> None:
+    world = streaming()
+    lost = False
+
+    def lose() -> None:
+        nonlocal lost
+        if len(world.results) == 40 and not lost:
+            lost = True
+            world.silent.add("n1")
+            world.event(lev.Disconnected("n1"))
+        elif world.end is None:
+            world.at(world.now_s + 0.001, lose)
+
+    world.at(0.5, lose)
+    world.run()
+    assert lost
+    assert world.end == lev.End(None)
+    assert not world.supervisor.recoveries

@@ -1,0 +1,165 @@
+"""Real agents that are killed or stopped while frames stream: the run goes on without them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cnn import read
+from launcher.errors import BadInputError, RunFailedError
+from launcher.processes import start_agents
+from launcher.runtime import RecoveryOptions, RunOptions, RunResult, SubnetFiles
+from launcher.subnet_files import cut_subnets
+from partition.devices import Device
+from partition.plan import Plan
+from partition.planner import make_plan
+from tests.launcher_runtime.clusters import Cluster, RandomFrames, Results, daemons, make_cluster
+
+pytestmark = pytest.mark.slow
+
+FRAMES = 300
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Cluster:
+    return make_cluster(tmp_path, nodes=3)
+
+
+class Replan:
+    """Deals the layers out to the nodes that are left, each of which holds at most `most`."""
+
+    def __init__(self, cluster: Cluster, folder: Path, most: int = 1000) -> None:
+        self.asked: list[tuple[str, ...]] = []
+        self._cluster = cluster
+        self._folder = folder
+        self._most = most
+
+    def __call__(self, nodes: tuple[str, ...]) -> tuple[Plan, Mapping[str, SubnetFiles]]:
+        self.asked.append(nodes)
+        model = read(self._cluster.model)
+        layers = [layer.name for layer in model.network.layers]
+        if len(layers) > self._most * len(nodes):
+            raise BadInputError(
+                f"{len(layers)} layers, and {', '.join(nodes)} hold {self._most} each"
+            )
+        plan = make_plan(
+            model.network,
+            model.digest,
+            [Device(name) for name in nodes],
+            {layer: nodes[(i // 3) % len(nodes)] for i, layer in enumerate(layers)},
+            strategy="test",
+            explanation="dealt out again",
+        )
+        return plan, cut_subnets(model, plan, self._folder, lambda _done, _total: None)
+
+
+class Strikes:
+    """Takes results; sends a signal to a process when it gets a certain frame."""
+
+    def __init__(self, signals: Mapping[int, tuple[int, signal.Signals]]) -> None:
+        self.results = Results([], [])
+        self._signals = signals
+
+    def __call__(self, frame: int, outputs: Mapping[str, np.ndarray]) -> None:
+        self.results(frame, outputs)
+        if frame in self._signals:
+            os.kill(*self._signals[frame])
+
+
+def options(replan: Replan, cache: Path) -> RunOptions:
+    return RunOptions(cache=cache, recovery=RecoveryOptions(replan, heartbeat_s=1.0))
+
+
+def check(result: RunResult, lost: tuple[str, ...]) -> None:
+    assert tuple(node for past in result.recoveries for node in past.nodes) == lost
+    assert len(result.sent_s) == len(result.received_s) == FRAMES
+    assert list(result.received_s) == sorted(result.received_s)
+    assert all(sent < got for sent, got in zip(result.sent_s, result.received_s, strict=True))
+    assert result.replanned is not None
+    assert result.stats.keys() == {phase.device for phase in result.replanned.phases}
+    last = result.recoveries[-1]
+    for node, stats in result.stats.items():
+        phases = sum(phase.device == node for phase in result.replanned.phases)
+        assert stats.firings == (FRAMES - last.frame,) * phases
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_node_that_is_killed_or_stopped_is_replaced_and_every_result_is_right(
+    three: Cluster, tmp_path: Path, how: signal.Signals
+) -> None:
+    replan = Replan(three, tmp_path / "again")
+    with start_agents(three.nodes(), tmp_path / "cache") as agents:
+        take = Strikes({20: (agents["n1"].pid, how)})
+        result = three.run(
+            RandomFrames(FRAMES),
+            take,
+            options(replan, tmp_path / "cache"),
+            agents=agents,
+            on_update=take.results.updates.append,
+        )
+    three.check(take.results.outputs, FRAMES)
+    check(result, ("n1",))
+    assert replan.asked == [("n0", "n2")]
+    told = [update.text for update in take.results.updates if not update.stage]
+    assert "node 'n1' (started on this machine) was lost while running, after" in told[0]
+    assert "going on with n0, n2" in told[0]
+    assert "streaming again after" in told[1]
+
+
+def test_daemons_are_killed_one_after_the_other_until_one_is_left(
+    three: Cluster, tmp_path: Path
+) -> None:
+    replan = Replan(three, tmp_path / "again")
+    with daemons(three.names, tmp_path / "cache") as running:
+        nodes = three.nodes({name: address for name, (address, _) in running.items()})
+        pids = {name: pid for name, (_, pid) in running.items()}
+        take = Strikes({20: (pids["n2"], signal.SIGKILL), 150: (pids["n0"], signal.SIGKILL)})
+        options_ = options(replan, tmp_path / "cache")
+        result = three.run(RandomFrames(FRAMES), take, options_, nodes=nodes)
+    three.check(take.results.outputs, FRAMES)
+    check(result, ("n2", "n0"))
+
+
+def test_a_node_without_a_part_stands_by_and_takes_over(three: Cluster, tmp_path: Path) -> None:
+    two = make_cluster(tmp_path, nodes=2)
+    replan = Replan(two, tmp_path / "again")
+    nodes = three.nodes()
+    with start_agents(nodes, tmp_path / "cache") as agents:
+        take = Strikes({20: (agents["n0"].pid, signal.SIGKILL)})
+        options_ = options(replan, tmp_path / "cache")
+        result = two.run(RandomFrames(FRAMES), take, options_, nodes=nodes, agents=agents)
+    two.check(take.results.outputs, FRAMES)
+    check(result, ("n0",))
+    assert replan.asked == [("n1", "n2")]
+    assert result.stats.keys() == {"n1", "n2"}
+
+
+def test_if_the_others_cannot_hold_the_network_the_end_says_so_and_results_are_kept(
+    three: Cluster, tmp_path: Path
+) -> None:
+    layers = len(read(three.model).network.layers)
+    replan = Replan(three, tmp_path / "again", most=layers // 2 - 1)
+    with start_agents(three.nodes(), tmp_path / "cache") as agents:
+        take = Strikes({20: (agents["n1"].pid, signal.SIGKILL)})
+        with pytest.raises(RunFailedError) as failed:
+            three.run(
+                RandomFrames(FRAMES), take, options(replan, tmp_path / "cache"), agents=agents
+            )
+    assert "node 'n1' (started on this machine) was lost while running, after" in str(failed.value)
+    assert f"the other nodes cannot go on: {layers} layers, and n0, n2 hold" in str(failed.value)
+    assert len(take.results.outputs) > 20
+    three.check(take.results.outputs, len(take.results.outputs))
+
+
+def test_without_recovery_the_loss_of_a_node_ends_the_run(three: Cluster, tmp_path: Path) -> None:
+    with start_agents(three.nodes(), tmp_path / "cache") as agents:
+        take = Strikes({20: (agents["n1"].pid, signal.SIGKILL)})
+        off = replace(options(Replan(three, tmp_path), tmp_path / "cache"), recovery=None)
+        with pytest.raises(RunFailedError, match="node 'n1'"):
+            three.run(RandomFrames(FRAMES), take, off, agents=agents)
