@@ -28,7 +28,7 @@ SEARCH_SHARE = 0.5
 """The part of `recovery_s` that the chosen strategy may search for."""
 
 
-class TooLateError(Exception):
+class TooLateError(LauncherError):
     """The search took too long."""
 
 

@@ -192,6 +192,17 @@ MISTAKES = [
         "line 6, pins.conv*: there is no node 'c'; the nodes are a, b",
         id="pinned to an unknown node",
     ),
+    pytest.param(
+        "model: m.onnx\nnodes:\n  - {name: a, standby: true}\n",
+        "nodes: all nodes stand by: at least one must work",
+        id="nobody works",
+    ),
+    pytest.param(
+        node("standby: true") + "pins: {conv: b}\n",
+        "pins.conv: node 'b' stands by until another one is lost",
+        id="pinned to one that stands by",
+    ),
+    pytest.param(f"{BASE}recovery: often\n", "line 5, recovery: ", id="recovery"),
     pytest.param(f"{BASE}pins: {{conv: 1}}\n", "line 5, pins.conv: must be text, not 1", id="pin"),
 ]
 
@@ -244,6 +255,10 @@ def test_short_and_long_forms_mean_the_same(folder: Path) -> None:
         folder, BASE.replace("m.onnx", "{path: m.onnx}") + "input:\n  files: photos/*.png\n"
     ).config
     assert short == listed == long
+    off = load(folder, f"{BASE}recovery: false\n").config
+    assert off == load(folder, f"{BASE}recovery: {{enabled: false}}\n").config
+    assert not off.recovery.enabled
+    assert load(folder, BASE).config == load(folder, f"{BASE}recovery: true\n").config
 
 
 def test_all_keys_of_a_node(folder: Path) -> None:

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from cnn.network import Tensor
 from csdf.from_network import HOST, SINK, SOURCE
+from launcher.core.recovery import Recovery
 from launcher.progress import BarProgress, LineProgress
 from launcher.report import Accuracy, Report, make_report, plan_as_json
-from launcher.report_text import plan_text, print_report
+from launcher.report_text import plan_text, print_report, report_text
 from launcher.runtime import RunResult
 from launcher.verify import Agreement
 from nodes.core.messages import Stats
@@ -165,6 +166,33 @@ def test_a_plan_is_shown_without_a_run() -> None:
     for part in ("a/0", "l1, l2", "1000.0 MB", "none", "20.00 frames/s", "Live: proved."):
         assert part in text, part
     assert {node["name"] for node in plan_as_json(PLAN)["nodes"]} == {"a", "idle"}
+
+
+def test_a_loss_that_the_run_got_over_is_told_in_both_forms() -> None:
+    past = Recovery(("b",), ("node 'b' was lost while running",), 1.25, 2, 3)
+    found = make_report(
+        PLAN,
+        PLAN,
+        replace(RESULT, recoveries=(past,)),
+        order="pipelined",
+        input_description="4 inputs",
+        first_result_s=3.5,
+        agreement=None,
+        tolerance=1e-4,
+        accuracy=None,
+    )
+    (told,) = json.loads(json.dumps(found.as_json()))["recoveries"]
+    assert told == {
+        "nodes": ["b"],
+        "reasons": ["node 'b' was lost while running"],
+        "seconds": 1.25,
+        "frame": 2,
+        "replayed": 3,
+        "pause_s": pytest.approx(0.1),
+    }
+    text = " ".join(printed(report_text(found)).split())
+    assert "lost b: streaming again after 1.25 s, no result for 100.0 ms, from frame 2 on" in text
+    assert found.nodes[0].busy_s_per_frame == pytest.approx(0.15)  # of the two frames since then
 
 
 def test_lines_come_once_per_tenth_of_a_stage() -> None:

@@ -1,0 +1,101 @@
+"""Another plan for the nodes that are left: limits and pins hold, and it comes soon."""
+
+from __future__ import annotations
+
+import select
+import threading
+from pathlib import Path
+
+import pytest
+
+from launcher.background import Background
+from launcher.config_load import Cluster, load_cluster
+from launcher.errors import BadInputError, LauncherError
+from launcher.planning import devices_of, read_model
+from launcher.replanning import QUICK, Replanner
+from tests.launcher.models import write_branches
+
+
+def cluster_of(folder: Path, more: str = "", node: str = "{name: c}") -> Cluster:
+    write_branches(folder / "branches.onnx")
+    path = folder / "cluster.yaml"
+    path.write_text(f"model: branches.onnx\nnodes: [{{name: a}}, {{name: b}}, {node}]\n{more}")
+    return load_cluster(path)
+
+
+def replanner(cluster: Cluster, folder: Path) -> Replanner:
+    return Replanner(cluster, read_model(cluster), folder)
+
+
+def test_the_plan_is_for_the_nodes_that_are_left_with_its_subnets_cut(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    plan, subnets = replanner(cluster, tmp_path / "subnets")(("a", "c"))
+    assert [device.name for device in plan.devices] == ["a", "c"]
+    assert set(plan.assignment.values()) <= {"a", "c"}
+    assert subnets.keys() == {phase.name for phase in plan.phases}
+    assert all(files.graph.exists() for files in subnets.values())
+
+
+def test_a_node_that_stands_by_has_a_part_only_once_it_is_needed(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n", "{name: c, standby: true}")
+    assert [device.name for device in devices_of(cluster)] == ["a", "b"]
+    plan, _ = replanner(cluster, tmp_path / "subnets")(("c",))
+    assert set(plan.assignment.values()) == {"c"}
+
+
+def test_a_search_that_takes_too_long_gives_way_to_a_quick_one(tmp_path: Path) -> None:
+    more = "strategy: vertical\nrecovery: {recovery_s: 0.000001}\n"
+    plan, _ = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")(("a", "b"))
+    assert plan.strategy == QUICK
+
+
+def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "pins: {stem: b}\nstrategy: sequential\n")
+    with pytest.raises(BadInputError) as failed:
+        replanner(cluster, tmp_path / "subnets")(("a", "c"))
+    assert str(failed.value) == (
+        "layer 'stem' is pinned to node 'b', which is lost: without the pin another node could "
+        "take it"
+    )
+
+
+def test_a_memory_that_is_too_small_is_named_with_the_need(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n", "{name: c, memory: 1MB}")
+    with pytest.raises(BadInputError, match=r"(?s)'c'.*MB"):
+        replanner(cluster, tmp_path / "subnets")(("c",))
+
+
+def test_work_in_the_background_is_told_by_a_descriptor_and_by_number() -> None:
+    background: Background[str] = Background()
+    may_go_on = threading.Event()
+
+    def wait() -> str:
+        may_go_on.wait()
+        return "made"
+
+    def fail() -> str:
+        raise BadInputError("there is none")
+
+    background.start(1, fail)
+    assert select.select([background.descriptor], [], [], 20)[0]
+    ((number, error),) = background.done()
+    assert number == 1
+    assert isinstance(error, LauncherError)
+    background.start(2, wait)
+    assert not select.select([background.descriptor], [], [], 0)[0]
+    may_go_on.set()
+    assert select.select([background.descriptor], [], [], 20)[0]
+    assert background.done() == [(2, "made")]
+    background.close()
+
+
+def test_what_is_done_after_the_end_is_forgotten() -> None:
+    """Telling of it would raise an error in its thread, which fails the test."""
+    background: Background[None] = Background()
+    may_go_on = threading.Event()
+    background.start(1, lambda: may_go_on.wait() and None)
+    background.close()
+    may_go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "planning 1":
+            thread.join(20)

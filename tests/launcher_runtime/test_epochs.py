@@ -1,0 +1,123 @@
+"""The stream over several epochs, and who is at fault when it stands still."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.core.blame import at_fault, stuck
+from launcher.core.run_stream import RunStream
+from launcher.core.session import Session, State
+from launcher.core.watch import Suspicion
+from launcher.errors import RunFailedError
+from nodes.core.messages import Credit, Missing, Pong, TensorHeader
+from partition.plan import Plan
+from tests.launcher_runtime.plans import blueprint_of, in_a_row, plans
+
+
+def share(epoch: int):
+    return replace(blueprint_of(in_a_row(1)), epoch=epoch)
+
+
+def result(stream: RunStream[int], epoch: int, frame: int, value: int) -> bool:
+    (channel,) = stream.blueprint.to_host
+    header = TensorHeader(epoch, channel.number, frame, channel.dtype, channel.shape)
+    return stream.tensor("n0", header, value)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=12), st.data())
+def test_over_any_epochs_every_frame_has_one_result_in_order(steps, data) -> None:
+    """In each epoch some frames are sent, some results come, some of those are taken."""
+    frames = 10
+    stream: RunStream[int] = RunStream(frames, share(1))
+    taken: list[int] = []
+    for epoch, (sent, came) in enumerate([*steps, *[(2, 2)] * frames], start=1):
+        first = stream.first
+        (channel,) = stream.blueprint.from_host
+        stream.credit(Credit(epoch, channel.number, 2))
+        under_way = []
+        while stream.may_send and len(under_way) < sent:
+            under_way.append(stream.next_frame)
+            assert stream.send()[0][1].frame == under_way[-1] - first
+        for frame in under_way[:came]:
+            assert result(stream, epoch, frame - first, frame)
+        while stream.may_take and data.draw(st.booleans()):
+            taken.append(stream.result()[1]["t1"])
+            stream.take()
+        complete = stream.complete
+        assert stream.halt() == (complete, len(under_way[came:]))
+        assert not result(stream, epoch, 0, 99)
+        assert not stream.credit(Credit(epoch, channel.number, 1))
+        stream.begin(share(epoch + 1))
+        assert stream.next_frame == stream.first == complete
+    while stream.may_take:
+        taken.append(stream.result()[1]["t1"])
+        stream.take()
+    assert taken == list(range(frames))
+    assert stream.taken == frames
+
+
+@given(plans(), st.data())
+def test_when_one_phase_hangs_its_node_is_found_and_no_other(plan: Plan, data) -> None:
+    """All others fire as long as they can, then everything stands still."""
+    blueprint = blueprint_of(plan)
+    frames = 6
+    index = {(p.device, p.index): p.name for p in plan.phases}
+    victim = data.draw(st.sampled_from(sorted(index.values())))
+    hangs_after = data.draw(st.integers(0, frames - 1))
+    fired = dict.fromkeys([*index.values(), "@source", "@sink"], 0)
+
+    def can_fire(phase: str) -> bool:
+        reads = [c for c in plan.channels if phase in c.targets]
+        writes = [c for c in plan.channels if c.source == phase]
+        return (
+            fired[phase] < frames
+            and not (phase == victim and fired[phase] >= hangs_after)
+            and all(fired[c.source] > fired[phase] for c in reads)
+            and all(
+                fired[phase] - min(fired[t] for t in c.targets) < c.capacity_frames for c in writes
+            )
+        )
+
+    while able := [phase for phase in fired if can_fire(phase)]:
+        fired[able[0]] += 1
+    counts = {
+        node: [fired[index[node, i]] for i in range(len(deployment.phases))]
+        for node, deployment in blueprint.deployments.items()
+    }
+    owner = next(p.device for p in plan.phases if p.name == victim)
+    assert stuck(blueprint, counts, frames, fired["@sink"]) == [owner]
+
+
+def session(node: str, state: State = State.FAILED) -> Session:
+    return Session(node, "ipc://there", started_by_us=False, state=state)
+
+
+def test_who_fails_by_itself_is_at_fault_and_not_whom_others_blame() -> None:
+    sessions = {name: session(name) for name in "abc"}
+    error = RunFailedError("it broke")
+    said = [Suspicion(sessions[who], peer, error) for who, peer in (("a", "b"), ("c", ""))]
+    assert [guilty.node for guilty, _ in at_fault(said, sessions)] == ["c"]
+
+
+def test_otherwise_it_is_the_one_that_most_blame_if_it_is_there() -> None:
+    sessions = {name: session(name) for name in "abcd"}
+    error = RunFailedError("it broke")
+    pairs = (("a", "b"), ("b", "c"), ("d", "c"))
+    said = [Suspicion(sessions[who], peer, error) for who, peer in pairs]
+    assert [guilty.node for guilty, _ in at_fault(said, sessions)] == ["c"]
+    sessions["c"] = session("c", State.LOST)
+    assert [guilty.node for guilty, _ in at_fault(said, sessions)] == ["b", "d"]
+
+
+def test_answers_to_what_was_abandoned_do_not_count_and_those_after_them_do() -> None:
+    asked = session("a", State.QUERYING)
+    asked.unanswered[Missing] += 1
+    asked.renew()
+    asked.unanswered[Missing] += 1
+    assert asked.state is State.IDLE
+    assert asked.counts(Pong())
+    assert not asked.counts(Missing(()))
+    assert asked.counts(Missing(()))
