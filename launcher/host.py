@@ -44,6 +44,7 @@ class Host:
         self._sockets = sockets
         self._began_s = began_s
         self._attached = False
+        self._began = False
         self._next: Frame | None = None
         self._stream: RunStream[Array] = RunStream(len(frames), blueprint)
 
@@ -57,7 +58,7 @@ class Host:
 
         Raises `RunFailedError` for an address that is none.
         """
-        self._attached = True
+        self._attached = self._began = True
         self._stream.begin(blueprint)
         for node, address in data_addresses.items():
             try:
@@ -109,7 +110,7 @@ class Host:
 
     @property
     def _may_take(self) -> bool:
-        return self._stream.may_take
+        return self._began and self._stream.may_take
 
     @property
     def _may_load(self) -> bool:

@@ -91,6 +91,8 @@ class FaultyWorld(World):
         self.over: dict[str, set[int]] = {}
         self.blocked: set[frozenset[str]] = set()
         self.refused_plan = False
+        self.blows: list[tuple[str, float]] = []
+        """Crashes in store for the next recovery: of whom, how long after its plan is made."""
         names = [f"n{i}" for i in range(nodes + standby)]
         count = random.randint(nodes, nodes + 3)
         self.reads = [
@@ -121,6 +123,9 @@ class FaultyWorld(World):
         return self.nodes[name].stored.get(digest, 0) in sizes
 
     def _plan_again(self, epoch: int, left: tuple[str, ...]) -> Blueprint | str:
+        while self.blows:  # strike while the nodes turn to their new parts
+            name, after_s = self.blows.pop()
+            self.at(self.now_s + after_s, lambda n=name: self.crash(n))
         if self.room is not None and self.room * len(left) < len(self.reads):
             self.refused_plan = True
             return f"{len(self.reads)} phases on {len(left)} nodes with room for {self.room} each"

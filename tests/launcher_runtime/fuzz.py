@@ -41,6 +41,10 @@ def history(seed: int) -> FaultyWorld:
     for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
         plan_fault(world, random, at_s)
         at_s += random.choice((0.0, 0.5, 2.0, 5.0)) * random.random()
+    if random.random() < 0.3:
+        world.blows.append(
+            (random.choice(list(world.nodes)), random.choice((0.1, 0.5)) * random.random())
+        )
     try:
         world.run(LONGEST_S)
         world.check_end()

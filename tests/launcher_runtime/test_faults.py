@@ -228,6 +228,35 @@ def test_an_engine_that_hangs_is_found_by_what_every_phase_completed() -> None:
     assert world.supervisor.recoveries[0].nodes == ("n2",)
 
 
+def test_one_that_does_not_let_go_of_its_old_part_is_lost_too() -> None:
+    world = streaming(4)
+    world.at(2.0, lambda: world.hanging.add("n2"))
+    world.at(2.1, lambda: world.event(lev.Disconnected("n1")))
+    world.run()
+    assert world.end == lev.End(None)
+    (recovery,) = world.supervisor.recoveries
+    assert recovery.nodes == ("n1", "n2")
+    assert "did not turn to its new part within 10 s" in recovery.reasons[1]
+    assert recovery.seconds < 12.0
+
+
+@pytest.mark.parametrize("delay_s", [0.01, 0.05])
+def test_what_was_asked_for_an_epoch_that_is_given_up_is_not_mistaken_for_the_next(
+    delay_s: float,
+) -> None:
+    """A second node is lost while a third one is looking which blobs it has, or receives them."""
+    for later_s in (0.41, 0.43, 0.45, 0.5, 0.55):
+        world = streaming(4, delay_s=lambda: delay_s)
+        world.at(2.0, lambda w=world: w.event(lev.Disconnected("n1")))
+        world.at(2.0 + later_s, lambda w=world: w.event(lev.Disconnected("n2")))
+        world.run()
+        assert world.end == lev.End(None)
+        assert [r.nodes for r in world.supervisor.recoveries] in (
+            [("n1", "n2")],
+            [("n1",), ("n2",)],
+        )
+
+
 def test_a_node_that_is_lost_before_frames_stream_ends_the_run() -> None:
     world = streaming()
     world.at(0.1, lambda: world.event(lev.Disconnected("n1")))
