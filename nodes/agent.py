@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import time
 from collections import deque
@@ -84,6 +85,7 @@ class Shell:
         self._pending: deque[ev.Event] = deque()
         self._reported: deque[ev.Event] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._signals: tuple[int, int] | None = None
         here = loopback_address(identity.data_address)
         self._worker = Worker(executor, self._report, partial(Loopback, here, wire.is_guarded))
         wire.watch(self._wake)
@@ -99,6 +101,10 @@ class Shell:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._signals is not None:
+            signal.set_wakeup_fd(-1)
+            for descriptor in self._signals:
+                os.close(descriptor)
         self._executor.close()
         self._wire.close()
         if not self._worker.stop(STOP_S):
@@ -119,6 +125,16 @@ class Shell:
         """Look at the keys soon, and cut off whoever is no longer admitted; like `stop`."""
         self._rereads_keys = True
         os.eventfd_write(self._wake, 1)
+
+    def watch_signals(self) -> None:
+        """Wake up for signals; only in the main thread.
+
+        A handler runs in Python, between two of its instructions. A signal that comes when the
+        last of them before a sleep is over would not be noticed before something else happens.
+        """
+        self._signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wire.watch(self._signals[0])
+        signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
 
     def run(self) -> Report:
         """Serve until `stop`, a launcher's `Shutdown` or the parent's end."""
@@ -160,6 +176,9 @@ class Shell:
         if descriptor == self._parent:
             if not os.read(descriptor, 4096):
                 self._why = "its parent is gone"
+            return
+        if self._signals is not None and descriptor == self._signals[0]:
+            os.read(descriptor, 4096)  # their handlers have run by now
             return
         os.eventfd_read(self._wake)
         if self._rereads_keys:

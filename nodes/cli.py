@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, _stopping(shell))
         if rereads:
             signal.signal(signal.SIGHUP, lambda *_: shell.reread_keys())
+        shell.watch_signals()
         sys.stderr.write(
             f"node-agent {VERSION} {identity.name!r} ready: control {control}, "
             f"data {identity.data_address}, {identity.engine}, "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -245,6 +247,20 @@ def test_stops_on_a_signal(start, number):
     report = agent.report()
     assert report["why"] == signal.Signals(number).name
     assert report["rss_bytes"] > 0
+
+
+def is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] == "S"
+
+
+def test_notices_a_signal_that_does_not_interrupt_its_sleep(start):
+    """As one that comes just before the sleep; here it is one that another thread gets."""
+    agent = start(parent=False)
+    while "executor" not in agent.threads() or not is_asleep(agent.pid):
+        os.sched_yield()
+    other = int(agent.threads()["executor"].name)
+    assert ctypes.CDLL(None, use_errno=True).tgkill(agent.pid, other, signal.SIGTERM) == 0
+    assert agent.report()["why"] == "SIGTERM"
 
 
 def test_exits_with_its_parent(start):
