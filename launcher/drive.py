@@ -181,7 +181,8 @@ class Drive:
         in_vain = why != NO_HANDSHAKE or (
             self._keys is not None and self._fruitless[node] >= FRUITLESS
         )
-        if session.welcome is None and in_vain:
+        needed = node in self._supervisor.blueprint.deployments
+        if session.welcome is None and in_vain and needed:
             self._barred_nodes.add(node)
             if self._barred_error is None:
                 self._barred_error = barred(node, session.address, self._keys, why)

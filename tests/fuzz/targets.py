@@ -35,7 +35,7 @@ _FLOW = Dataflow(("n0", "n1", "n0"), (("x",), ("t0",), ("t1",)), ("t2",), (2, 2,
 _STATS = words.Stats(EPOCH, (1,), (0.5,), 1.0, 1.0, 8, 8, 1, 1, 1, 0, 0, 8, (0.5,))
 
 MESSAGES: tuple[words.Message, ...] = (
-    words.Hello(1, "s", 5.0), words.Query(("a" * 64,)), words.Put(GRAPH, 0, b"x"),
+    words.Hello(words.PROTOCOL, "s", 5.0), words.Query(("a" * 64,)), words.Put(GRAPH, 0, b"x"),
     words.Deploy(_FLOW.deployments()["n0"]), words.Start(EPOCH), words.Stop(EPOCH),
     words.GetStats(), words.Ping(), words.Bye(), words.Shutdown(),
     words.Welcome(1, "n0", "0", "tcp://h:1", "e", "m", 4, 10**8), words.Refused("no", 1),
@@ -71,7 +71,8 @@ def read_message(random: Random) -> bool:
 LAUNCHER = tuple(
     codec.encode(message)
     for message in (
-        words.Hello(1, "s", 60.0), words.Deploy(_FLOW.deployments()["n0"]), words.Start(EPOCH),
+        words.Hello(words.PROTOCOL, "s", 60.0), words.Deploy(_FLOW.deployments()["n0"]),
+        words.Start(EPOCH),
         words.GetStats(), words.Stop(EPOCH), words.Bye(),
     )
 )  # fmt: skip

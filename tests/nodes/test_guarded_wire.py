@@ -11,7 +11,7 @@ import pytest
 import nodes.sockets
 from nodes.core import events as ev
 from nodes.core.deployment import MAX_TENSOR_BYTES
-from nodes.core.messages import HOST, Attach, Hello, Ping, TensorHeader
+from nodes.core.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
 from nodes.curve import new_pair
 from nodes.keys import KeyFolder, Keyring, write_public, write_secret
 from nodes.wire import Wire
@@ -147,8 +147,8 @@ def test_a_node_gives_no_commands(machine, pair):
     node.dial("b", control)
     assert isinstance(next_event(there), ev.Rejected)
     launcher.dial("b", control)
-    launcher.send("b", Hello(1, "s", 5.0))
-    assert next_event(there).message == Hello(1, "s", 5.0)
+    launcher.send("b", Hello(PROTOCOL, "s", 5.0))
+    assert next_event(there).message == Hello(PROTOCOL, "s", 5.0)
 
 
 @pytest.mark.parametrize("name", ["c", HOST])

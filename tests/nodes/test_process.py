@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 import msgpack
 import pytest
@@ -249,20 +247,6 @@ def test_stops_on_a_signal(start, number):
     assert report["rss_bytes"] > 0
 
 
-def is_asleep(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] == "S"
-
-
-def test_notices_a_signal_that_does_not_interrupt_its_sleep(start):
-    """As one that comes just before the sleep; here it is one that another thread gets."""
-    agent = start(parent=False)
-    while "executor" not in agent.threads() or not is_asleep(agent.pid):
-        os.sched_yield()
-    other = int(agent.threads()["executor"].name)
-    assert ctypes.CDLL(None, use_errno=True).tgkill(agent.pid, other, signal.SIGTERM) == 0
-    assert agent.report()["why"] == "SIGTERM"
-
-
 def test_exits_with_its_parent(start):
     agent = start()
     agent.process.stdin.close()
@@ -376,7 +360,7 @@ def test_usual_keys_are_taken_where_other_machines_can_come(start, dial, tmp_pat
     assert main(["keygen"]) == 0
     agent = start("--listen", "tcp://0.0.0.0:0")
     stranger = dial(agent.control.replace("0.0.0.0", "127.0.0.1"))
-    stranger.say(Hello(1, "s", 5.0))
+    stranger.say(Hello(PROTOCOL, "s", 5.0))
     stranger.await_cut_off()
 
 
