@@ -49,7 +49,7 @@ def shortest(found: Graph, names: list[str], size: int) -> dict[int, Fraction]:
     return best
 
 
-@examples(15, 300)
+@examples(15, 150)
 def test_the_front_is_that_of_all_distributions(tries: int) -> None:
     @given(consistent_graphs(3, 4), st.data())
     def check(found: Graph, data: st.DataObject) -> None:

@@ -33,7 +33,7 @@ def plain(found: Graph, orders: Orders, more: int) -> Execution | None:
     return execute(found, repetition_vector(found), shown, more)
 
 
-@examples(15, 1000)
+@examples(15, 600)
 def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int) -> None:
     """The same period, or a deadlock in both; and the latency of every iteration, the first too."""
 
