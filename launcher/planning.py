@@ -292,7 +292,11 @@ def foreseen_on(cluster: Cluster, plan: Plan, profile: Profile | None) -> Plan:
 
 
 def with_warmup(plan: Plan, result: RunResult) -> Plan:
-    """`plan` with the times that the agents measured while they warmed up."""
+    """`plan` with the times that the agents measured while they warmed up.
+
+    `plan` as it is where a time is missing: the run ended while nothing was deployed (a node was
+    lost after the last result had arrived).
+    """
     seconds: dict[str, float] = {}
     for device, times in result.warmup_s.items():
         phases = sorted(
@@ -300,6 +304,8 @@ def with_warmup(plan: Plan, result: RunResult) -> Plan:
             key=lambda phase: phase.index,
         )
         seconds |= {phase.name: time for phase, time in zip(phases, times, strict=True)}
+    if any(phase.name not in seconds for phase in plan.phases):
+        return plan
     return with_measured_phases(plan, seconds)
 
 

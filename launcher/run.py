@@ -57,6 +57,7 @@ def run(
     began_s = time.monotonic()
     used = _nodes_in_use(plan, nodes)
     held = used if options.recovery is None else nodes
+    _check_addresses(held)
     if not len(frames):
         raise BadInputError("there is no frame to run")
     share = _share(plan, nodes, subnets, secrets.randbits(62), options)
@@ -176,12 +177,15 @@ def _nodes_in_use(plan: Plan, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
             f"the plan needs a node {device!r}, which is not among {', '.join(sorted(known))}: "
             "make the plan anew for these nodes"
         )
-    used = tuple(node for node in nodes if node.name in devices)
+    return tuple(node for node in nodes if node.name in devices)
+
+
+def _check_addresses(nodes: tuple[Node, ...]) -> None:
+    """Raises `BadInputError` if two nodes have the same address."""
     at: dict[str, str] = {}
-    for node in used:
+    for node in nodes:
         if node.address is not None and at.setdefault(node.address, node.name) != node.name:
             raise BadInputError(
                 f"nodes {at[node.address]!r} and {node.name!r} have the same address "
                 f"{node.address}: an agent can be one node only"
             )
-    return used

@@ -7,6 +7,7 @@ not fire, is where the run is stuck. All others wait for it, directly or in turn
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -40,18 +41,16 @@ def stuck(
     """
     dealt, copy_of = blueprint.dealing.dealt, blueprint.dealing.channel_copy
 
-    def fed(copy: int) -> int:
-        """How many frames the host has fed into a copy: as many as find a place in each channel."""
-        places = [
-            freed(channel) + channel.capacity_frames
-            for channel in blueprint.from_host
-            if copy_of(channel.number) == copy
-        ]
-        return min([dealt(copy, frames), *places])
+    def has_no_place(frame: int) -> bool:
+        """Whether the host cannot have fed this frame and all before it, which go in order."""
+        return any(
+            dealt(copy_of(c.number), frame + 1) > freed(c) + c.capacity_frames
+            for c in blueprint.from_host
+        )
 
     def produced(channel: ChannelSpec) -> int:
         if channel.source_phase is None:
-            return fed(copy_of(channel.number))
+            return dealt(copy_of(channel.number), fed)
         counts = firings.get(channel.source_node, ())
         return counts[channel.source_phase] if channel.source_phase < len(counts) else 0
 
@@ -61,6 +60,7 @@ def stuck(
         counts = firings.get(channel.target_node, ())
         return min((counts[t] for t in channel.target_phases if t < len(counts)), default=0)
 
+    fed = bisect_left(range(frames), True, key=has_no_place)
     found = []
     for node, deployment in blueprint.deployments.items():
         for phase, fired in enumerate(firings.get(node, ())):

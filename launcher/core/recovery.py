@@ -35,11 +35,16 @@ class Recovery:
 
 @dataclass(slots=True)
 class Outage:
-    """A loss that the run has not got over yet; `plan_due_s` is None once there is a plan."""
+    """A loss that the run has not got over yet: the stream is being halted, then a plan is searched
+    until `plan_due_s`, then the nodes turn to it. If it `lacks_nothing`, every result has arrived,
+    and no plan is asked for."""
 
     began_s: float
     nodes: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    is_halted: bool = False
+    lacks_nothing: bool = False
+    is_planned: bool = False
     plan_due_s: float | None = None
     frame: int = 0
     replayed: int = 0
@@ -63,7 +68,7 @@ class Recoverer:
     @property
     def is_planning(self) -> bool:
         """Whether one epoch is given up and the next one not yet planned."""
-        return self.outage is not None and self.outage.plan_due_s is not None
+        return self.outage is not None and not self.outage.is_planned
 
     @property
     def first(self) -> int:
@@ -75,24 +80,41 @@ class Recoverer:
         """When the plan that was asked for is overdue; None while none is asked for."""
         return None if self.outage is None else self.outage.plan_due_s
 
-    def give_up(self, losses: Sequence[Loss], epoch: int, now_s: float) -> list[Action]:
-        """End `epoch` on all nodes that are left, and ask for a plan on them.
-
-        Raises `RunFailedError` if there are none.
-        """
-        if not self.left:
-            raise self._none_left(losses)
+    def give_up(
+        self, losses: Sequence[Loss], epoch: int, now_s: float
+    ) -> list[Action] | LauncherError:
+        """End `epoch` on all nodes that are left, and ask for a plan on them once it is halted; how
+        the run ends if none is left."""
+        begins = self.outage is None
+        outage = self.outage = self.outage or Outage(now_s)
+        outage.nodes += [session.node for session, _ in losses]
+        outage.reasons += [str(error) for _, error in losses]
+        outage.is_planned, outage.plan_due_s = False, None
         actions: list[Action] = []
-        if self.outage is None:
-            self.outage = Outage(now_s)
-            actions.append(Halt())
-        self.outage.nodes += [session.node for session, _ in losses]
-        self.outage.reasons += [str(error) for _, error in losses]
         for session in self.left:
             if session.state in HOLDS_A_DEPLOYMENT:
                 actions.append(Send(session.node, Stop(epoch)))
             session.renew()
-        return [*actions, *self._replan(self.outage, now_s)]
+        if begins:
+            return [*actions, Halt()]
+        further = self._go_on(outage, now_s) if outage.is_halted else []
+        return further if isinstance(further, LauncherError) else actions + further
+
+    def halted(self, event: Halted, frames: int, now_s: float) -> list[Action] | LauncherError:
+        """The stream was halted, with the first frame of the next epoch at hand: go on with it, if
+        it is one of the run's `frames`. How the run ends if no node is left for it."""
+        if self.outage is None:
+            return []
+        self.outage.frame, self.outage.replayed = event.first, event.replayed
+        self.outage.is_halted, self.outage.lacks_nothing = True, event.first == frames
+        return self._go_on(self.outage, now_s)
+
+    def _go_on(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
+        if outage.lacks_nothing:
+            return [Notice(f"{outage.reasons[-1]}; every result had arrived before")]
+        if not self.left:
+            return self._none_left(outage)
+        return self._replan(outage, now_s)
 
     def _replan(self, outage: Outage, now_s: float) -> list[Action]:
         self._epoch += 1
@@ -101,25 +123,20 @@ class Recoverer:
         told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
         return [Notice(told), Replan(self._epoch, nodes)]
 
-    def halted(self, event: Halted) -> None:
-        """The stream was halted, with the first frame of the next epoch at hand."""
-        if self.outage is not None:
-            self.outage.frame, self.outage.replayed = event.first, event.replayed
-
     def planned(self, epoch: int, nodes: Iterable[str], now_s: float) -> list[Action] | None:
         """A plan on these nodes is there: None if it is the one to roll out, or what to do
         instead: nothing if another was asked for since, or to ask again if a node that it needs
         is gone."""
-        if self.outage is None or epoch != self._epoch:
+        if self.outage is None or self.outage.plan_due_s is None or epoch != self._epoch:
             return []
         if any(self._sessions[node].state is not State.IDLE for node in nodes):
             return self._replan(self.outage, now_s)
-        self.outage.plan_due_s = None
+        self.outage.is_planned, self.outage.plan_due_s = True, None
         return None
 
     def unplannable(self, epoch: int, reason: str) -> RunFailedError | None:
         """How the run ends because there is no plan; None if another was asked for since."""
-        if self.outage is None or epoch != self._epoch:
+        if self.outage is None or self.outage.plan_due_s is None or epoch != self._epoch:
             return None
         losses = "; ".join(self.outage.reasons)
         return RunFailedError(f"{losses}; the other nodes cannot go on: {reason}")
@@ -145,10 +162,8 @@ class Recoverer:
             Notice(f"streaming again after {passed_s:.1f} s, from frame {past.frame} on{again}")
         ]
 
-    def _none_left(self, losses: Sequence[Loss]) -> LauncherError:
-        before = [reason for recovery in self.done for reason in recovery.reasons]
-        before += self.outage.reasons if self.outage is not None else []
-        error = losses[0][1]
-        if not before:
-            return error
-        return RunFailedError(f"{error}; no node is left. Before: {'; '.join(before)}")
+    def _none_left(self, outage: Outage) -> LauncherError:
+        past = [reason for recovery in self.done for reason in recovery.reasons]
+        *before, last = [*past, *outage.reasons]
+        told = f"; no node is left. Before: {'; '.join(before)}" if before else ""
+        return RunFailedError(f"{last}{told}")

@@ -119,6 +119,8 @@ class Rollout:
         """Start all members, which are ready."""
         for session in self.members:
             session.step(Step.START)
+            if self._limits.recovery_s is not None:
+                session.asked_s = None  # that ping was sent when a silence might last longer
         return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
 
     def _report_loading(self) -> Report:

@@ -29,6 +29,7 @@ from enum import Enum
 from launcher.core.upload import Upload
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.messages import (
+    Bye,
     Control,
     Deployed,
     Failed,
@@ -36,6 +37,7 @@ from nodes.core.messages import (
     Pong,
     Progress,
     Refused,
+    Shutdown,
     Stats,
     Stopped,
     Stored,
@@ -180,6 +182,11 @@ class Session:
         if following is None:
             raise RemoteProtocolError(f"it sent {type(message).__name__} while {self.state.value}")
         self.state = following
+
+    @property
+    def goodbye(self) -> Control:
+        """The last word to it: an agent of ours ends."""
+        return Shutdown() if self.started_by_us else Bye()
 
     @property
     def is_open(self) -> bool:

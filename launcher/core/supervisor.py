@@ -50,12 +50,11 @@ from launcher.core.events import (
 from launcher.core.recovery import Loss, Recoverer, Recovery
 from launcher.core.rollout import Rollout
 from launcher.core.session import Contact, Session, State, Step
-from launcher.core.watch import Limits, Suspicion, Watch
+from launcher.core.watch import EXIT_GRACE_S, Limits, Suspicion, Watch
 from launcher.errors import BadInputError, LauncherError
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import (
     PROTOCOL,
-    Bye,
     Control,
     Deployed,
     Failed,
@@ -65,16 +64,12 @@ from nodes.core.messages import (
     Ping,
     Progress,
     Refused,
-    Shutdown,
     Stats,
     Stop,
     Stopped,
     Stored,
     Welcome,
 )
-
-EXIT_GRACE_S = 2.0
-"""After the connection of an agent of ours closed: how long to wait for its exit code."""
 
 
 class Supervisor:
@@ -133,8 +128,7 @@ class Supervisor:
                     self._watch.expect_results(now_s)
                 return [Report("streaming", frames, self.frames), *self._stop_if_done(now_s)]
             case Halted():
-                self._recoverer.halted(event)
-                return []
+                return self._unless_hopeless(self._recoverer.halted(event, self.frames, now_s))
             case Planned(blueprint):
                 return self._planned(blueprint, now_s)
             case Unplannable(epoch, reason):
@@ -167,7 +161,8 @@ class Supervisor:
 
     def _needs(self, session: Session) -> bool:
         """Whether it has a part in the epoch, or may get one in the next."""
-        return session in self._rollout.members or self._recoverer.is_planning
+        is_there = session.state is not State.CONNECTING
+        return session in self._rollout.members or (self._recoverer.is_planning and is_there)
 
     # ------------------------------------------------------------ the way up
 
@@ -275,7 +270,7 @@ class Supervisor:
     def _end(self, error: LauncherError | None) -> list[Action]:
         self.ended = True
         open_sessions = [session for session in self.sessions.values() if session.is_open]
-        return [*map(_goodbye, open_sessions), End(error)]
+        return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
 
     # ------------------------------------------------------------ what can go wrong
 
@@ -366,7 +361,7 @@ class Supervisor:
         needed = [loss for loss in losses if self._needs(loss[0])]
         if needed and not self._may_recover:
             return self._end(needed[0][1])
-        actions: list[Action] = [_goodbye(session) for session, _ in losses if session.is_open]
+        actions: list[Action] = [Send(s.node, s.goodbye) for s, _ in losses if s.is_open]
         for session, _ in losses:
             session.lose()
         if needed and self.taken == self.frames:  # nothing is left to do for those that failed
@@ -374,17 +369,27 @@ class Supervisor:
             for session in failed:
                 session.lose()
             self._watch.expect_nothing()
-            return [*actions, *map(_goodbye, failed), *self._stop_if_done(now_s)]
+            actions += [Send(session.node, session.goodbye) for session in failed]
+            return actions + self._stop_if_done(now_s)
         if needed:
             return actions + self._give_up_epoch(needed, now_s)
         return actions + [Notice(f"{error}; it stood by") for _, error in losses]
 
     def _give_up_epoch(self, losses: list[Loss], now_s: float) -> list[Action]:
+        # Who answered a question with a failure is not asked again: no answer would be known by it.
+        broken = [
+            s for s in self.sessions.values() if s.state is State.FAILED and s.unanswered.total()
+        ]
+        losses = [*losses, *((s, self._watch.confession(s)) for s in broken)]
+        for session in broken:
+            session.lose()
         self._watch.expect_nothing()
-        try:
-            return self._recoverer.give_up(losses, self.blueprint.epoch, now_s)
-        except LauncherError as error:
-            return self._end(error)
+        goodbyes: list[Action] = [Send(session.node, session.goodbye) for session in broken]
+        given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s)
+        return goodbyes + self._unless_hopeless(given_up)
+
+    def _unless_hopeless(self, found: list[Action] | LauncherError) -> list[Action]:
+        return self._end(found) if isinstance(found, LauncherError) else found
 
     def _planned(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
@@ -393,7 +398,3 @@ class Supervisor:
         self.blueprint = blueprint
         self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
         return [a for session in self._members for a in self._rollout.join(session, now_s)]
-
-
-def _goodbye(session: Session) -> Send:
-    return Send(session.node, Shutdown() if session.started_by_us else Bye())

@@ -24,6 +24,8 @@ from launcher.errors import LauncherError
 PING_EVERY_S = 1.0
 HEARTBEAT_S = 2.0
 CAUSE_GRACE_S = 0.5
+EXIT_GRACE_S = 2.0
+"""After the connection of an agent of ours closed: how long to wait for its exit code."""
 STALL_AT_LEAST_S = 60.0
 STALL_WARM_UPS = 50.0
 """A run stalls if no result comes for this many times the time that all phases take together."""

@@ -6,7 +6,9 @@ import errno
 import io
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from launcher.errors import BadInputError, RunFailedError
 from launcher.job import Outcome, launch
 from launcher.progress import LineProgress
 from launcher.request import Request
+from launcher.runtime import RunResult
 from tests.launcher.in_process import Disturb, InProcess
 from tests.launcher.models import DIGITS, write_branches
 
@@ -82,6 +85,20 @@ def test_the_predicted_period_comes_from_the_warm_up(cluster: Path) -> None:
     busiest = max(node.phases for node in report.nodes) * 0.001
     assert report.period_predicted_s >= busiest
     assert report.period_predicted_s != report.period_planned_s
+
+
+def test_a_run_that_ends_while_nothing_is_deployed_has_a_report(cluster: Path) -> None:
+    """A node was lost after the last result had arrived: there are no times and statistics."""
+    complete = InProcess()
+
+    class Undeployed(InProcess):
+        def run(self, *given: Any) -> RunResult:
+            result = complete.run(*given)
+            return replace(result, stats={}, warmup_s={}, idle_rss_bytes={})
+
+    report = run(Request(cluster, verify=False), Undeployed())[0].report
+    assert report is not None
+    assert report.as_json()["frames"] == 5
 
 
 def test_a_wrong_number_in_one_frame_is_found(cluster: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from launcher.errors import BadInputError, RunFailedError
 from launcher.processes import start_agents
-from launcher.runtime import Node, RunOptions, SubnetFiles
+from launcher.runtime import Node, RecoveryOptions, RunOptions, SubnetFiles
 from nodes.core.messages import PROTOCOL, Refused
 from tests.launcher_runtime.clusters import (
     Cluster,
@@ -267,6 +267,10 @@ def test_nodes_that_the_plan_does_not_fit_are_refused_before_anything_starts(two
     refused((Node("n0"), Node("other")), "needs a node 'n1', which is not among n0, other")
     same = "tcp://127.0.0.1:7070"
     refused((Node("n0", same), Node("n1", same)), f"'n0' and 'n1' have the same address {same}")
+    standing_by = RunOptions(recovery=RecoveryOptions(lambda _: pytest.fail("nobody is lost")))
+    nodes = (Node("n0", same), Node("n1"), Node("n9", same))
+    with pytest.raises(BadInputError, match=f"'n0' and 'n9' have the same address {same}"):
+        two.run(RandomFrames(1), results(), standing_by, nodes=nodes)
     with pytest.raises(BadInputError, match="no frame"):
         two.run(RandomFrames(0), results(), RunOptions())
 

@@ -1,0 +1,134 @@
+"""Nodes that are lost when every result has arrived, and other moments when a loss is delicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from launcher.core import events as lev
+from launcher.core.blame import stuck
+from launcher.core.blueprint import Blueprint
+from launcher.core.dealing import Dealing
+from launcher.core.rollout import Rollout
+from launcher.core.session import Session, State
+from launcher.core.watch import Watch
+from launcher.deployment import blueprint
+from nodes.core.messages import Failed
+from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.plans import EPOCH, blueprint_of, in_a_row, phase, plan_of, subnets_of
+from tests.launcher_runtime.simulation import World
+from tests.launcher_runtime.test_faults import streaming
+
+
+def when_all_has_arrived(world: World, happen: Callable[[], object]) -> None:
+    """Let something happen once the last result is there and the user has not taken it."""
+
+    def look() -> None:
+        if world.stream.complete == world.stream.frames:
+            assert world.stream.taken < world.stream.frames
+            happen()
+        else:
+            world.at(world.now_s + 0.001, look)
+
+    world.at(0.5, look)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_results_that_have_all_arrived_are_taken_whoever_is_lost_then(nodes: int) -> None:
+    """Nobody is asked for a plan, and there is none: the user is slow, the nodes are done."""
+    world = World(in_a_row(nodes), 40, limits=RECOVERING, take_s=0.5)
+    when_all_has_arrived(
+        world, lambda: [world.event(lev.Disconnected(name)) for name in list(world.nodes)]
+    )
+    world.run()
+    assert world.end == lev.End(None)
+    assert world.results == list(range(40))
+    assert not any("plan epoch" in text for text in world.story)
+    assert any("every result had arrived" in text for text in world.notices)
+
+
+def test_if_no_node_is_left_every_loss_is_told() -> None:
+    world = streaming(2)
+    world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
+    world.at(2.1, lambda: world.event(lev.Disconnected("n1")))
+    world.run()
+    assert world.end is not None
+    error = str(world.end.error)
+    assert "node 'n1'" in error
+    assert "no node is left. Before: node 'n0'" in error
+
+
+def test_a_ping_that_waits_when_the_frames_begin_is_no_silence_yet() -> None:
+    """It was sent while loading, when an agent may be silent for longer than `heartbeat_s`."""
+    share = blueprint_of(in_a_row(2))
+    sessions = {
+        name: Session(name, "ipc://there", started_by_us=False, state=State.READY, asked_s=1.0)
+        for name in share.deployments
+    }
+    Rollout(share, sessions, RECOVERING, renews=False).start()
+    assert not Watch(sessions, RECOVERING).gone(1.0 + RECOVERING.heartbeat_s)
+
+
+def test_one_that_stands_by_and_never_was_there_does_not_disturb_the_planning() -> None:
+    world = streaming(2, standby=("n9",))
+    world.silent.add("n9")
+    world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
+    world.at(2.1, lambda: world.event(lev.Garbled("n9", "nonsense")))
+    world.run()
+    assert world.end == lev.End(None)
+    assert sum("plan epoch" in text for text in world.story) == 1
+    assert world.supervisor.recoveries[0].nodes == ("n0",)
+
+
+def test_one_that_could_not_store_a_blob_is_lost_with_the_next_and_not_asked_again() -> None:
+    """It answered a question with a failure, so its later answers cannot be told apart."""
+    world = streaming(4)
+    world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
+
+    def fail() -> None:
+        if world.supervisor.sessions["n2"].state is State.QUERYING:
+            world.event(lev.Heard("n2", Failed(0, "disk full")))
+            world.event(lev.Disconnected("n1"))
+        else:
+            world.at(world.now_s + 0.001, fail)
+
+    world.at(2.001, fail)
+    world.run()
+    assert world.end == lev.End(None)
+    (recovery,) = world.supervisor.recoveries
+    assert recovery.nodes == ("n0", "n1", "n2")
+    assert "disk full" in recovery.reasons[2]
+
+
+def two_copies() -> Blueprint:
+    """Frames go in turn to `a` and to `b`, each of one phase, with 3 places in and 5 out."""
+    read, written = in_a_row(1).channels
+    phases, channels = [], []
+    for node, made in (("a", "t1"), ("b", "t2")):
+        own = phase(f"p{node}", node, 0, ["t0"], [made])
+        phases.append(own)
+        channels += [
+            replace(read, target_device=node, targets=(own.name,), capacity_frames=3),
+            replace(
+                written,
+                tensor=replace(written.tensor, name=made),
+                source=own.name,
+                source_device=node,
+                capacity_frames=5,
+            ),
+        ]
+    plan = plan_of(phases, channels)
+    share = blueprint(plan, subnets_of(plan), {}, EPOCH, "pipelined")
+    copy_of = {c.number: int(c.target_node == "b") for c in share.from_host}
+    copy_of |= {c.number: int(c.source_node == "b") for c in share.to_host}
+    return replace(share, dealing=Dealing((0, 1), copy_of))
+
+
+def test_a_copy_that_is_fed_no_more_because_another_one_is_full_is_not_stuck() -> None:
+    """b hangs before its first frame and has 3: the host waits for it with frame 7, b's fourth. So
+    a had 4 frames, and all of them are done."""
+    share = two_copies()
+    assert stuck(share, {"a": [4], "b": [0]}, 100, 1) == ["b"]
+    assert stuck(share, {"a": [3], "b": [0]}, 100, 1) == ["a", "b"]
