@@ -114,7 +114,8 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             _save(request.save, plan, cluster, model, progress)
         return Outcome(plan, None)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
+        scratch = tempfile.TemporaryDirectory(prefix="csdf-edge-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(scratch))
         results = open_results(request, cluster, model, folder, stack)
         progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
         runner = stack.enter_context(runtime(nodes_of(cluster)))
@@ -132,6 +133,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         recovery = cluster.config.recovery
         if recovery.enabled:
             replan = Replanner(cluster, model, folder)
+            stack.callback(replan.close)
             going_on = RecoveryOptions(replan, recovery.heartbeat_s, recovery.recovery_s)
             options = replace(options, recovery=going_on)
         result = runner(

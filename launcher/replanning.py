@@ -28,15 +28,30 @@ SEARCH_SHARE = 0.5
 """The part of `recovery_s` that the chosen strategy may search for."""
 
 
+CLOSING_S = 5.0
+"""How long the end of a run waits for a search to break off."""
+
+
 class TooLateError(LauncherError):
     """The search took too long."""
 
 
-class Hurry:
-    """A `Progress` that shows nothing, and breaks off a search that is at it after `until_s`."""
+class RunIsOverError(LauncherError):
+    """Nobody wants a plan any more."""
 
-    def __init__(self, until_s: float) -> None:
+
+def _check(is_over: threading.Event) -> None:
+    if is_over.is_set():
+        raise RunIsOverError("the run is over")
+
+
+class Hurry:
+    """A `Progress` that shows nothing, and breaks off a search that is at it after `until_s`, or
+    when the run `is_over`."""
+
+    def __init__(self, until_s: float, is_over: threading.Event) -> None:
         self._until_s = until_s
+        self._is_over = is_over
 
     def __enter__(self) -> Hurry:
         return self
@@ -48,7 +63,8 @@ class Hurry:
         """See `launcher.progress.Progress`."""
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG002
-        """See `launcher.progress.Progress`; raises `TooLateError`."""
+        """See `launcher.progress.Progress`; raises `TooLateError`, `RunIsOverError`."""
+        _check(self._is_over)
         if time.monotonic() > self._until_s:
             raise TooLateError
 
@@ -62,14 +78,23 @@ class Replanner:
         self._folder = folder
         self._lock = threading.Lock()
         self._count = 0
+        self._is_over = threading.Event()
+
+    def close(self) -> None:
+        """The run is over and its folder about to go: break off a search, await what is cut."""
+        self._is_over.set()
+        if self._lock.acquire(timeout=CLOSING_S):
+            self._lock.release()
 
     def __call__(self, nodes: tuple[str, ...]) -> tuple[Plan, Mapping[str, SubnetFiles]]:
         """A plan on some of these nodes, and its subnets; raises `LauncherError`."""
         with self._lock:
+            _check(self._is_over)
             self._count += 1
             folder = self._folder / f"replanned-{self._count}"
             try:
                 plan = self._plan(nodes)
+                _check(self._is_over)
                 return plan, cut_subnets(self._model, plan, folder, lambda _done, _total: None)
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error
@@ -78,13 +103,15 @@ class Replanner:
         until_s = time.monotonic() + SEARCH_SHARE * self._cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         try:
-            return search_plan(self._cluster, self._model, Hurry(until_s), nodes=nodes)
+            return search_plan(
+                self._cluster, self._model, Hurry(until_s, self._is_over), nodes=nodes
+            )
         except TooLateError:
             pass
         except BadInputError as error:
             failed = error
         quick = self._cluster.changed(strategy=QUICK)
         try:
-            return search_plan(quick, self._model, Hurry(float("inf")), nodes=nodes)
+            return search_plan(quick, self._model, Hurry(float("inf"), self._is_over), nodes=nodes)
         except BadInputError as error:
             raise failed or error from error

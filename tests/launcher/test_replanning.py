@@ -12,7 +12,7 @@ from launcher.background import Background
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, LauncherError
 from launcher.planning import devices_of, read_model
-from launcher.replanning import QUICK, Replanner
+from launcher.replanning import QUICK, Hurry, Replanner, RunIsOverError
 from tests.launcher.models import write_branches
 
 
@@ -47,6 +47,23 @@ def test_a_search_that_takes_too_long_gives_way_to_a_quick_one(tmp_path: Path) -
     more = "strategy: vertical\nrecovery: {recovery_s: 0.000001}\n"
     plan, _ = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")(("a", "b"))
     assert plan.strategy == QUICK
+
+
+def test_once_the_run_is_over_nothing_is_searched_or_written(tmp_path: Path) -> None:
+    planner = replanner(cluster_of(tmp_path, "strategy: sequential\n"), tmp_path / "gone")
+    planner.close()
+    with pytest.raises(RunIsOverError):
+        planner(("a", "c"))
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_search_under_way_breaks_off_once_the_run_is_over() -> None:
+    is_over = threading.Event()
+    hurry = Hurry(float("inf"), is_over)
+    hurry.update("searching", 1, 2)
+    is_over.set()
+    with pytest.raises(RunIsOverError):
+        hurry.update("searching", 2, 2)
 
 
 def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:
