@@ -106,11 +106,21 @@ class Drive:
         self._barred_error: BadInputError | None = None
         self._barred_until_s = 0.0
         self._end: End | None = None
+        self._has_streamed = False
         self._replan = replan
         self._background: Background[tuple[Blueprint, Mapping[str, Path]]] = Background()
 
     def run(self) -> None:
-        """Run to the end; raises the `LauncherError` that it ended with, if any."""
+        """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
+        only if nothing was streamed."""
+        try:
+            self._run()
+        except BadInputError as error:
+            if not self._has_streamed:
+                raise
+            raise RunFailedError(str(error)) from error
+
+    def _run(self) -> None:
         for descriptor in (*self._by_stderr, self._background.descriptor):
             self._sockets.watch(descriptor)
         try:
@@ -237,6 +247,7 @@ class Drive:
                 data = self._read_blob(blob.digest, offset, size)
                 self._sockets.send(node, Put(blob, offset, data))
             case Stream(data_addresses, blueprint):
+                self._has_streamed = True
                 self._host.attach(blueprint, data_addresses)
             case Halt():
                 self._handle(Halted(*self._host.halt()))

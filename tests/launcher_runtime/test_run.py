@@ -259,6 +259,20 @@ def test_a_frame_that_does_not_fit_names_itself_and_the_input(two: Cluster, cach
         two.run(WrongFrames(3), results(), RunOptions(cache=cache))
 
 
+@pytest.mark.slow
+def test_a_frame_that_does_not_fit_once_others_were_streamed_fails_the_run(
+    two: Cluster, cache: Path
+) -> None:
+    """Something was run, so it is not the exit code of a command that ran nothing."""
+
+    class WrongLater(RandomFrames):
+        def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+            return WrongFrames(40)[index] if index == 30 else super().__getitem__(index)
+
+    with pytest.raises(RunFailedError, match="frame 30: input 'image' is float64"):
+        two.run(WrongLater(40), results(), RunOptions(cache=cache))
+
+
 def test_nodes_that_the_plan_does_not_fit_are_refused_before_anything_starts(two: Cluster) -> None:
     def refused(nodes: tuple[Node, ...], match: str) -> None:
         with pytest.raises(BadInputError, match=match):
