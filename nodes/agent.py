@@ -109,7 +109,7 @@ class Shell:
         self._wire.close()
         if not self._worker.stop(STOP_S):
             log.warning("a computation did not end within %g s and is abandoned", STOP_S)
-        self._store.close()
+        self._clean(self._store.release)
 
     def _report(self, event: ev.Event) -> None:
         """Called by the worker: an event for the core."""
@@ -264,7 +264,14 @@ class Shell:
 
     def _unload(self, action: act.Unload) -> None:
         self._worker.unload(action.epoch)
-        self._store.unpin()
+        self._clean(self._store.unpin)
+
+    def _clean(self, let_go: Callable[[], None]) -> None:
+        """Have the cache let go of something; where it cannot, nothing depends on it."""
+        try:
+            let_go()
+        except CacheError as error:
+            log.warning("%s", error)
 
     def _measure(self, action: act.Measure) -> None:
         self._take(ev.Measured(action.purpose, usage()))
@@ -287,6 +294,7 @@ class Shell:
         act.Load: _load,
         act.Fire: lambda self, action: self._worker.fire(action),
         act.Unload: _unload,
+        act.Release: lambda self, _: self._clean(self._store.release),
         act.Measure: _measure,
         act.Log: _log,
         act.Exit: _exit,

@@ -48,7 +48,8 @@ class _Partial:
     def discard(self) -> None:
         with contextlib.suppress(OSError):
             self.file.close()
-        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
 
 class BlobStore:
@@ -197,7 +198,7 @@ class BlobStore:
             self._pins.unlink(missing_ok=True)
             self._evict_to(self._quota_bytes)
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Unpin, and forget blobs that are half-written."""
         for digest in tuple(self._partials):
             self._forget(digest)

@@ -122,7 +122,7 @@ def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Iden
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
         store = BlobStore(options.cache, quotas.cache_bytes)
-        opened.callback(store.close)
+        opened.callback(store.release)
         executor = open_executor(options.engine, store.derived)
         opened.callback(executor.close)
         wire = Wire(

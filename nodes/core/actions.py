@@ -102,6 +102,11 @@ class Unload:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Forget blobs that are half-written, and let every blob be evicted: the session is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measure:
     """Measure the process; answered by `Measured`."""
 
@@ -125,5 +130,5 @@ class Exit:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | Load | Fire | Unload | Measure | Log | Exit
+    | Load | Fire | Unload | Release | Measure | Log | Exit
 )  # fmt: skip

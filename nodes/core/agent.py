@@ -22,6 +22,7 @@ from nodes.core.actions import (
     Log,
     LookUp,
     Measure,
+    Release,
     Reply,
     WriteChunk,
 )
@@ -166,7 +167,7 @@ class Agent:
 
     def _end_session(self, why: str) -> list[Action]:
         self.session = None
-        return [Log("info", f"the session ended: {why}"), *self.life.end()]
+        return [Log("info", f"the session ended: {why}"), *self.life.end(), Release()]
 
     # ------------------------------------------------------------ answers of the shell
 

@@ -289,6 +289,8 @@ class World(SimulatedHost):
                     self.tell(name, nev.Unloaded(epoch))
             case act.Measure(purpose):
                 self.tell(name, nev.Measured(purpose, nev.Usage(1, 1, 1, self.now_s)))
+            case act.Release():
+                pass  # no disk to clean
             case act.Exit():
                 node.is_gone = True
             case act.Log(_, text):

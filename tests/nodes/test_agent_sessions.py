@@ -91,6 +91,12 @@ def test_a_launcher_may_come_as_soon_as_the_lease_is_over():
     assert has(agent.happens(ev.Unloaded(7)), act.Load)
 
 
+@pytest.mark.parametrize("stage", [Stage.EMPTY, Stage.LOADING, Stage.RUNNING, Stage.UNLOADING])
+def test_with_its_session_the_cache_is_released(stage):
+    """However far it was: also blobs that were asked for and then not deployed."""
+    assert has(Told().at(stage).says(Bye()), act.Release)
+
+
 def test_blobs_are_looked_up_and_written():
     agent = Told().at(Stage.EMPTY)
     assert agent.says(Query(("a" * 64,))) == [act.LookUp(LAUNCHER, ("a" * 64,))]

@@ -39,7 +39,7 @@ def last_used(store: BlobStore, digest: str, time_s: float) -> None:
 def store(tmp_path: Path) -> Iterator[BlobStore]:
     store = BlobStore(tmp_path / "cache", QUOTA)
     yield store
-    store.close()
+    store.release()
 
 
 def files(root: Path) -> set[str]:
@@ -176,7 +176,7 @@ def test_another_agents_pins_hold_too(tmp_path: Path) -> None:
     put(theirs, b"c" * 10)
     assert theirs.missing([pinned, free]) == (free,)
     last_used(theirs, pinned, 100)
-    ours.close()
+    ours.release()
     put(theirs, b"d" * 10)
     assert theirs.missing([pinned]) == (pinned,)
 
@@ -276,8 +276,8 @@ def test_files_of_unknown_origin_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "partial" / "notes.txt").exists()
 
 
-def test_close_forgets_what_is_half_written(store: BlobStore) -> None:
+def test_what_is_half_written_is_forgotten_when_it_is_released(store: BlobStore) -> None:
     store.write(blob_of(b"0123456789"), 0, b"01234")
     store.pin(["0" * 64])
-    store.close()
+    store.release()
     assert files(store.derived.parent) == set()
