@@ -157,6 +157,7 @@ class Worker:
     def unload(self, epoch: int) -> None:
         """Drop what is queued of this epoch, then everything it holds."""
         self._dropped.add(epoch)
+        self._executor.interrupt()  # a load of it, which may take minutes and nobody waits for
         self._jobs.put(_Unload(epoch))
 
     def stop(self, timeout_s: float) -> bool:
@@ -292,6 +293,7 @@ class Worker:
             self._epoch = None
             give_back_free_memory()
         self._dropped.discard(epoch)
+        self._executor.resume()  # no other load has been asked for before this is told
         self._report(ev.Unloaded(epoch))
 
 

@@ -116,6 +116,17 @@ class Executor(Protocol):
         """
         ...
 
+    def interrupt(self) -> None:
+        """Make `prepare` and `load` raise ExecutorError soon, ending child processes that they use.
+
+        Holds until `resume`, also for calls that have yet to begin; from any thread.
+        """
+        ...
+
+    def resume(self) -> None:
+        """Child processes may be used again."""
+        ...
+
     def close(self) -> None:
         """End child processes that still run. Subnets already loaded stay usable."""
         ...

@@ -112,6 +112,14 @@ class OnnxRuntimeExecutor:
         key = sha256(repr(facts).encode()).hexdigest()
         return Job(file.path, file.name, f"onnxruntime-{key}")
 
+    def interrupt(self) -> None:
+        """End the child process if one runs, and let none begin until `resume`."""
+        self._child.interrupt()
+
+    def resume(self) -> None:
+        """Child processes may be used again."""
+        self._child.resume()
+
     def close(self) -> None:
         """End the child process if one runs."""
         self._child.close()

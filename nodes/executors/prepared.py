@@ -42,9 +42,7 @@ class PreparedFiles:
         self._verified: set[str] = set()
         try:
             root.mkdir(parents=True, exist_ok=True)
-            for leftover in root.glob(f"{_PARTIAL}.*"):
-                if is_stale(leftover):
-                    shutil.rmtree(leftover, ignore_errors=True)
+            self.clear_leftovers()
         except OSError as error:
             raise ExecutorError(
                 f"the cache directory {root} cannot be used: {error.strerror}"
@@ -54,6 +52,12 @@ class PreparedFiles:
     def root(self) -> Path:
         """Where the entries lie."""
         return self._root
+
+    def clear_leftovers(self) -> None:
+        """Remove what processes that are gone have left half-written; may raise OSError."""
+        for leftover in self._root.glob(f"{_PARTIAL}.*"):
+            if is_stale(leftover):
+                shutil.rmtree(leftover, ignore_errors=True)
 
     def find(self, key: str) -> Path | None:
         """The directory of an entry whose files are as they were made, marked as just used.

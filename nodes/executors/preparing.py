@@ -37,6 +37,7 @@ class PreparingProcess:
         self._engine = engine
         self._cache = cache
         self._children: set[subprocess.Popen[str]] = set()
+        self._is_interrupted = False
         self._is_closed = False
 
     def prepare(
@@ -83,11 +84,15 @@ class PreparingProcess:
             env={**os.environ, "PYTHONPATH": _python_path()},
         )
         self._children.add(child)
+        if self._is_interrupted:  # asked for only after it was added: `interrupt` sees it then
+            child.kill()
         try:
             self._talk(child, request, jobs, on_done)
         finally:
             self._children.discard(child)
             _end(child)
+            with contextlib.suppress(OSError):
+                self._cache.clear_leftovers()
 
     def _talk(
         self,
@@ -104,18 +109,30 @@ class PreparingProcess:
         for job in jobs:
             line = child.stdout.readline()
             if not line:
-                fate = "was stopped" if self._is_closed else _fate(child.wait())
+                fate = "was stopped" if self._is_interrupted else _fate(child.wait())
                 raise ExecutorError(f"subnet {job.subnet}: the process that prepares it {fate}")
             answer = json.loads(line)
             if "failed" in answer:
                 raise ExecutorError(answer["reason"])
             on_done(job)
 
-    def close(self) -> None:
-        """End the children that still run; who waits for them gets an ExecutorError."""
-        self._is_closed = True
+    def interrupt(self) -> None:
+        """End the children that run, and those begun before `resume`; from any thread.
+
+        Who waits for them gets an ExecutorError.
+        """
+        self._is_interrupted = True
         for child in tuple(self._children):
             child.kill()
+
+    def resume(self) -> None:
+        """Children may run again, unless this is closed."""
+        self._is_interrupted = self._is_closed
+
+    def close(self) -> None:
+        """Interrupt for good."""
+        self._is_closed = True
+        self.interrupt()
 
 
 def _end(child: subprocess.Popen[str]) -> None:

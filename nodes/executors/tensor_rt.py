@@ -98,6 +98,14 @@ class TensorRtExecutor:
         ):
             return self._runtime.deserialize_cuda_engine(content)
 
+    def interrupt(self) -> None:
+        """End the child process if one runs, and let none begin until `resume`."""
+        self._child.interrupt()
+
+    def resume(self) -> None:
+        """Child processes may be used again."""
+        self._child.resume()
+
     def close(self) -> None:
         """End the child process if one runs."""
         self._child.close()
