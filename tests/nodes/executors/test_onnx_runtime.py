@@ -179,6 +179,20 @@ def test_a_child_that_is_killed_is_told_of(
         load(cpu, models.residual(), tmp_path)
 
 
+def test_what_is_interrupted_can_be_prepared_after_it_has_resumed(
+    cpu: OnnxRuntimeExecutor, cache: Path, tmp_path: Path
+) -> None:
+    graph = models.save(models.residual(), tmp_path)
+    cpu.interrupt()
+    for use in (cpu.load, lambda graph, options: cpu.prepare([graph], options)):
+        with pytest.raises(ExecutorError, match=r"residual0.* was stopped"):
+            use(graph, OPTIONS)
+    assert not list(cache.iterdir())
+    cpu.resume()
+    cpu.prepare([graph], OPTIONS)
+    assert len(list(cache.iterdir())) == 1
+
+
 def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     """Its input closes before it has done its jobs, or was given any."""
     job = {
