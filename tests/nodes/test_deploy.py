@@ -42,7 +42,7 @@ def test_the_unit_runs_as_a_user_that_its_readme_makes():
     readme = (DEPLOY / "README.md").read_text()
     assert user != "root"
     assert re.search(rf"useradd --system .*{user}$", readme, re.MULTILINE)
-    assert f"chown -R {user}: /etc/csdf-edge/keys" in readme
+    assert f"--chown={user}:{user} csdf-keys/ /etc/csdf-edge/keys/" in readme
     assert unit("ExecReload") == ["/bin/kill -HUP $MAINPID"]
 
 
