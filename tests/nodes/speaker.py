@@ -87,6 +87,7 @@ class Speaker:
         if keys is not None:
             identify(self.socket, *keys)
         self.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+        self.socket.setsockopt(zmq.SNDTIMEO, int(WAIT_S * 1000))  # it blocks once it is cut off
         self.socket.setsockopt(zmq.RECONNECT_IVL, -1)
         self.socket.setsockopt(zmq.LINGER, 0)
         self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
