@@ -38,9 +38,6 @@ OVER_LIMIT = 10.0
 WORK = 0.8
 """How much the busiest device's layers count beside the period in the usual compromise."""
 
-FAIRNESS = 0.5
-"""How much the busiest device's work counts beside the period, where the two are added."""
-
 NEGLIGIBLE = 0.01
 """The part of all weights and the largest activation that is nothing: below it, weights are not
 worth balancing."""

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from launcher.commands.compare import Comparison, Row
 from launcher.commands.figure_svg import as_svg
-from launcher.errors import BadInputError
+from launcher.commands.page_file import write_text
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}"
@@ -36,11 +36,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
         "The bound is the speed-up over one device that the busiest device's layers allow.</p>\n"
         f"{plots}\n{_table(comparison)}\n</body></html>\n"
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise BadInputError(f"--html {str(path)!r}: cannot be written: {error.strerror}") from None
+    write_text(path, text, f"--html {str(path)!r}")
 
 
 def _figures(comparison: Comparison) -> Iterator[Figure]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from launcher.commands.options import Objective
 from launcher.console import EXIT_INTERRUPTED, print_json, print_version, run_command
 
 if TYPE_CHECKING:
@@ -19,13 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
-
-
-class _Objective(str, Enum):
-    period = "period"
-    memory = "memory"
-    latency = "latency"
-    energy = "energy"
 
 
 class _Strategy(str, Enum):
@@ -80,8 +74,8 @@ def sweep(
         _Strategy, typer.Option(help="Whose parameters are tuned")
     ] = _Strategy.vertical,
     objective: Annotated[
-        _Objective, typer.Option(help="What to make small first; vertical-paper knows only Eq. 1")
-    ] = _Objective.period,
+        Objective, typer.Option(help="What to make small first; vertical-paper knows only Eq. 1")
+    ] = Objective.period,
     storage: Annotated[
         str | None,
         typer.Option(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
+from launcher.commands.options import AsJson, Objective
 from launcher.console import print_json, print_version, run_command
 
 MOST_DEVICES = 64
@@ -41,16 +41,8 @@ class Outcome(Protocol):
         ...
 
 
-class _Objective(str, Enum):
-    period = "period"
-    memory = "memory"
-    latency = "latency"
-    energy = "energy"
-
-
 _MODEL = "ONNX file, onnx-wheel:NAME or builtin:NAME"
 ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else")]
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,7 @@ def solve(
         str | None, typer.Option(help="How layers are spread; by default --cluster's, or auto")
     ] = None,
     objective: Annotated[
-        _Objective | None,
+        Objective | None,
         typer.Option(help="What to make small first; by default --cluster's, or period"),
     ] = None,
     seed: Annotated[
@@ -175,8 +167,8 @@ def compare(
         str | None, typer.Option(help="Comma-separated; without it, all that search quickly")
     ] = None,
     objective: Annotated[
-        _Objective, typer.Option(help="What to make small first")
-    ] = _Objective.period,
+        Objective, typer.Option(help="What to make small first")
+    ] = Objective.period,
     seed: Annotated[int, typer.Option(min=0, help="Of the searches")] = 0,
     memory: Annotated[
         str | None, typer.Option(help="What each device may hold, such as 2GB")

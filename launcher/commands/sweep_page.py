@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ga.sweep import Result
 from launcher.commands.figure_svg import as_svg
-from launcher.errors import BadInputError
+from launcher.commands.page_file import write_text
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}"
@@ -40,11 +40,7 @@ def write_page(result: Result, path: Path) -> None:
         f"<p>{len(result.trials)} trials; smaller values are better.</p>\n"
         f"{plots}\n{_table(result)}\n</body></html>\n"
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be written: {error.strerror}") from None
+    write_text(path, text, str(path))
 
 
 def _figures(result: Result) -> Iterator[Figure]:

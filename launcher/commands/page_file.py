@@ -1,0 +1,16 @@
+"""Pages that commands write beside what they print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.errors import BadInputError
+
+
+def write_text(path: Path, text: str, named: str) -> None:
+    """Write a page, and the folder that it is in; raises `BadInputError` that calls it `named`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise BadInputError(f"{named}: cannot be written: {error.strerror}") from None
