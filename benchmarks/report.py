@@ -1,0 +1,111 @@
+"""What every benchmark says with `--json`: one object, which `benchmarks.results` draws a table of.
+
+A benchmark hands its figures to `report`, prints the object that it gets (`print_json`), and
+that is saved as `benchmarks/results/NAME.json`. A figure is a number with the bound that was asked
+of it; whether the bound is kept is computed, never stated.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from nodes.usage import machine as processor
+
+PACKAGES = ("onnxruntime", "numpy", "pyzmq", "onnx")
+"""Whose versions may change a figure."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number that was measured: a median, with the least and the largest beside it.
+
+    `at_least` and `at_most` are what was asked of it, in its own `unit`; `note` is a few words.
+    """
+
+    what: str
+    measured: float | int | str
+    unit: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it is within what was asked; None if nothing was."""
+        if isinstance(self.measured, str) or (self.at_least is None and self.at_most is None):
+            return None
+        enough = self.at_least is None or self.measured >= self.at_least
+        return enough and (self.at_most is None or self.measured <= self.at_most)
+
+
+def report(
+    benchmark: str,
+    title: str,
+    figures: Sequence[Figure],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The object. `settings` is what was chosen, `notes` sentences for the page, `data` raw."""
+    return {
+        "benchmark": benchmark,
+        "title": title,
+        "command": command(),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": facts(),
+        "settings": dict(settings or {}),
+        "rows": [
+            {key: value for key, value in asdict(one).items() if value not in (None, "")}
+            for one in figures
+        ],
+        "notes": list(notes),
+        "data": dict(data or {}),
+    }
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """To standard output, one object and nothing else."""
+    print(json.dumps(data, indent=1, ensure_ascii=False))
+
+
+def command() -> str:
+    """As it was typed, whatever the interpreter is called."""
+    spec = sys.modules["__main__"].__spec__
+    program = (
+        Path(sys.argv[0]).name if spec is None else f"-m {spec.name.removesuffix('.__main__')}"
+    )
+    return shlex.join(("python", *program.split(), *sys.argv[1:]))
+
+
+def facts() -> dict[str, Any]:
+    """The machine's: nothing that says whose it is."""
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_gib": round(pages * size / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
