@@ -83,11 +83,9 @@ def print_json(data: Mapping[str, Any]) -> None:
 
 def command() -> str:
     """As it was typed, whatever the interpreter is called."""
-    spec = sys.modules["__main__"].__spec__
-    program = (
-        Path(sys.argv[0]).name if spec is None else f"-m {spec.name.removesuffix('.__main__')}"
-    )
-    return shlex.join(("python", *program.split(), *sys.argv[1:]))
+    typed = sys.orig_argv
+    program = typed[typed.index("-m") :] if "-m" in typed else [Path(sys.argv[0]).name]
+    return shlex.join(("python", *program[:2], *sys.argv[1:]))
 
 
 def facts() -> dict[str, Any]:
