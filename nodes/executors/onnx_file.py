@@ -1,8 +1,7 @@
 """What a node must know of an ONNX file without the `onnx` package: its name and its weight files.
 
-An ONNX file is a protocol buffer (`ModelProto` of onnx.proto3): a sequence of fields, each a key
-(`number << 3 | wire type`) and a value. Only the path from the model to its tensors is followed;
-everything else is skipped unread, so a file of any size costs a few pages of memory.
+An ONNX file is a protocol buffer (`ModelProto` of onnx.proto3). Only the path from the model to its
+tensors is followed; everything else is skipped unread.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from nodes.executors.base import ExecutorError
+from nodes.executors.protobuf import fields, submessages, text_field
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # Field numbers of onnx.proto3.
 _MODEL_GRAPH, _MODEL_FUNCTION = 7, 25
 _GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 2, 5, 15
@@ -28,8 +27,6 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
 _COMPILED = frozenset({"EPContext"})
 """Operators that are programs compiled for some engine, which would run them unseen."""
-
-_LARGEST_KEY = (1 << 32) - 1
 
 _DIGEST_LENGTH = 64
 _HASH_CHUNK = 1 << 20
@@ -76,10 +73,10 @@ def _name_and_locations(content: memoryview, path: Path) -> tuple[str, set[str]]
     found_graph = False
     try:
         with content:
-            for number, value in _fields(content):
+            for number, value in fields(content):
                 if number == _MODEL_GRAPH and isinstance(value, memoryview):
                     found_graph = True
-                    name = _text_field(value, _GRAPH_NAME) or name
+                    name = text_field(value, _GRAPH_NAME) or name
                     locations.update(_locations(value))
                 elif number == _MODEL_FUNCTION and isinstance(value, memoryview):
                     locations.update(_function_locations(value))
@@ -93,13 +90,13 @@ def _name_and_locations(content: memoryview, path: Path) -> tuple[str, set[str]]
 
 
 def _function_locations(function: memoryview) -> Iterator[str]:
-    for number, value in _submessages(function):
+    for number, value in submessages(function):
         if number == _FUNCTION_NODE:
             yield from _node_locations(value)
 
 
 def _locations(graph: memoryview) -> Iterator[str]:
-    for number, value in _submessages(graph):
+    for number, value in submessages(graph):
         if number == _GRAPH_NODE:
             yield from _node_locations(value)
         elif number == _GRAPH_INITIALIZER:
@@ -109,13 +106,13 @@ def _locations(graph: memoryview) -> Iterator[str]:
 
 
 def _node_locations(node: memoryview) -> Iterator[str]:
-    operator = _text_field(node, _NODE_OPERATOR)
+    operator = text_field(node, _NODE_OPERATOR)
     if operator in _COMPILED:
         raise ExecutorError(f"operator {operator} is a compiled program, which is never run here")
-    for number, attribute in _submessages(node):
+    for number, attribute in submessages(node):
         if number != _NODE_ATTRIBUTE:
             continue
-        for part, value in _submessages(attribute):
+        for part, value in submessages(attribute):
             if part in _ATTRIBUTE_TENSORS:
                 yield from _tensor_locations(value)
             elif part in _ATTRIBUTE_GRAPHS:
@@ -125,69 +122,17 @@ def _node_locations(node: memoryview) -> Iterator[str]:
 
 
 def _sparse_locations(sparse: memoryview) -> Iterator[str]:
-    for number, tensor in _submessages(sparse):
+    for number, tensor in submessages(sparse):
         if number in _SPARSE_TENSORS:
             yield from _tensor_locations(tensor)
 
 
 def _tensor_locations(tensor: memoryview) -> Iterator[str]:
-    for number, entry in _submessages(tensor):
+    for number, entry in submessages(tensor):
         if number == _TENSOR_EXTERNAL_DATA:
-            location = _text_field(entry, _ENTRY_VALUE)
-            if _text_field(entry, _ENTRY_KEY) == "location" and location:
+            location = text_field(entry, _ENTRY_VALUE)
+            if text_field(entry, _ENTRY_KEY) == "location" and location:
                 yield location
-
-
-def _text_field(message: memoryview, wanted: int) -> str | None:
-    """The last of such fields, as every reader of protocol buffers takes it."""
-    text = None
-    for number, value in _submessages(message):
-        if number == wanted:
-            text = str(value, "utf-8")
-    return text
-
-
-def _submessages(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields that are messages, texts or bytes; each is valid until the next is asked for."""
-    for number, value in _fields(message):
-        if isinstance(value, memoryview):
-            with value:
-                yield number, value
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """The fields of a message; raises ValueError or IndexError where it is malformed."""
-    position, end = 0, len(message)
-    while position < end:
-        key, position = _varint(message, position)
-        if key > _LARGEST_KEY:
-            raise ValueError("no key of a field")
-        number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, position = _varint(message, position)
-            yield number, value
-            continue
-        if wire == _BYTES:
-            length, position = _varint(message, position)
-        elif wire in (_FIXED64, _FIXED32):
-            length = 8 if wire == _FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if length > end - position:
-            raise ValueError("field longer than its message")
-        yield number, message[position : position + length]
-        position += length
-
-
-def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ValueError("varint longer than ten bytes")
 
 
 def _resolve(graph: Path, location: str) -> Path:

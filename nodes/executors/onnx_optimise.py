@@ -5,7 +5,11 @@ Loaded with optimisation off, such a file's weights stay pages of the file (`onn
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from nodes.executors.base import LoadOptions
+from nodes.executors.onnx_layout import marked, unmarked
 from nodes.executors.onnx_sessions import (
     MISTAKEN_OPTIMIZERS,
     engine_errors,
@@ -19,6 +23,9 @@ MODEL = "model.onnx"
 
 _WEIGHTS = "model.weights"
 
+_LARGEST_EDITED = 64 << 20
+"""Bytes of a model file that is edited in memory; subnets keep their weights in other files."""
+
 
 def optimise(
     job: Job,
@@ -28,9 +35,30 @@ def optimise(
     """Optimise one subnet in this process; raises ExecutorError if ONNX Runtime cannot."""
     ort = import_onnxruntime()
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
-        ort.InferenceSession(
-            str(job.graph),
-            optimising_options(ort, folder / MODEL, _WEIGHTS),
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=MISTAKEN_OPTIMIZERS,
-        )
+
+        def write(model: str | bytes) -> None:
+            ort.InferenceSession(
+                model,
+                optimising_options(ort, job.graph, folder / MODEL, _WEIGHTS),
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=MISTAKEN_OPTIMIZERS,
+            )
+
+        if not _write_in_own_layout(job.graph, folder / MODEL, write):
+            write(str(job.graph))
+
+
+def _write_in_own_layout(graph: Path, model: Path, write: Callable[[bytes], None]) -> bool:
+    """Whether `write` has made `model` with `onnx_layout`; not where that gains nothing, and not
+    with a version of ONNX Runtime that does not find the weights of a model in memory."""
+    if graph.stat().st_size > _LARGEST_EDITED:
+        return False
+    try:
+        edited = marked(graph.read_bytes())
+        if edited is None:
+            return False
+        write(edited)
+        model.write_bytes(unmarked(model.read_bytes()))
+    except Exception:  # noqa: BLE001 - what is wrong with the model itself, the next attempt says
+        return False
+    return True

@@ -33,8 +33,8 @@ from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
 from nodes.executors.tensors import InputCheck, OutputAllocator, address
 
-_FORMAT = 2
-"""Raised whenever `optimising_options` changes what it writes."""
+_FORMAT = 3
+"""Raised whenever `onnx_optimise` changes what it writes."""
 
 
 class OnnxRuntimeExecutor:

@@ -111,11 +111,14 @@ def provider_arguments(
     return [*arguments, "CPUExecutionProvider"]
 
 
-def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.SessionOptions:
+def optimising_options(
+    ort: Any, graph: Path, model: Path, weights_name: str
+) -> onnxruntime.SessionOptions:
     """Options that make a session write itself, optimised for this CPU, to `model`.
 
-    Weights that kernels repack are saved repacked where this version can (1.21 and later), so that
-    they too are file-backed when the model is loaded.
+    A session made from bytes finds its weights beside `graph`, where this version can. Weights that
+    kernels repack are saved repacked where it can (1.21 and later), so that they too are
+    file-backed when the model is loaded.
     """
     options = _session_options(ort, threads=1)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -126,6 +129,7 @@ def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.
         ("optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)),
         ("save_external_prepacked_constant_initializers", "1"),
         ("use_device_allocator_for_initializers", "1"),
+        ("model_external_initializers_file_folder_path", str(graph.parent.resolve())),
     ):
         options.add_session_config_entry(f"session.{key}", value)
     return options

@@ -1,0 +1,91 @@
+"""Just enough of the protocol buffers' wire format to read and edit an ONNX file without `onnx`.
+
+A message is a sequence of fields, each a key (`number << 3 | wire type`) and a value. Whatever is
+not asked for is skipped unread, so a file of any size costs a few pages of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+_LARGEST_KEY = (1 << 32) - 1
+
+
+def fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
+    """The fields of a message; raises ValueError or IndexError where it is malformed."""
+    for number, value, _ in parts(message):
+        yield number, value
+
+
+def parts(message: memoryview) -> Iterator[tuple[int, memoryview | int, memoryview]]:
+    """The fields of a message, each with all of its bytes, the key included; raises as `fields`."""
+    position, end = 0, len(message)
+    while position < end:
+        began = position
+        key, position = _varint(message, position)
+        if key > _LARGEST_KEY:
+            raise ValueError("no key of a field")
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, position = _varint(message, position)
+            yield number, value, message[began:position]
+            continue
+        if wire == _BYTES:
+            length, position = _varint(message, position)
+        elif wire in (_FIXED64, _FIXED32):
+            length = 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {wire}")
+        if length > end - position:
+            raise ValueError("field longer than its message")
+        yield number, message[position : position + length], message[began : position + length]
+        position += length
+
+
+def submessages(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """The fields that are messages, texts or bytes; each is valid until the next is asked for."""
+    for number, value in fields(message):
+        if isinstance(value, memoryview):
+            with value:
+                yield number, value
+
+
+def text_field(message: memoryview, wanted: int) -> str | None:
+    """The last of such fields, as every reader of protocol buffers takes it."""
+    text = None
+    for number, value in submessages(message):
+        if number == wanted:
+            text = str(value, "utf-8")
+    return text
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field that is a message, a text or bytes."""
+    return _encoded(number << 3 | _BYTES) + _encoded(len(content)) + content
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field that is a number, 0 or more."""
+    return _encoded(number << 3 | _VARINT) + _encoded(value)
+
+
+def _encoded(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("varint longer than ten bytes")
