@@ -78,6 +78,13 @@ def launch(
     profile: Annotated[
         Path | None, typer.Option(help="File of partition profile: measured times for the search")
     ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Folder that keeps results and progress, for --resume")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run in the journal, or begin it"),
+    ] = False,
     make_keys: Annotated[
         bool,
         typer.Option(
@@ -116,6 +123,8 @@ def launch(
         top=top,
         profile=profile,
         make_keys=make_keys,
+        journal=journal,
+        resume=resume,
     )
 
 
@@ -154,23 +163,26 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
     from launcher import report_text  # noqa: PLC0415 - slow to import
     from launcher.report import plan_as_json  # noqa: PLC0415
 
-    report = outcome.report
+    plan, report, complete = outcome.plan, outcome.report, outcome.complete
+    ran = report or complete
     code, problem = EXIT_FINE, None
-    if report is not None and not report.agrees:
-        code = EXIT_FAILED
+    if ran is not None and ran.agreement is not None and not ran.agrees:
+        code, found = EXIT_FAILED, ran.agreement
         problem = (
-            f"the results differ from the whole model's, most at output {report.worst_output!r} "
-            f"of frame {report.worst_frame}, by more than --tolerance {report.tolerance:g} allows"
+            f"the results differ from the whole model's, most at output {found.worst_output!r} "
+            f"of frame {found.worst_input}, by more than --tolerance {ran.tolerance:g} allows"
         )
     if as_json:
-        data = plan_as_json(outcome.plan) if report is None else report.as_json()
+        data = ran.as_json() if ran is not None else plan_as_json(plan) if plan is not None else {}
         if problem is not None:
             data |= {"error": problem, "exit_code": code}
         print_json(data)
-    elif report is None:
-        report_text.open_console().print(report_text.plan_text(outcome.plan))
-    else:
+    elif report is not None:
         report_text.print_report(report, report_text.open_console())
+    elif complete is not None:
+        report_text.open_console().print(complete.text())
+    elif plan is not None:
+        report_text.open_console().print(report_text.plan_text(plan))
     if problem is not None:
         print_error("launch", problem)
     return code

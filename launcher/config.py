@@ -287,6 +287,10 @@ class ClusterConfig(_Strict):
     pins: Annotated[
         dict[str, str], Field(description="Layer, or glob of layers, to the node that must run it")
     ] = {}
+    journal: Annotated[
+        str | None,
+        Field(min_length=1, description="Folder that keeps results and progress, for --resume"),
+    ] = None
     labels: Annotated[
         str | None, Field(description="Text file: the name of class 0, of class 1, … per line")
     ] = None

@@ -17,6 +17,7 @@ from launcher import inputs_arrays, inputs_images
 from launcher.config import RANDOM, InputConfig
 from launcher.config_load import matching_files
 from launcher.errors import BadInputError
+from launcher.journal_identity import frames_digest
 from launcher.runtime import Array, Frame
 
 KEPT_BYTES = 64 << 20
@@ -73,6 +74,10 @@ class Inputs:
         """Decode every item that will be streamed; `BadInputError` for the first that fails."""
         for index in range(self.distinct):
             self[index]
+
+    def digest(self) -> str:
+        """Of every item that is streamed, decoded; `BadInputError` for the first that fails."""
+        return frames_digest(self[index] for index in range(self.distinct))
 
 
 def open_inputs(

@@ -21,6 +21,9 @@ from cnn.errors import CnnError
 from launcher.access import launcher_keys
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
+from launcher.journal import Journal
+from launcher.journal_open import check_room
+from launcher.journal_use import Complete, journal_report, place
 from launcher.networks import compare_all, open_results
 from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
 from launcher.plan_saving import check_save_folder, save_plan
@@ -43,6 +46,7 @@ from launcher.progress import Progress
 from launcher.replanning import Replanner
 from launcher.report import Report, make_report
 from launcher.request import Request
+from launcher.results import Results
 from launcher.run import run
 from launcher.runtime import Node, RecoveryOptions, Runner, Update
 from launcher.subnet_files import cut_subnets
@@ -59,10 +63,12 @@ Runtime = Callable[[tuple[Node, ...]], AbstractContextManager[Runner]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The plan, and the report of its run unless only the plan was asked for."""
+    """The plan, and the report of its run unless only the plan was asked for; or neither, if the
+    journal that was to be resumed is `complete`."""
 
-    plan: Plan
+    plan: Plan | None
     report: Report | None
+    complete: Complete | None = None
 
 
 @contextmanager
@@ -118,6 +124,10 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         folder = Path(stack.enter_context(scratch))
         results = open_results(request, cluster, model, folder, stack)
         progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
+        if results.journal is not None:
+            _restore(results, results.journal, place(request, cluster), progress)
+        if not len(results.frames):
+            return Outcome(None, None, _complete(request, model, results, folder, progress))
         runner = stack.enter_context(runtime(nodes_of(cluster)))
         if cluster.config.profile is not None:
             _check_profile(cluster, model, runner, folder, progress)
@@ -140,7 +150,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             plan,
             nodes_of(cluster),
             subnets,
-            results.inputs,
+            results.frames,
             results.on_result,
             functools.partial(_show, progress),
             options,
@@ -157,11 +167,41 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             first_result_s=(results.first_result_s or time.monotonic()) - started_s,
             agreement=worst_of(agreements.values()),
             networks=agreements if len(agreements) > 1 else None,
+            journal=journal_report(results),
             tolerance=request.tolerance,
             accuracy=results.accuracy(),
             cpus={node.name: node.cpus for node in cluster.config.nodes},
         )
     return Outcome(plan, report)
+
+
+def _restore(results: Results, journal: Journal, where: str, progress: Progress) -> None:
+    """Take what the journal has, and see that there is room for the rest."""
+    results.restore(_counting(progress, "reading the journal"))
+    check_room(journal, where)
+    progress.say(
+        f"journal {journal.folder}: {results.restored} results are there, {len(results.frames)} "
+        "frames are left; if this run is interrupted, --resume goes on with it"
+    )
+
+
+def _complete(
+    request: Request, model: Model, results: Results, folder: Path, progress: Progress
+) -> Complete | None:
+    journal = journal_report(results)
+    if results.journal is None or journal is None:
+        return None
+    agreements = compare_all(
+        model, results, folder, _counting(progress, "comparing with the whole model")
+    )
+    return Complete(
+        frames=len(results.inputs),
+        dropped=results.journal.dropped,
+        journal=journal,
+        agreement=worst_of(agreements.values()),
+        tolerance=request.tolerance,
+        accuracy=results.accuracy(),
+    )
 
 
 def _check_profile(
@@ -195,6 +235,9 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
         "strategy": request.strategy,
         "seed": request.seed,
         "verify": request.verify,
+        "journal": None
+        if request.journal is None
+        else str(request.journal.expanduser().absolute()),
         "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
     }
     if request.inputs:

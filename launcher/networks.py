@@ -16,6 +16,7 @@ from cnn.merge import part_name
 from launcher.classes import is_classifier, read_labels, read_truth
 from launcher.config_load import Cluster
 from launcher.inputs import Inputs, Item, open_inputs
+from launcher.journal_use import run_journal
 from launcher.outputs import OutputFolder
 from launcher.reference import reference_results
 from launcher.request import Request
@@ -66,7 +67,11 @@ def open_results(
     parts = parts_of(model)
     opened = [_open_part(request, cluster, part) for part in parts]
     inputs = opened[0] if len(parts) == 1 else side_by_side(parts, opened, cluster.config.frames)
-    inputs.check()
+    journal = run_journal(request, cluster, model, inputs)
+    if journal is None:
+        inputs.check()
+    else:
+        stack.enter_context(journal)
     labels, truth = _known_classes(cluster, parts[0], inputs)
     writer: Writer | None = None
     if request.output is not None:
@@ -83,7 +88,7 @@ def open_results(
             writers.append((part, stack.enter_context(results_of)))
         writer = _Writers(writers)
     first = FirstResults(folder / "first") if cluster.config.verify else None
-    return Results(inputs, model.network.outputs, writer, first, truth)
+    return Results(inputs, model.network.outputs, writer, first, truth, journal)
 
 
 def side_by_side(parts: Sequence[Part], opened: Sequence[Inputs], frames: int | None) -> Inputs:

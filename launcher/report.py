@@ -84,6 +84,17 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalReport:
+    """The folder with results and progress: frames `saved` there in all, of which `resumed` were
+    there before this launch; `damaged` ones were computed again."""
+
+    folder: str
+    saved: int
+    resumed: int
+    damaged: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A finished run."""
 
@@ -113,6 +124,8 @@ class Report:
     recoveries: tuple[RecoveryReport, ...] = ()
     """If there are any, `nodes` are those of the last plan, and their figures count from the last
     recovery on."""
+    journal: JournalReport | None = None
+    """If there is one, `frames` are those that this launch streamed."""
 
     @property
     def agrees(self) -> bool:
@@ -135,12 +148,19 @@ class Report:
         data = asdict(replace(self, agreement=None, networks={}))
         del data["agreement"]
         data["networks"] = {name: _agreement_as_json(own) for name, own in self.networks.items()}
-        finite = found is not None and math.isfinite(found.max_relative_error)
-        data["verified"] = found is not None
-        data["agrees"] = self.agrees if found else None
-        data["max_relative_error"] = found.max_relative_error if found and finite else None
-        data["worst_frame"], data["worst_output"] = self.worst_frame, self.worst_output
-        return data
+        return data | verdict_as_json(found, self.tolerance)
+
+
+def verdict_as_json(found: Agreement | None, tolerance: float) -> dict[str, Any]:
+    """The comparison with the whole model as JSON-like data; an infinite error is null."""
+    finite = found is not None and math.isfinite(found.max_relative_error)
+    return {
+        "verified": found is not None,
+        "agrees": found.max_relative_error <= tolerance if found else None,
+        "max_relative_error": found.max_relative_error if found and finite else None,
+        "worst_frame": found.worst_input if found else None,
+        "worst_output": found.worst_output if found else None,
+    }
 
 
 def _agreement_as_json(found: Agreement) -> dict[str, Any]:
@@ -191,6 +211,7 @@ def make_report(
     tolerance: float,
     accuracy: Accuracy | None,
     networks: Mapping[str, Agreement] | None = None,
+    journal: JournalReport | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
 ) -> Report:
     """Put together what a run of `plan` gave.
@@ -228,6 +249,7 @@ def make_report(
         nodes=_nodes(plan, result, predicted.fifo_bytes),
         networks=networks or {},
         recoveries=_recoveries(result),
+        journal=journal,
     )
 
 

@@ -92,6 +92,7 @@ def _lines(report: Report) -> list[str]:
         _agreement(report),
         *_networks(report),
         *_recoveries(report),
+        *_journal(report),
     ]
     if report.accuracy is not None:
         whole = report.accuracy.whole_model
@@ -138,6 +139,16 @@ def _recoveries(report: Report) -> list[str]:
     if lines:
         lines.append("nodes are those that were left, and what is told of them is from then on")
     return lines
+
+
+def _journal(report: Report) -> list[str]:
+    """Where results and progress are kept."""
+    if report.journal is None:
+        return []
+    journal = report.journal
+    line = f"{journal.saved} results are in {journal.folder}, {journal.resumed} of them from before"
+    damaged = f"; {journal.damaged} were damaged there and computed again"
+    return [line + (damaged if journal.damaged else "")]
 
 
 def _plan_nodes(plan: Plan) -> Table:

@@ -29,3 +29,5 @@ class Request:
     top: int = 5
     profile: Path | None = None
     make_keys: bool = False
+    journal: Path | None = None
+    resume: bool = False

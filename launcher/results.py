@@ -1,15 +1,17 @@
-"""What is done with results as they come in: written, kept for comparison, counted as right."""
+"""What is done with results as they come in: journalled, written, kept for comparison, counted."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from launcher.classes import top_class
 from launcher.inputs import Inputs
+from launcher.journal import Journal
 from launcher.report import Accuracy
-from launcher.runtime import Array
+from launcher.runtime import Array, Frame, Frames
 from launcher.verify import FirstResults
 
 
@@ -21,11 +23,27 @@ class Writer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Remaining:
+    """Those of `frames` that are called `numbers`, in this order."""
+
+    frames: Frames
+    numbers: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Frame:
+        return self.frames[self.numbers[index]]
+
+
 class Results:
     """Takes the results of `inputs`, frame by frame.
 
-    `outputs` names the network's outputs; `writer` and `first` are None where nothing is to be
-    written or compared; `truth` is the class of each input, empty where it is not known.
+    `outputs` names the network's outputs; `writer`, `first` and `journal` are None where nothing is
+    to be written, compared or journalled; `truth` is the class of each input, empty where it is not
+    known. `frames` are those that are still to be streamed: all, until `restore` has found some in
+    the journal.
     """
 
     def __init__(
@@ -35,22 +53,51 @@ class Results:
         writer: Writer | None,
         first: FirstResults | None,
         truth: tuple[int, ...],
+        journal: Journal | None = None,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.first = first
+        self.journal = journal
+        self.frames: Frames = inputs
         self.first_result_s: float | None = None
+        self.restored = 0
+        """How many results came from the journal."""
         self._writer = writer
         self._truth = truth
+        self._taken = [0] * len(inputs.items)
         self._right = 0
         self._whole_right = 0
         self._compared = False
 
-    def on_result(self, frame: int, outputs: Mapping[str, Array]) -> None:
-        """Take one frame's results, in frame order."""
+    def restore(self, on_done: Callable[[int, int], None]) -> None:
+        """Take what the journal has, as if it came in now; `on_done` hears (frames, of all)."""
+        if self.journal is None:
+            return
+        total = len(self.inputs)
+        for frame, outputs in self.journal.results():
+            self._take(frame, outputs)
+            self.restored += 1
+            on_done(self.restored, total)
+        numbers = self.journal.open_frames()
+        if len(numbers) < total:
+            self.frames = Remaining(self.inputs, numbers)
+
+    def on_result(self, number: int, outputs: Mapping[str, Array]) -> None:
+        """Take one result of those that are streamed; `number` counts within `frames`."""
         if self.first_result_s is None:
             self.first_result_s = time.monotonic()
+        frame = self._frame(number)
+        if self.journal is not None:
+            self.journal.write(frame, outputs)
+        self._take(frame, outputs)
+
+    def _frame(self, number: int) -> int:
+        return self.frames.numbers[number] if isinstance(self.frames, Remaining) else number
+
+    def _take(self, frame: int, outputs: Mapping[str, Array]) -> None:
         number = self.inputs.source(frame)
+        self._taken[number] += 1
         if self._writer is not None:
             self._writer.write(frame, outputs)
         if self.first is not None:
@@ -62,13 +109,12 @@ class Results:
         """Take what the whole model says of one distinct input."""
         self._compared = True
         if self._truth and top_class(outputs) == self._truth[number]:
-            self._whole_right += len(range(number, len(self.inputs), len(self.inputs.items)))
+            self._whole_right += self._taken[number]
 
     def accuracy(self) -> Accuracy | None:
-        """Of the frames streamed, if the truth is known."""
-        if not self._truth:
+        """Of the frames that have a result, if the truth is known."""
+        taken = sum(self._taken)
+        if not self._truth or not taken:
             return None
-        frames = len(self.inputs)
-        return Accuracy(
-            self._right / frames, self._whole_right / frames if self._compared else None
-        )
+        whole = self._whole_right / taken if self._compared else None
+        return Accuracy(self._right / taken, whole)

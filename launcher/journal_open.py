@@ -1,0 +1,100 @@
+"""Finds or makes the folder of a journal, and refuses one that is not of the run that is wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from launcher.errors import BadInputError
+from launcher.journal import Journal, sync_folder
+from launcher.journal_identity import Identity, differences
+from launcher.journal_records import RUN_BYTES
+
+RUN, DRAFT = "run.json", "run.json.part"
+FORMAT = 1
+
+
+def open_journal(folder: Path, identity: Identity, *, resume: bool, where: str) -> Journal:
+    """The journal in `folder`, made if there is none; `resume` goes on with one of this run.
+
+    Raises `BadInputError`, beginning with `where`: the folder is that of a run and `resume` is not
+    given, of another run, in use, full of other things, or cannot be written to.
+    """
+    try:
+        made = _read_run(folder, where)
+        if made is None:
+            made = _begin(folder, identity)
+        elif not resume:
+            raise BadInputError(
+                f"{where}: {str(folder)!r} holds the results of a run already; "
+                "--resume goes on with it, another folder begins anew"
+            )
+        run, known = made
+        if found := differences(known, identity):
+            raise BadInputError(
+                f"{where}: {str(folder)!r} is the journal of another run: {'; '.join(found)}; "
+                "restore what it was, or begin anew in another folder"
+            )
+        journal = Journal(folder, identity, run)
+    except BlockingIOError:
+        raise BadInputError(f"{where}: another launch is writing to {str(folder)!r}") from None
+    except OSError as error:
+        raise BadInputError(
+            f"{where}: {str(folder)!r} cannot be used as a journal: {error.strerror}"
+        ) from None
+    return journal
+
+
+def check_room(journal: Journal, where: str) -> None:
+    """Raise `BadInputError` if the disk has no room for the results that are still to come."""
+    need = len(journal.open_frames()) * journal.frame_bytes
+    free = shutil.disk_usage(journal.folder).free
+    if need > free:
+        raise BadInputError(
+            f"{where}: the results to come take {need / 1e6:.0f} MB in {str(journal.folder)!r}, "
+            f"where {free / 1e6:.0f} MB are free; make room, or name a folder on another disk"
+        )
+
+
+def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
+    """The run whose journal the folder is; None if it is none."""
+    path = folder / RUN
+    if not path.exists():
+        if folder.exists() and any(found.name != DRAFT for found in folder.iterdir()):
+            raise BadInputError(
+                f"{where}: {str(folder)!r} is neither empty nor a journal; name a folder of its own"
+            )
+        return None
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["format"] != FORMAT:
+            raise BadInputError(
+                f"{path}: is of format {data['format']}, this launch knows {FORMAT}"
+            )
+        run = bytes.fromhex(data["run"])
+        if len(run) != RUN_BYTES:
+            raise ValueError(data["run"])
+        return run, Identity.from_json(data["identity"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInputError(
+            f"{path}: cannot be read as the head of a journal ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _begin(folder: Path, identity: Identity) -> tuple[bytes, Identity]:
+    """Make an empty journal: at no moment is there half of its `run.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run = secrets.token_bytes(RUN_BYTES)
+    data = {"format": FORMAT, "run": run.hex(), "identity": identity.as_json()}
+    draft = folder / DRAFT
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(folder / RUN)
+    sync_folder(folder)
+    return run, identity

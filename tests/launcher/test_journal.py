@@ -1,0 +1,258 @@
+"""A journal that was cut off anywhere gives back what was saved, and only the rest is computed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher import journal
+from launcher.errors import BadInputError, RunFailedError
+from launcher.journal import Journal
+from launcher.journal_identity import Identity
+from launcher.journal_open import check_room, open_journal
+from launcher.journal_records import (
+    DONE,
+    DROPPED,
+    RECORD_BYTES,
+    Record,
+    decode,
+    encode,
+)
+from launcher.journal_results import output_specs
+
+RUN = b"run one!"
+FRAMES = 4
+SPECS = output_specs([("score", "float32", (1, 2)), ("aux/map", "uint8", (3,))])
+IDENTITY = Identity("model", "inputs", FRAMES, SPECS)
+
+records = st.builds(Record, st.integers(0, 2**40), st.sampled_from([DONE, DROPPED]), st.just(7))
+
+
+def outputs(frame: int) -> dict[str, np.ndarray]:
+    score = np.array([[frame + 0.5, -frame]], np.float32)
+    return {"score": score, "aux/map": np.full(3, frame, np.uint8)}
+
+
+def opened(folder: Path, *, resume: bool = True, identity: Identity = IDENTITY) -> Journal:
+    return open_journal(folder, identity, resume=resume, where="--journal")
+
+
+def restored(of: Journal) -> list[int]:
+    """The frames that the journal gives back, each with the result that it had."""
+    found = []
+    for frame, result in of.results():
+        wanted = outputs(frame)
+        assert all(np.array_equal(result[name], wanted[name]) for name in wanted)
+        found.append(frame)
+    assert sorted(found + list(of.open_frames())) == list(range(FRAMES))
+    return found
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is not waited for: these tests cut files, not power."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: None)
+
+
+@pytest.fixture
+def whole(tmp_path: Path, quick: None) -> Iterator[Path]:
+    """The journal of a run that is complete."""
+    with opened(tmp_path / "whole", resume=False) as made:
+        for frame in range(FRAMES):
+            made.write(frame, outputs(frame))
+    return tmp_path / "whole"
+
+
+# ---------------------------------------------------------------- records
+
+
+@given(st.lists(records), st.data())
+def test_records_cut_off_anywhere_are_those_before_the_cut(
+    written: list[Record], data: st.DataObject
+) -> None:
+    whole = b"".join(encode(record, RUN) for record in written)
+    cut = data.draw(st.integers(0, len(whole)))
+    found, end = decode(whole[:cut], RUN)
+    assert found == written[: cut // RECORD_BYTES]
+    assert end == len(found) * RECORD_BYTES
+
+
+@given(st.lists(records, min_size=1, unique=True), st.data())
+def test_a_damaged_byte_costs_the_record_that_it_is_in_and_no_other(
+    written: list[Record], data: st.DataObject
+) -> None:
+    whole = bytearray(b"".join(encode(record, RUN) for record in written))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    del written[at // RECORD_BYTES]
+    assert decode(bytes(whole), RUN)[0] == written
+
+
+@given(st.binary(max_size=200))
+def test_what_another_run_wrote_or_nobody_is_no_record(data: bytes) -> None:
+    other = encode(Record(3, DONE, 7), b"run two!")
+    assert decode(other + data, RUN) == ([], 0)
+
+
+# ---------------------------------------------------------------- crash points
+
+
+@pytest.mark.parametrize("file", ["journal", *(spec.file for spec in SPECS)])
+def test_a_file_cut_off_at_any_byte_costs_only_the_frames_behind_the_cut(
+    whole: Path, file: str
+) -> None:
+    original = {path.name: path.read_bytes() for path in whole.iterdir()}
+    for cut in range(len(original[file])):
+        (whole / file).write_bytes(original[file][:cut])
+        with opened(whole) as again:
+            found = restored(again)
+            assert found == list(range(len(found))), "only what is behind the cut is missing"
+            for frame in again.open_frames():
+                again.write(frame, outputs(frame))
+        for name in set(original) - {"journal"}:
+            assert (whole / name).read_bytes() == original[name]
+        with opened(whole) as last:
+            assert restored(last) == list(range(FRAMES))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.sampled_from([*range(FRAMES), "killed", "torn"]), max_size=12))
+def test_however_often_it_is_interrupted_each_frame_has_one_result(
+    tmp_path_factory: pytest.TempPathFactory, history: list[int | str]
+) -> None:
+    folder = tmp_path_factory.mktemp("journal") / "run"
+    made, saved = opened(folder), set[int]()
+    for step in history:
+        if isinstance(step, int):
+            if step in made.open_frames():
+                made.write(step, outputs(step))
+                saved.add(step)
+            continue
+        made._opened.close()  # as the end of a process does: nothing is synced
+        if step == "torn":
+            with (folder / "journal").open("ab") as file:
+                file.write(encode(Record(0, DONE, 1), RUN)[: len(saved) + 3])
+        made = opened(folder)
+        assert set(restored(made)) == saved
+    made.close()
+
+
+def test_a_result_that_was_damaged_on_disk_is_computed_again(whole: Path) -> None:
+    with (whole / SPECS[0].file).open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x07")
+    with opened(whole) as again:
+        assert restored(again) == [0, 1, 2]
+        assert again.damaged == 1
+        again.write(3, outputs(3))
+    with opened(whole) as last:
+        assert restored(last) == [0, 1, 2, 3]
+
+
+def test_a_frame_that_was_dropped_stays_so(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as made:
+        made.write(0, outputs(0))
+        made.drop(1)
+    with opened(tmp_path / "run") as again:
+        assert [frame for frame, _ in again.results()] == [0]
+        assert again.open_frames() == (2, 3)
+        assert (again.done, again.dropped) == (1, 1)
+
+
+# ---------------------------------------------------------------- what users see
+
+
+def test_results_are_one_file_per_output_that_numpy_reads_at_any_time(tmp_path: Path) -> None:
+    with opened(tmp_path / "run") as made:
+        made.write(2, outputs(2))
+        score = np.load(tmp_path / "run" / "score.npy", mmap_mode="r")
+        assert score.shape == (FRAMES, 1, 2)
+        np.testing.assert_array_equal(score[2], outputs(2)["score"])
+    found = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert found == ["aux_map.npy", "journal", "run.json", "score.npy"]
+
+
+def test_no_result_is_ever_rewritten(whole: Path) -> None:
+    with opened(whole) as again:
+        restored(again)
+        with pytest.raises(RuntimeError, match="frame 1 is settled already"):
+            again.write(1, outputs(3))
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (Identity("new", "inputs", FRAMES, SPECS), "its model differs"),
+        (Identity("model", "new", FRAMES, SPECS), "its inputs differ"),
+        (Identity("model", "inputs", 9, SPECS), "it has 4 frames, not 9"),
+        (Identity("model", "inputs", FRAMES, SPECS[:1]), "other outputs"),
+    ],
+)
+def test_the_journal_of_another_run_is_refused(whole: Path, other: Identity, why: str) -> None:
+    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    with pytest.raises(BadInputError, match=f"the journal of another run: .*{why}"):
+        opened(whole, identity=other)
+    assert {path.name: path.read_bytes() for path in whole.iterdir()} == before
+
+
+def test_a_journal_is_not_written_over_without_resume(whole: Path) -> None:
+    with pytest.raises(BadInputError, match="holds the results of a run already; --resume"):
+        opened(whole, resume=False)
+
+
+def test_two_launches_do_not_share_a_journal(whole: Path) -> None:
+    with opened(whole), pytest.raises(BadInputError, match="another launch is writing to"):
+        opened(whole)
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "score.npy").write_text("mine")
+    with pytest.raises(BadInputError, match="neither empty nor a journal"):
+        opened(tmp_path)
+    assert (tmp_path / "score.npy").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1, "run": "00", "identity": {}}'])
+def test_a_head_that_is_none_is_a_sentence(whole: Path, text: str) -> None:
+    (whole / "run.json").write_text(text)
+    with pytest.raises(BadInputError, match=r"run\.json: cannot be read as the head of a journal"):
+        opened(whole)
+
+
+def test_a_disk_without_room_is_told_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path / "run") as made:
+        list(made.results())
+        check_room(made, "--journal")
+        usage = type("Usage", (), {"free": FRAMES * (RECORD_BYTES + 11) - 1})
+        monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+        with pytest.raises(BadInputError, match="where 0 MB are free; make room"):
+            check_room(made, "--journal")
+
+
+def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(28, "No space left on device")
+
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise full
+
+    with opened(tmp_path / "run") as made:
+        made.write(0, outputs(0))
+        with monkeypatch.context() as patched:
+            patched.setattr(journal.os, "write", refuse)
+            with pytest.raises(
+                RunFailedError, match=r"frame 1: .* No space left.* 1 of 4 are saved"
+            ):
+                made.write(1, outputs(1))
+    with opened(tmp_path / "run") as again:
+        assert restored(again) == [0]

@@ -1,0 +1,154 @@
+"""`launch --resume` finishes a run that was interrupted: no frame is repeated, none is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launcher.errors import BadInputError
+from launcher.job import Outcome, launch
+from launcher.journal_records import DONE, decode
+from launcher.progress import LineProgress
+from launcher.request import Request
+from tests.launcher.in_process import InProcess
+from tests.launcher.models import write_branches
+
+FRAMES = 8
+
+
+class InterruptError(Exception):
+    """The launcher ends here."""
+
+
+class Interrupted(InProcess):
+    """Ends when frame `at` of those that it streams has come out; `streamed` counts them."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.streamed = 0
+
+        def end(frame: int, outputs: dict[str, np.ndarray]) -> None:
+            if frame == at:
+                raise InterruptError
+            self.streamed += 1
+
+        super().__init__(end)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    write_branches(tmp_path / "branches.onnx")
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nstrategy: sequential\n"
+        f"frames: {FRAMES}\npins: {{stem: a, head: b}}\njournal: kept\n"
+    )
+    return path
+
+
+def run(request: Request, nodes: InProcess) -> Outcome:
+    with LineProgress(sys.stderr) as progress:
+        return launch(request, progress, started_s=time.monotonic(), runtime=nodes.runtime)
+
+
+def test_interrupted_twice_it_ends_as_if_it_never_had_been(cluster: Path) -> None:
+    journal, output = cluster.parent / "kept", cluster.parent / "out"
+    for at in (3, 2):
+        with pytest.raises(InterruptError):
+            run(Request(cluster, output=output, resume=True), Interrupted(at))
+    last = Interrupted()
+    report = run(Request(cluster, output=output, resume=True), last).report
+    assert last.streamed == FRAMES - 5
+    assert report is not None
+    assert report.agrees
+    assert report.frames == FRAMES - 5
+    told = report.as_json()["journal"]
+    assert told == {"folder": str(journal), "saved": FRAMES, "resumed": 5, "damaged": 0}
+    whole = np.load(journal / "score.npy")
+    run(Request(cluster, journal=cluster.parent / "never interrupted"), InProcess())
+    np.testing.assert_array_equal(whole, np.load(cluster.parent / "never interrupted/score.npy"))
+    for frame in range(FRAMES):
+        np.testing.assert_array_equal(whole[frame], np.load(output / f"{frame:06d}.score.npy"))
+
+
+def test_a_result_from_before_is_compared_with_the_whole_model_too(cluster: Path) -> None:
+    def spoil(frame: int, outputs: dict[str, np.ndarray]) -> None:
+        if frame == 1:
+            outputs["score"] = outputs["score"] * 2
+        if frame == 3:
+            raise InterruptError
+
+    with pytest.raises(InterruptError):
+        run(Request(cluster), InProcess(spoil))
+    report = run(Request(cluster, resume=True), InProcess()).report
+    assert report is not None
+    assert not report.agrees
+    assert (report.worst_frame, report.worst_output) == (1, "score")
+
+
+def test_a_run_that_is_complete_is_not_run_again(cluster: Path) -> None:
+    run(Request(cluster, resume=True), InProcess())
+    idle = Interrupted()
+    outcome = run(Request(cluster, resume=True), idle)
+    assert idle.streamed == 0
+    assert outcome.report is None
+    assert outcome.complete is not None
+    told = outcome.complete.as_json()
+    assert (told["frames"], told["agrees"], told["journal"]["saved"]) == (0, True, FRAMES)
+    assert "all 8 frames are settled" in outcome.complete.text()
+
+
+@pytest.mark.parametrize("key", ["frames: 9", "seed: 1"])
+def test_a_run_that_is_another_one_now_is_refused(cluster: Path, key: str) -> None:
+    run(Request(cluster), InProcess())
+    text = cluster.read_text().replace(f"frames: {FRAMES}\n", "")
+    cluster.write_text(f"{text}{key}\n" + (f"frames: {FRAMES}\n" if "frames" not in key else ""))
+    with pytest.raises(BadInputError, match=r"cluster.yaml, line \d+, journal: .*of another run"):
+        run(Request(cluster, resume=True), InProcess())
+
+
+def test_there_must_be_a_journal_to_resume(cluster: Path) -> None:
+    cluster.write_text(cluster.read_text().replace("journal: kept\n", ""))
+    with pytest.raises(BadInputError, match="--resume: there is no journal to go on with"):
+        run(Request(cluster, resume=True), InProcess())
+
+
+@pytest.mark.slow
+def test_killed_outright_it_loses_and_repeats_nothing(cluster: Path) -> None:
+    """Real processes and SIGKILL, which nobody can prepare for."""
+    cluster.write_text(cluster.read_text().replace(f"frames: {FRAMES}", "frames: 1200"))
+    command = [sys.executable, "-m", "launcher.cli", str(cluster), "--resume", "--json"]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root, "XDG_CACHE_HOME": str(cluster.parent / "c")}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        for line in process.stderr:
+            if re.match(r"streaming: [1-9]", line):
+                break
+        process.send_signal(signal.SIGKILL)
+    kept = cluster.parent / "kept"
+    before = (kept / "journal").read_bytes()
+    rows = np.load(kept / "score.npy").copy()
+    done = subprocess.run(command, env=environment, check=True, timeout=60, **pipes)
+    run_number = bytes.fromhex(json.loads((kept / "run.json").read_text())["run"])
+    told = json.loads(done.stdout)
+    assert told["agrees"]
+    saved, end = decode(before, run_number)
+    assert told["journal"]["resumed"] == len(saved) > 0
+    assert told["frames"] == 1200 - len(saved) > 0
+    after = (kept / "journal").read_bytes()
+    assert after[:end] == before[:end]
+    records, _ = decode(after, run_number)
+    assert sorted(record.frame for record in records) == list(range(1200))
+    assert {record.kind for record in records} == {DONE}
+    final = np.load(kept / "score.npy")
+    for record in saved:
+        np.testing.assert_array_equal(final[record.frame], rows[record.frame])
