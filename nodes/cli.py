@@ -117,13 +117,14 @@ def _keyring(options: argparse.Namespace) -> KeyFolder | None:
 def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Identity, str, Shell]:
     """Open everything that can fail; also returns the address of the control port.
 
-    The engine comes before the sockets, because it sets up the heap that all threads share.
+    The engine comes before the sockets, because it sets up the heap that all threads share, and
+    forks while there are no threads.
     """
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
         store = BlobStore(options.cache, quotas.cache_bytes)
         opened.callback(store.release)
-        executor = open_executor(options.engine, store.derived)
+        executor = open_executor(options.engine, store.derived, forks=True)
         opened.callback(executor.close)
         wire = Wire(
             keyring=keyring,

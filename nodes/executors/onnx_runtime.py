@@ -8,6 +8,7 @@ subnet is loaded as it is, since the optimised file is one for the CPU.
 from __future__ import annotations
 
 import contextlib
+import logging
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache as memoised
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
+from nodes.executors.fork_server import ForkServer
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.onnx_file import OnnxFile, inspect
+from nodes.executors.onnx_light import keep_packing_off, needed_bytes
 from nodes.executors.onnx_optimise import MODEL
 from nodes.executors.onnx_sessions import (
     MISTAKEN_OPTIMIZERS,
@@ -30,8 +33,11 @@ from nodes.executors.onnx_sessions import (
     tensor_specs,
 )
 from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing import PreparingProcess, work
 from nodes.executors.tensors import InputCheck, OutputAllocator, address
+from nodes.memory_room import room_bytes
+
+log = logging.getLogger("node-agent")
 
 _FORMAT = 3
 """Raised whenever `onnx_optimise` changes what it writes."""
@@ -40,15 +46,17 @@ _FORMAT = 3
 class OnnxRuntimeExecutor:
     """ONNX Runtime on this machine, keeping optimised subnets under `cache`."""
 
-    def __init__(self, cache: Path, *, tensorrt: bool = False) -> None:
+    def __init__(self, cache: Path, *, tensorrt: bool = False, forks: bool = False) -> None:
         """Use the GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`.
 
+        `forks`: this process has no other threads yet, so that a fork of it can prepare subnets.
         Raises ExecutorError if ONNX Runtime is not installed.
         """
         self._ort = import_onnxruntime()
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
         self._cache = PreparedFiles(cache)
-        self._child = PreparingProcess("onnxruntime", self._cache)
+        server = ForkServer(work) if forks and not self._providers else None
+        self._child = PreparingProcess("onnxruntime", self._cache, server)
         self._loaded: set[OnnxRuntimeSubnet] = set()
 
     def describe(self) -> str:
@@ -65,7 +73,7 @@ class OnnxRuntimeExecutor:
             for graph in graphs:
                 done(graph)
             return
-        jobs = [self._job(inspect(graph)) for graph in graphs]
+        jobs = [self._affordable(inspect(graph)) for graph in graphs]
         self._child.prepare(jobs, options, lambda job: done(job.graph))
 
     def load(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
@@ -80,27 +88,55 @@ class OnnxRuntimeExecutor:
         return subnet
 
     def _optimised_session(self, file: OnnxFile, options: LoadOptions) -> Any:
-        job = self._job(file)
-        entry = self._cache.find(job.key)
-        if entry is not None:
+        job = self._affordable(file)
+        if (found := self._prepared(job)) is not None:
             # An entry that is intact yet unusable was made by another build: make it anew.
             with contextlib.suppress(ExecutorError):
-                return self._session(file, entry / MODEL, options, optimised=True)
-            self._cache.discard(job.key)
+                return self._session(file, found, options, optimised=True)
+            self._cache.discard(found.parent.name)
         self._child.make([job], options, lambda _: None)
-        entry = self._cache.find(job.key)
-        if entry is None:
+        found = self._prepared(job)
+        if found is None:
             raise ExecutorError(
                 f"subnet {file.name}: what was just written under {self._cache.root} cannot be "
                 "read back; check that disk"
             )
-        return self._session(file, entry / MODEL, options, optimised=True)
+        return self._session(file, found, options, optimised=True)
+
+    def _affordable(self, file: OnnxFile) -> Job:
+        """The job that was done already, else the one that memory has room for now."""
+        job = self._job(file)
+        lighter = job.lighter
+        if lighter is None or self._cache.find(job.key) is not None:
+            return job
+        if self._cache.find(lighter.key) is not None:
+            return lighter
+        room, needed = room_bytes(), needed_bytes(file)
+        if needed <= room:
+            return job
+        log.warning(
+            "subnet %s: optimising it fully takes %.0f MB and there is room for %.0f MB; optimised "
+            "with less memory, which computes more slowly",
+            file.name, needed / 1e6, room / 1e6,
+        )  # fmt: skip
+        return lighter
+
+    def _prepared(self, job: Job) -> Path | None:
+        """Where its result lies, or the lighter one's."""
+        for one in (job, job.lighter):
+            entry = None if one is None else self._cache.find(one.key)
+            if entry is not None:
+                return entry / MODEL
+        return None
 
     def _session(self, file: OnnxFile, path: Path, options: LoadOptions, *, optimised: bool) -> Any:
+        session_options = loading_options(self._ort, options, optimised=optimised)
+        if optimised and Job.is_of_light(path.parent.name):
+            keep_packing_off(session_options)
         with engine_errors(self._ort, file.name, "load"):
             session = self._ort.InferenceSession(
                 str(path),
-                loading_options(self._ort, options, optimised=optimised),
+                session_options,
                 providers=provider_arguments(self._providers, options, self._cache.root),
                 disabled_optimizers=MISTAKEN_OPTIMIZERS,
             )

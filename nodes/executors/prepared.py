@@ -23,15 +23,29 @@ from nodes.owner import is_stale, private_name
 _ENTRY = "entry.json"
 _PARTIAL = "partial"
 _CHUNK = 1 << 20
+_LIGHT = "-light"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A subnet to prepare, and the key that the result gets."""
+    """A subnet to prepare, and the key that the result gets; `is_light`: with little memory."""
 
     graph: Path
     subnet: str
     key: str
+    is_light: bool = False
+
+    @property
+    def lighter(self) -> Job | None:
+        """The same, prepared with less memory; None if there is no such way."""
+        if self.is_light or not self.key.startswith("onnxruntime-"):
+            return None
+        return Job(self.graph, self.subnet, self.key + _LIGHT, is_light=True)
+
+    @staticmethod
+    def is_of_light(key: str) -> bool:
+        """Whether a key is that of a light job."""
+        return key.endswith(_LIGHT)
 
 
 class PreparedFiles:

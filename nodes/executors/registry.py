@@ -13,7 +13,7 @@ from nodes.executors.heap import keep_one_heap
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 
 
-def open_executor(name: EngineName, cache: Path) -> Executor:
+def open_executor(name: EngineName, cache: Path, *, forks: bool = False) -> Executor:
     """The engine called `name`, keeping what it prepares under `cache`.
 
     `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. `tensorrt` is
@@ -31,7 +31,7 @@ def open_executor(name: EngineName, cache: Path) -> Executor:
                 "JetPack, or its TensorRT with `pip install cuda-python`"
             )
     if name == "onnxruntime":
-        return _onnx_runtime(cache)
+        return _onnx_runtime(cache, forks=forks)
     if name == "tensorrt":
         missing = tensorrt_missing()
         if missing is None:
@@ -47,10 +47,10 @@ def open_executor(name: EngineName, cache: Path) -> Executor:
     )
 
 
-def _onnx_runtime(cache: Path, *, tensorrt: bool = False) -> Executor:
+def _onnx_runtime(cache: Path, *, tensorrt: bool = False, forks: bool = False) -> Executor:
     from nodes.executors.onnx_runtime import OnnxRuntimeExecutor  # noqa: PLC0415
 
-    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt)
+    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt, forks=forks)
 
 
 def tensorrt_missing() -> str | None:
