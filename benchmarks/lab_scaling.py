@@ -8,7 +8,7 @@ For each n, n emulated boards are made. In alternation, `--repetitions` times:
 - **replicas**: every board computes the whole model in its slice, all n at the same time; their
   summed rate is what n boards can do without a network;
 - **pipeline**: `launch`'s own plan and run over the same boards' agents. Its rate is taken between
-  results, from when the pipeline is full.
+  results, from when the pipeline is full until its last frame departs.
 
 **Scaling efficiency** is a pipeline's rate ÷ the mean of the summed rates of the replicas before
 and after it; told are the median and the spread. Beside it stands where the rest went: what the
@@ -29,46 +29,24 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import onnxruntime as ort
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, LabError, machine
-from benchmarks.lab.replica import frame, load
-from benchmarks.lab.replicas import Replicas, replicas
+from benchmarks.lab.counted import Round
+from benchmarks.lab.turns import pipeline_turn, whole_on_every_board
 from benchmarks.undisturbed import Others, undisturbed
-from launcher.config_load import Cluster, load_cluster
+from launcher.config_load import load_cluster
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
-from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.planning import read_model, search_plan
 from launcher.profiling_use import with_profile_option
 from launcher.progress import open_progress
-from launcher.run import run
-from launcher.runtime import Array, RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
 from nodes.usage import machine as processor
-from partition.plan import Plan
-
-FULL_FRAMES = 4
-"""Results per board that are left out, while the pipeline fills."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """One turn of replicas or pipeline: frames per second, and CPU seconds per frame by board.
-
-    `slice_use` is the part of its quota that each slice used while it lasted; of a pipeline this
-    counts filling and draining too, so it is a little low.
-    """
-
-    rate: float
-    slice_s: Mapping[str, float]
-    other_s: Mapping[str, float]
-    slice_use: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -111,60 +89,6 @@ class Scaling:
         return 1000 * statistics.median(sum(p.other_s.values()) for p in self.pipelines)
 
 
-class Counted:
-    """CPU time of all boards since this was made."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._began = self._look()
-
-    def _look(self) -> tuple[float, dict[str, tuple[float, float, float]]]:
-        found = {}
-        for device in self._lab.status(over_s=0.0).devices:
-            used = device.used
-            assert used is not None
-            found[device.name] = used.slice_cpu_s, used.other_cpu_s, used.cpu_quota or 1.0
-        return time.monotonic(), found
-
-    def round(self, rate: float, frames: Mapping[str, float]) -> Round:
-        """What was used until now, per frame (each board's own number of them)."""
-        began_s, before = self._began
-        now_s, after = self._look()
-        spent = {name: after[name][0] - before[name][0] for name in after}
-        return Round(
-            rate=rate,
-            slice_s={name: spent[name] / frames[name] for name in after},
-            other_s={name: (after[name][1] - before[name][1]) / frames[name] for name in after},
-            slice_use={name: spent[name] / after[name][2] / (now_s - began_s) for name in after},
-        )
-
-
-class OneFrame:
-    """`count` times the same frame."""
-
-    def __init__(self, data: Mapping[str, Array], count: int) -> None:
-        self._data, self._count = data, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> Mapping[str, Array]:
-        return self._data
-
-
-class Compared:
-    """Takes results, and keeps how far the worst was from the whole model's (relative)."""
-
-    def __init__(self, expected: Mapping[str, Array]) -> None:
-        self._expected = expected
-        self.worst = 0.0
-
-    def __call__(self, _: int, outputs: Mapping[str, Array]) -> None:
-        for name, wanted in self._expected.items():
-            largest = float(np.abs(outputs[name] - wanted).max() / np.abs(wanted).max())
-            self.worst = max(self.worst, largest)
-
-
 def measure(count: int, options: argparse.Namespace) -> Scaling:
     """Make `count` boards, and let replicas and pipelines take turns on them."""
     config = LabConfig(
@@ -187,21 +111,15 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
         model = read_model(cluster)
         plan = search_plan(cluster, model, progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
-        network = model.network
-        layers = [layer.name for layer in network.layers]
-        whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
-        subnet = load(whole.graph, folder / "cache")
-        inputs = frame(subnet)
-        compared = Compared(subnet.run(inputs))
-        subnet.close()
-        with replicas(lab, whole.graph, folder / "cache") as alone:
-            turns = [_replicas(lab, alone, options.seconds)]
-            pipelines, result = [], None
+        with whole_on_every_board(lab, model, folder) as whole:
+            turns = [whole.turn(options.seconds)]
+            pipelines, result, difference = [], None, 0.0
             for _ in range(options.repetitions):
-                frames = OneFrame(inputs, round(turns[0].rate * options.seconds))
-                one, result = _pipeline(lab, cluster, plan, subnets, frames, compared)
+                frames = round(turns[0].rate * options.seconds)
+                one, result, off = pipeline_turn(lab, cluster, plan, subnets, whole, frames)
+                difference = max(difference, off)
                 pipelines.append(one)
-                turns.append(_replicas(lab, alone, options.seconds))
+                turns.append(whole.turn(options.seconds))
                 progress.say(_line(one, turns[-2:]))
     assert result is not None
     return Scaling(
@@ -217,7 +135,7 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
             one.rate / statistics.mean((turns[i].rate, turns[i + 1].rate))
             for i, one in enumerate(pipelines)
         ),
-        difference=compared.worst,
+        difference=difference,
         memory_peak_bytes={name: stats.rss_peak_bytes for name, stats in result.stats.items()},
         memory_idle_bytes=dict(result.idle_rss_bytes),
         others=others.share(),
@@ -232,37 +150,6 @@ def _profile(lab: Lab, output: Path) -> Path:
     if done.returncode:
         raise LabError(f"partition profile has ended with {done.returncode}")
     return output
-
-
-def _replicas(lab: Lab, alone: Replicas, seconds: float) -> Round:
-    counted = Counted(lab)
-    rates = alone.run(seconds)
-    return counted.round(sum(rates.values()), {n: rate * seconds for n, rate in rates.items()})
-
-
-def _pipeline(
-    lab: Lab,
-    cluster: Cluster,
-    plan: Plan,
-    subnets: Mapping[str, SubnetFiles],
-    frames: OneFrame,
-    compared: Compared,
-) -> tuple[Round, RunResult]:
-    started: list[Counted] = []
-
-    def take(number: int, outputs: Mapping[str, Array]) -> None:
-        if number == skipped:
-            started.append(Counted(lab))
-        compared(number, outputs)
-
-    skipped = FULL_FRAMES * len(lab.layout.places)
-    result = run(
-        plan, nodes_of(cluster), subnets, frames, take, lambda _: None, run_options(cluster)
-    )  # fmt: skip
-    came = result.received_s
-    counted = len(came) - skipped - 1
-    rate = counted / (came[-1] - came[skipped])
-    return started[0].round(rate, dict.fromkeys(lab.layout.places, float(counted))), result
 
 
 def _line(one: Round, beside: list[Round]) -> str:

@@ -1,0 +1,142 @@
+"""Turns on the boards of a laboratory: replicas of the whole model, or a pipeline over all boards.
+
+A pipeline's rate is taken in its steady state: from the result by which it has surely filled up to
+the departure of its last frame, because while it drains, boards that have nothing left to do leave
+the machine to the others.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.lab.counted import Counted, Round
+from benchmarks.lab.lab import Lab
+from benchmarks.lab.replica import frame, load
+from benchmarks.lab.replicas import Replicas, replicas
+from cnn.model import Model
+from launcher.config_load import Cluster
+from launcher.planning import nodes_of, run_options
+from launcher.run import run
+from launcher.runtime import Array, RunResult, SubnetFiles
+from partition.plan import Plan
+
+FULL_FRAMES = 4
+"""Results per board that are left out, while the pipeline fills."""
+
+
+class OneFrame:
+    """`count` times the same frame."""
+
+    def __init__(self, data: Mapping[str, Array], count: int) -> None:
+        self._data, self._count = data, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Mapping[str, Array]:
+        return self._data
+
+
+class Compared:
+    """Takes results, and keeps how far the worst was from the whole model's (relative)."""
+
+    def __init__(self, expected: Mapping[str, Array]) -> None:
+        self._expected = expected
+        self.worst = 0.0
+
+    def __call__(self, _: int, outputs: Mapping[str, Array]) -> None:
+        for name, wanted in self._expected.items():
+            largest = float(np.abs(outputs[name] - wanted).max() / np.abs(wanted).max())
+            self.worst = max(self.worst, largest)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole model on every board of a laboratory, and the frame that everybody computes."""
+
+    lab: Lab
+    alone: Replicas
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+    def turn(self, seconds: float) -> Round:
+        """All replicas at once for so long; the rate is their sum."""
+        counted = Counted(self.lab)
+        rates = self.alone.run(seconds)
+        return counted.round(sum(rates.values()), {n: rate * seconds for n, rate in rates.items()})
+
+
+@contextmanager
+def whole_on_every_board(lab: Lab, model: Model, folder: Path) -> Iterator[Whole]:
+    """Start the replicas, idle until their turn; `folder` is for passing files.
+
+    Raises `LabError` if one ends early.
+    """
+    network = model.network
+    layers = [layer.name for layer in network.layers]
+    whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
+    subnet = load(whole.graph, folder / "cache")
+    inputs = frame(subnet)
+    outputs = subnet.run(inputs)
+    subnet.close()
+    with replicas(lab, whole.graph, folder / "cache") as alone:
+        yield Whole(lab, alone, inputs, outputs)
+
+
+def pipeline_turn(
+    lab: Lab,
+    cluster: Cluster,
+    plan: Plan,
+    subnets: Mapping[str, SubnetFiles],
+    whole: Whole,
+    frames: int,
+) -> tuple[Round, RunResult, float]:
+    """Stream `plan` in its steady state for about `frames` frames.
+
+    Returns also how far its worst result was from the whole model's, relative to the largest value.
+    """
+    started: list[Counted] = []
+    compared = Compared(whole.outputs)
+    skipped = FULL_FRAMES * len(lab.layout.places)
+
+    def take(number: int, outputs: Mapping[str, Array]) -> None:
+        if number == skipped:
+            started.append(Counted(lab))
+        compared(number, outputs)
+
+    count = skipped + 1 + max(2, frames) + depth(plan)
+    result = run(
+        plan,
+        nodes_of(cluster),
+        subnets,
+        OneFrame(whole.inputs, count),
+        take,
+        lambda _: None,
+        run_options(cluster),
+    )
+    rate = steady_rate(result.sent_s, result.received_s, skipped)
+    computed = dict.fromkeys(lab.layout.places, float(count - skipped - 1))
+    return started[0].round(rate, computed), result, compared.worst
+
+
+def depth(plan: Plan) -> int:
+    """Frames that are on their way at once, about: what is drained at the end."""
+    return max((phase.skew for phase in plan.phases), default=0) + 1
+
+
+def steady_rate(sent_s: Sequence[float], received_s: Sequence[float], skipped: int) -> float:
+    """Results per second after `skipped` of them and until the last frame departed.
+
+    Where fewer than two results lie between (a pipeline deeper than the run is long), until the
+    last result.
+    """
+    last = bisect.bisect_right(received_s, sent_s[-1]) - 1
+    if last - skipped < 2:
+        last = len(received_s) - 1
+    return (last - skipped) / (received_s[last] - received_s[skipped])
