@@ -1,0 +1,106 @@
+"""Ours beside what else one could take, on the same boards: who streams more, in how much memory?
+
+    python -m benchmarks.peers [--model onnx-wheel:resnet50] [--devices 3] [--board cpu]
+                               [--repetitions 3] [--seconds 15] [--json]
+
+A plan of a contiguous strategy, which is a chain of one part per board, is run by
+
+- **csdf-edge**: the shipped agents and `launch`'s own run;
+- **pyzmq script**: PULL, compute, PUSH, as one would write it in an afternoon
+  (`benchmarks/peers/stages/zmq_stage.py`), queues bounded by high-water marks;
+- **torch pipelining**: `torch.distributed.pipelining` over gloo (`ScheduleGPipe`, forward only, one
+  frame a microbatch), whose stages call the same ONNX Runtime, so that transport and schedule are
+  compared and not two engines' convolutions;
+- **one ONNX Runtime**: the whole network on one of the boards, without any network.
+
+They take turns, in another order each time, on the same emulated boards (`benchmarks.lab`): the
+same quota, the same links, the same frame, results compared with those of the whole network. The
+others load their parts as one does without thinking about memory. What is told: frames per second
+between results once the pipeline is full; latency then, with as many frames under way as the
+runtime takes in, and of the first frame; CPU time per frame of the boards' processes; and of the
+process on the board that needs most the peak of its resident memory since it began, and what no
+file backs.
+
+torch is no dependency of this project. It is used where an interpreter has it:
+
+    python -m venv /tmp/torch && /tmp/torch/bin/pip install torch onnxruntime numpy
+    TORCH_PYTHON=/tmp/torch/bin/python python -m benchmarks.peers
+
+and left out by name where none does. Emulated boards need root; else they are plain processes,
+which is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import onnxruntime as ort
+
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
+from benchmarks.peers.compare import compare
+from benchmarks.peers.others import torch_version
+from benchmarks.peers.told import as_report, lines
+from benchmarks.report import print_json
+from benchmarks.undisturbed import undisturbed
+from launcher.config_units import parse_link
+from launcher.errors import LauncherError
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="onnx-wheel:resnet50")
+    parser.add_argument("--devices", type=int, default=3)
+    parser.add_argument("--strategy", default="sequential", help="one that cuts the network")
+    parser.add_argument("--board", choices=("cpu", "accelerator"), default="cpu")
+    parser.add_argument("--cpu", type=float, default=0.2, help="cores per board")
+    parser.add_argument("--link", type=parse_link, default="1Gbit/s")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each turn")
+    parser.add_argument("--hwm", type=int, default=2, help="frames in each of pyzmq's queues")
+    parser.add_argument("--microbatches", type=int, default=8, help="frames in a step of torch")
+    parser.add_argument(
+        "--torch-python",
+        default=os.environ.get("TORCH_PYTHON", sys.executable),
+        help="a Python that has torch; $TORCH_PYTHON if not given, or else this one",
+    )
+    parser.add_argument("--plain", action="store_true", help="plain processes, even as root")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = options()
+    ort.set_default_logger_severity(4)
+    torch = torch_version(chosen.torch_python)
+    if torch is None:
+        print(
+            "torch left out: no Python with torch, its gloo and onnxruntime was named "
+            "(--torch-python, $TORCH_PYTHON)",
+            file=sys.stderr,
+        )
+    config = LabConfig(
+        name="peers",
+        undisturbed=True,
+        defaults=BoardConfig(board=chosen.board, cpu=chosen.cpu, link=chosen.link),
+        devices=(DeviceConfig(count=chosen.devices),),
+        cluster={"model": chosen.model, "strategy": chosen.strategy},
+    )
+    try:
+        with undisturbed() as how, Lab(config, plain=chosen.plain) as lab:
+            found = compare(lab, chosen, torch is not None)
+    except LauncherError as error:
+        print(f"peers: {error}", file=sys.stderr)
+        return error.exit_code
+    if chosen.json:
+        print_json(as_report(found, chosen, torch, how))
+    else:
+        print("\n".join(lines(found, torch)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
