@@ -1,0 +1,215 @@
+"""What a journal costs, and what it is worth: `python -m benchmarks.journal`.
+
+Cost: the handwritten digits of the examples (8 × 8 pixels in, ten scores out: frames so small that
+nothing hides the journal) stream over two nodes on this machine, with a journal and without, in
+turn; told is the median of the ratios of neighbours. Beside it, what the journal alone takes for a
+result of 40 bytes and one of 4 kB, in microseconds, the disk included.
+
+Worth: a batch of 100 000 such frames is begun, and the launcher killed outright (SIGKILL) several
+times at random moments and launched again with `--resume`. Then every frame must have exactly one
+record in the journal, every result must be bit for bit that of the same frame in a run that nobody
+interrupted, and no record may have been written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.report import Figure, print_json, report
+from launcher.journal_identity import Identity
+from launcher.journal_open import open_journal
+from launcher.journal_records import DONE, decode
+from launcher.journal_results import output_specs
+
+DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+ALLOWED_SLOWDOWN = 0.05
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of runs (default: 5)")
+    parser.add_argument("--frames", type=int, default=5000, help="of each such run")
+    parser.add_argument("--batch", type=int, default=100_000, help="frames of the batch; 0: none")
+    parser.add_argument("--kills", type=int, default=4, help="of its launcher (default: 4)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="csdf-journal-") as name:
+        folder = Path(name)
+        cluster = write_cluster(folder)
+        rates = [pair(cluster, options.frames, folder / f"pair{i}") for i in range(options.rounds)]
+        small, large = (alone_us(folder / f"alone{n}", n, options.frames) for n in (10, 1000))
+        batch = None
+        if options.batch:
+            batch = interrupted(cluster, options.batch, options.kills, options.seed, folder)
+    ratios = [journalled / plain for plain, journalled in rates]
+    figures = [
+        Figure(
+            "rate with a journal over rate without",
+            round(median(ratios), 4),
+            at_least=1 - ALLOWED_SLOWDOWN,
+            low=round(min(ratios), 4),
+            high=round(max(ratios), 4),
+        ),
+        Figure("rate without a journal", round(median(plain for plain, _ in rates), 1), "frames/s"),
+        Figure("a result of 40 bytes", round(small, 1), "µs"),
+        Figure("a result of 4 kB", round(large, 1), "µs"),
+    ]
+    if batch is not None:
+        figures += [
+            Figure("batch: frames", options.batch),
+            Figure("batch: kills (SIGKILL)", batch.kills),
+            Figure("batch: frames without a result", batch.lost, at_most=0),
+            Figure("batch: frames computed twice", batch.doubled, at_most=0),
+            Figure("batch: results that differ", batch.wrong, at_most=0),
+            Figure("batch: files in the journal", batch.files),
+        ]
+    data = report(
+        "journal",
+        "A journal, and resuming from it",
+        figures,
+        settings={"frames": options.frames, "rounds": options.rounds, "nodes": 2},
+        notes=["A result is saved when the user has taken it; frames under way are sent again."],
+        data={"rates": rates, "saved_at_kills": batch.saved if batch else []},
+    )
+    if options.json:
+        print_json(data)
+    else:
+        for one in figures:
+            asked = {None: "", True: " (asked: holds)", False: " (asked: DOES NOT HOLD)"}[one.holds]
+            print(f"{one.what}: {one.measured} {one.unit}{asked}")
+    return 0 if all(one.holds is not False for one in figures) else 1
+
+
+def write_cluster(folder: Path) -> Path:
+    """The digits on two nodes, each with a run of layers."""
+    path = folder / "cluster.yaml"
+    path.write_text(
+        f"model: {DIGITS / 'digits.onnx'}\ninput: {DIGITS / 'test_images.npy'}\n"
+        "nodes: [{name: left}, {name: right}]\nstrategy: sequential-count\nverify: false\n",
+        "utf-8",
+    )
+    return path
+
+
+def command(cluster: Path, frames: int, *further: str) -> list[str]:
+    return [
+        sys.executable, "-m", "launcher.cli", str(cluster), "--frames", str(frames), "--json",
+        *further,
+    ]  # fmt: skip
+
+
+def launch(cluster: Path, frames: int, *further: str) -> dict[str, Any]:
+    """A launch that must end well; its report."""
+    done = subprocess.run(
+        command(cluster, frames, *further), check=True, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def pair(cluster: Path, frames: int, journal: Path) -> tuple[float, float]:
+    """Frames per second without a journal and with one, in neighbouring runs."""
+    plain = launch(cluster, frames)["frames_per_second"]
+    return plain, launch(cluster, frames, "--journal", str(journal))["frames_per_second"]
+
+
+def alone_us(folder: Path, scores: int, frames: int) -> float:
+    """Microseconds that the journal takes for a result of so many scores, closing included."""
+    specs = output_specs([("scores", "float32", (1, scores))])
+    result = {"scores": np.arange(scores, dtype=np.float32).reshape(1, -1)}
+    journal = open_journal(
+        folder, Identity("", "", frames, specs), resume=False, where="the benchmark"
+    )
+    began = time.perf_counter()
+    with journal:
+        for frame in range(frames):
+            journal.write(frame, result)
+    return (time.perf_counter() - began) / frames * 1e6
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What became of a batch whose launcher was killed again and again."""
+
+    kills: int
+    saved: list[int]
+    """Results in the journal after each kill."""
+    lost: int
+    doubled: int
+    wrong: int
+    files: int
+
+
+def interrupted(cluster: Path, frames: int, kills: int, seed: int, folder: Path) -> Batch:
+    """Kill the launcher `kills` times on its way through the batch, then let it finish."""
+    kept, whole = folder / "kept", folder / "whole"
+    moments = random.Random(seed)
+    saved: list[int] = []
+    resuming = ("--journal", str(kept), "--resume")
+    for number in range(kills):
+        aim = (number + moments.random()) / (kills + 1)
+        kill_at(command(cluster, frames, *resuming), aim - (saved[-1] / frames if saved else 0))
+        saved.append(len(records(kept)))
+    before = (kept / "journal").read_bytes()
+    launch(cluster, frames, *resuming)
+    assert (kept / "journal").read_bytes().startswith(before[: 20 * saved[-1]])
+    # The digits repeat, and engines of one thread compute the same bits every time.
+    distinct = len(np.load(DIGITS / "test_images.npy", mmap_mode="r"))
+    launch(cluster, distinct, "--journal", str(whole))
+    wanted, found = (np.load(next(path.glob("*.npy")), mmap_mode="r") for path in (whole, kept))
+    counts = Counter(records(kept))
+    return Batch(
+        kills=kills,
+        saved=saved,
+        lost=sum(frame not in counts for frame in range(frames)),
+        doubled=sum(count - 1 for count in counts.values()),
+        wrong=sum(
+            not np.array_equal(found[frame], wanted[frame % distinct]) for frame in range(frames)
+        ),
+        files=len(list(kept.iterdir())),
+    )
+
+
+def records(journal: Path) -> list[int]:
+    """The frames with a record of their result."""
+    run = bytes.fromhex(json.loads((journal / "run.json").read_text("utf-8"))["run"])
+    found, _ = decode((journal / "journal").read_bytes(), run)
+    return [record.frame for record in found if record.kind == DONE]
+
+
+def kill_at(launching: list[str], share: float) -> None:
+    """Start a launch and kill it once it has streamed at least this share of its frames, told by
+    its progress in tenths, and a random moment later."""
+    process = subprocess.Popen(
+        launching, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        for line in process.stderr or ():
+            told = re.match(r"streaming: (\d+) of (\d+)", line)
+            if told and int(told[1]) > 0 and int(told[1]) >= share * int(told[2]):
+                time.sleep(share)
+                break
+        os.kill(process.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
