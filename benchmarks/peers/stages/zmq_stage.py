@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zmq
@@ -34,11 +35,9 @@ def main() -> None:
             np.frombuffer(part.buffer, dtype).reshape(shape)
             for part, (dtype, shape) in zip(parts, header["tensors"], strict=True)
         ]
-        outputs = compute(inputs)
+        outputs: list[Any] = compute(inputs)
         header["tensors"] = [(str(array.dtype), array.shape) for array in outputs]
-        push.send_multipart(
-            [json.dumps(header).encode(), *(memoryview(array) for array in outputs)], copy=False
-        )
+        push.send_multipart([json.dumps(header).encode(), *outputs], copy=False)
 
 
 if __name__ == "__main__":
