@@ -30,7 +30,8 @@ def cluster(layout: Layout, folder: Path) -> dict[str, Any]:
     if "nodes" in given:
         raise BadInputError("lab.yaml, cluster.nodes: the laboratory's own devices are the nodes")
     nodes = [_node(layout, place) for place in layout.places.values()]
-    data = {**_with_absolute_paths(given, folder), "nodes": nodes, "insecure": True}
+    guard = {"keys": str(layout.keys)} if layout.config.keys else {"insecure": True}
+    data = {**_with_absolute_paths(given, folder), "nodes": nodes, **guard}
     validated(Source("lab.yaml, under cluster", data, {}))
     return data
 

@@ -95,13 +95,15 @@ def _listed(value: object) -> object:
 
 class LabConfig(_Strict):
     """A whole `lab.yaml`. `launcher_link` bounds the launcher's own link (none: no bound);
-    `undisturbed` lets the laboratory's CPU time come before everything else on this machine."""
+    `undisturbed` lets the laboratory's CPU time come before everything else on this machine;
+    `keys`: agents and launcher have keys, as `launch --make-keys` makes them."""
 
     name: str = "lab"
     defaults: BoardConfig = BoardConfig()
     devices: Annotated[tuple[DeviceConfig, ...], BeforeValidator(_listed), Field(min_length=1)]
     launcher_link: Rate = None
     undisturbed: bool = False
+    keys: bool = False
     cluster: dict[str, Any] = {}
 
     @field_validator("name")

@@ -21,6 +21,7 @@ from benchmarks.lab.readings import is_stopped, processes, thread_called
 from benchmarks.lab.shell import LabError, end, perform, suppress_errors, wait_until
 from benchmarks.lab.status import LabStatus, look
 from launcher.errors import BadInputError
+from launcher.make_keys import make_keys
 from nodes.worker import THREAD_NAME
 
 READY = b"ready: control"
@@ -108,6 +109,8 @@ class Lab:
         try:
             state.write(self._state)
             self._say(f"making {boards} boards")
+            if self._config.keys:
+                make_keys(layout.keys, dict.fromkeys(layout.places))
             perform(plans.up(layout))
             self._settle(layout.places.values())
             self.cluster_file.write_text(cluster_file.text(layout, self._files), "utf-8")

@@ -98,6 +98,11 @@ class Layout:
         return self.config.name
 
     @property
+    def keys(self) -> Path:
+        """The folder of its machines' keys, where it has any."""
+        return self.folder / "keys"
+
+    @property
     def group(self) -> str:
         """The name of its control group."""
         return group_name(self.name)

@@ -71,8 +71,18 @@ def board(layout: Layout, place: Place) -> Iterable[Action]:
         yield from shape(layout, place, place.slice.link)
     if place.slice.disk is not None:
         yield MakeImage(place.image, place.slice.disk)
-        yield Run(("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(place.image)))
-        yield Run(("mount", "-o", "loop", str(place.image), str(place.cache)))
+        yield from _empty_disk(place)
+
+
+def _empty_disk(place: Place) -> Iterable[Action]:
+    yield Run(("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(place.image)))
+    yield Run(("mount", "-o", "loop", str(place.image), str(place.cache)))
+
+
+def empty_disk(place: Place) -> Iterable[Action]:
+    """The file system of a board's cache anew; nothing runs on the board."""
+    yield Run(("umount", str(place.cache)))
+    yield from _empty_disk(place)
 
 
 def shape(layout: Layout, place: Place, bytes_per_s: float) -> Iterable[Action]:
@@ -94,12 +104,17 @@ def _shape(where: tuple[str, ...], interface: str, bytes_per_s: float) -> Run:
 
 def start(layout: Layout, place: Place) -> Iterable[Action]:
     """Start a board's agent."""
-    agent = (
-        *(sys.executable, "-m", "nodes.cli", "--name", place.slice.name),
-        *("--listen", place.address, "--cache", str(place.cache)),
-        "--insecure",  # nobody but this machine is on the laboratory's network
-    )
-    yield Start(inside(layout, place, agent), place.log)
+    yield Start(inside(layout, place, agent(layout, place)), place.log)
+
+
+def agent(layout: Layout, place: Place, listen: str | None = None) -> tuple[str, ...]:
+    """The command of a board's agent; it listens at `listen`, usually the board's address."""
+    name = place.slice.name
+    return (
+        *(sys.executable, "-m", "nodes.cli", "--name", name, "--listen", listen or place.address),
+        *("--cache", str(place.cache)),
+        *(("--keys", str(layout.keys / name)) if layout.config.keys else ("--insecure",)),
+    )  # without keys: nobody but this machine is on the laboratory's network
 
 
 def inside(

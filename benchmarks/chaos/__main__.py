@@ -1,0 +1,184 @@
+"""Faults on real agents, and whether a single frame is lost:
+
+    python -m benchmarks.chaos [--quick] [--only NAME …] [--repetitions N] [--json]
+
+Four boards of the laboratory (docs/laboratory.md), one of which stands by, run the shipped agents;
+the shipped launcher streams frames through them, and every result is compared with the whole
+model's. Then something happens. Told are frames, results, how many are lost, doubled or wrong (all
+zero), and the seconds from the fault until what it had interrupted has its result. Where a fault
+must end a run, the sentence that it ends with counts, and the results until then.
+
+Ends with exit code 1 if anything came out otherwise than it must.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from textwrap import shorten
+
+import onnxruntime as ort
+
+from benchmarks.chaos.bed import DISTINCT, Bed, Streamed
+from benchmarks.chaos.cases import CASES, Case
+from benchmarks.report import Figure, print_json, report
+from launcher.errors import LauncherError
+
+MODEL = "onnx-wheel:squeezenet"
+CALIBRATE_S = 6.0
+RECOVERY_S = 10.0
+"""What was asked for, on a LAN and for networks of ResNet50's size."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A case, and what came of it each time."""
+
+    case: Case
+    streams: tuple[Streamed, ...]
+
+    @property
+    def held(self) -> bool:
+        return all(map(self.case.met, self.streams))
+
+    @property
+    def recover_s(self) -> list[float]:
+        return [seconds for one in self.streams for seconds in one.recover_s]
+
+    def total(self, key: str) -> int:
+        return sum(getattr(one, key) for one in self.streams)
+
+    def line(self) -> str:
+        times = self.recover_s
+        took = f"{statistics.median(times):6.1f}{max(times):7.1f}" if times else f"{'–':>6}{'–':>7}"
+        counts = "".join(f"{self.total(k):8}" for k in ("frames", "results"))
+        counts += "".join(f"{self.total(k):8}" for k in ("lost", "doubled", "wrong", "replayed"))
+        end = "" if self.held else f"  {self.case.outcome} is what it must"
+        ended = next((one.ended for one in self.streams if one.ended), "")
+        told = f"  {shorten(ended, 90, placeholder=' …')}" if ended else ""
+        return f"{self.case.what:<58}{counts}{took}{end}{told}"
+
+
+HEADING = (
+    f"{'':<58}{'frames':>8}{'results':>8}{'lost':>8}{'doubled':>8}{'wrong':>8}{'again':>8}"
+    + (f"{'median':>6}{'worst':>7} s")
+)
+
+
+def attempt(case: Case, bed: Bed) -> Streamed:
+    """One case, once; the boards are mended after it."""
+    try:
+        if case.before is not None:
+            case.before(bed)
+        return bed.stream(case.seconds, case.fault)
+    finally:
+        bed.mend()
+
+
+def try_all(cases: Iterable[Case], repetitions: int, plain: bool) -> tuple[list[Tried], list[str]]:
+    """All cases that boards here can be put through; and sentences about the others."""
+    tried: list[Tried] = []
+    left_out: list[str] = []
+    for keys in (True, False):
+        wanted = [case for case in cases if case.keys is keys]
+        if not wanted:
+            continue
+        with Bed(MODEL, plain=plain, keys=keys) as bed:
+            if not bed.is_emulated:
+                left_out.append(f"boards are plain processes: {'; '.join(bed.lab.missing)}")
+            warm = bed.stream(CALIBRATE_S)
+            warm = bed.stream(CALIBRATE_S) if warm.ended is None else warm
+            if warm.ended is not None:
+                raise LauncherError(warm.ended)
+            bed.rate = warm.frames / warm.seconds
+            for case in wanted:
+                if case.emulated and not bed.is_emulated:
+                    left_out.append(f"{case.name}: {case.what}: needs emulated boards")
+                    continue
+                tried.append(Tried(case, tuple(attempt(case, bed) for _ in range(repetitions))))
+                print(tried[-1].line(), file=sys.stderr, flush=True)
+    return tried, left_out
+
+
+def figures(tried: list[Tried]) -> list[Figure]:
+    """Of all cases together, and of each."""
+    found = [Figure("cases", len(tried)), Figure("streams", sum(len(t.streams) for t in tried))]
+    found += [
+        Figure("otherwise than they must", sum(not t.held for t in tried), "cases", at_most=0),
+        Figure("frames", sum(t.total("frames") for t in tried)),
+        *(
+            Figure(f"{key} frames", sum(t.total(key) for t in tried), at_most=0)
+            for key in ("lost", "doubled", "wrong")
+        ),
+        Figure("frames sent again", sum(t.total("replayed") for t in tried)),
+    ]
+    every = [s for t in tried if t.case.outcome == "recovers" for s in t.recover_s]
+    if every:
+        found.append(
+            Figure(
+                "seconds from a fault to going on", round(statistics.median(every), 2), "s",
+                at_most=RECOVERY_S, low=round(min(every), 2), high=round(max(every), 2),
+            )
+        )  # fmt: skip
+    for one in tried:
+        times = one.recover_s or [0.0]
+        bound = RECOVERY_S if one.case.outcome == "recovers" else None
+        how = "the run ends in a sentence" if one.case.outcome == "ends" else "until it went on"
+        found.append(
+            Figure(
+                one.case.what, round(statistics.median(times), 2), "s", at_most=bound,
+                low=round(min(times), 2), high=round(max(times), 2), note=how,
+            )
+        )  # fmt: skip
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="without what takes a minute")
+    names = [case.name for case in CASES]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--plain", action="store_true", help="plain processes, even as root")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    ort.set_default_logger_severity(4)
+    cases = [case for case in CASES if options.only is None or case.name in options.only]
+    cases = [case for case in cases if not (options.quick and case.long)]
+    print(HEADING, file=sys.stderr, flush=True)
+    try:
+        tried, left_out = try_all(cases, options.repetitions, options.plain)
+    except LauncherError as error:
+        print(f"chaos: {error}", file=sys.stderr)
+        return error.exit_code
+    print("\n".join(left_out), file=sys.stderr)
+    if options.json:
+        boards = "plain processes" if left_out else "4 boards of 0.2 core and 400 MB, 1 Gbit/s"
+        print_json(
+            report(
+                "chaos",
+                "Faults on real agents",
+                figures(tried),
+                settings={"boards": boards, "model": MODEL, "repetitions": options.repetitions},
+                notes=[
+                    f"Three boards and one that stands by; {DISTINCT} different inputs, every "
+                    "result compared with the whole model's.",
+                    *left_out,
+                ],
+                data={one.case.name: [asdict(stream) for stream in one.streams] for one in tried},
+            )
+        )
+    else:
+        print("\n".join([HEADING, *(one.line() for one in tried)]))
+    return 0 if all(one.held for one in tried) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

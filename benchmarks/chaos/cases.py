@@ -1,0 +1,120 @@
+"""What is done to a stream, and what must come of it: the cases of `python -m benchmarks.chaos`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.chaos import faults, intruders
+from benchmarks.chaos.bed import STANDBY, Bed, Fault, Streamed
+from benchmarks.chaos.faults import OTHER, VICTIM, cut, kill, pause
+from benchmarks.chaos.intruders import CONTROL, DATA, interpose
+
+Outcome = Literal["rides", "recovers", "either", "ends"]
+"""It goes on as if nothing had happened; without a node, on another plan; one of both; or there is
+an end in a sentence, because nothing else is possible."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`before` is done before the stream and `fault` during it, which takes about `seconds`.
+
+    `sentence` is what the end must say, a regular expression. `emulated`: it needs more of a board
+    than a process. `keys`: whether connections are encrypted. `long`: left out by `--quick`.
+    """
+
+    name: str
+    what: str
+    outcome: Outcome
+    fault: Fault | None = None
+    before: Callable[[Bed], None] | None = None
+    seconds: float = 7.0
+    sentence: str = ""
+    emulated: bool = True
+    keys: bool = True
+    long: bool = False
+
+    def met(self, found: Streamed) -> bool:
+        """Whether what must come of it came."""
+        if not found.is_whole:
+            return False
+        if self.outcome == "ends":
+            return found.ended is not None and re.search(self.sentence, found.ended) is not None
+        if found.ended is not None:
+            return False
+        recovered = bool(found.recoveries)
+        return self.outcome == "either" or recovered is (self.outcome == "recovers")
+
+
+ALL = ("node1", VICTIM, OTHER, STANDBY)
+
+CASES: tuple[Case, ...] = (
+    Case("none", "no fault", "rides", emulated=False),
+    Case("kill", "kill -9", "recovers", kill(VICTIM), emulated=False),
+    Case("kill-first", "kill -9 of the first board", "recovers", kill("node1"), emulated=False),
+    Case(
+        "kill-two", "kill -9 of a second board while the first is being replaced", "recovers",
+        kill(VICTIM, OTHER, apart_s=0.6), emulated=False,
+    ),
+    Case(
+        "kill-all", "kill -9 of every board", "ends", kill(*ALL), emulated=False,
+        sentence="no node is left",
+    ),
+    Case("pause-1", "SIGSTOP for 1 s", "rides", pause(1.0), emulated=False),
+    Case("pause-5", "SIGSTOP for 5 s, then SIGCONT", "recovers", pause(5.0), emulated=False),
+    Case("cut-1", "link cut for 1 s", "either", cut(1.0)),
+    Case("cut-5", "link cut for 5 s", "recovers", cut(5.0), seconds=9.0),
+    Case("cut-60", "link cut for 60 s", "recovers", cut(60.0), seconds=66.0, long=True),
+    Case("half-open", "peer vanishes without a FIN", "recovers", faults.vanish),
+    Case("slow-link", "link at a hundredth of its rate for 3 s", "either", faults.slow),
+    Case("starved", "board with a tenth of its CPU for 3 s", "either", faults.starve),
+    Case(
+        "disk-standby", "kill -9, and the standby's disk is full", "recovers",
+        faults.kill_with_full_standby, faults.forget_standby,
+    ),
+    Case(
+        "disk-deploy", "disk full at the first deployment", "ends",
+        before=faults.deploy_to_full_disk, sentence=f"{STANDBY}.*space",
+    ),
+    Case("memory", "memory limit: killed by the kernel", "recovers", faults.exhaust),
+    Case(
+        "clocks", "clocks a year and an hour apart, then kill -9", "recovers", kill(VICTIM),
+        faults.other_clocks,
+    ),
+    *(
+        Case(
+            f"{harm}-{name}", f"{what} on the {name} port", "recovers", intruders.switch_on,
+            interpose(harm, port),
+        )
+        for name, port in (("data", DATA), ("control", CONTROL))
+        for harm, what in (
+            ("flip", "bits flipped"), ("drop", "bytes missing"), ("add", "bytes added"),
+            ("cut", "messages cut in the middle"),
+        )
+    ),
+    Case("garbage", "garbage on every port", "rides", intruders.garbage, emulated=False),
+    Case(
+        "strangers", "floods without keys on every port", "rides", intruders.messages,
+        emulated=False,
+    ),
+    Case(
+        "wrong-keys", "floods under a wrong key on every port", "rides", intruders.wrong_keys,
+        emulated=False,
+    ),
+    Case(
+        "wrong-launcher", "the launcher's key is not admitted", "ends",
+        before=faults.other_launcher_key, sentence="does not admit this launcher's key",
+        emulated=False,
+    ),
+    Case("open-kill", "no keys: kill -9", "recovers", kill(VICTIM), keys=False, emulated=False),
+    Case(
+        "open-garbage", "no keys: garbage on every port", "rides", intruders.garbage,
+        keys=False, emulated=False,
+    ),
+    Case(
+        "open-strangers", "no keys: floods out of turn on every port", "rides", intruders.messages,
+        keys=False, emulated=False,
+    ),
+)  # fmt: skip
