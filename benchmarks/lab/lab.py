@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -251,6 +251,16 @@ class Lab:
         place.log.write_bytes(b"")
         perform(plans.start(self.layout, place))
         self._settle((place,))
+
+    def renew(self, keep: Collection[int] = ()) -> None:
+        """End what runs on all boards but for the processes `keep`, and start every agent anew."""
+        places = tuple(self.layout.places.values())
+        for place in places:
+            while pids := processes(self.layout, place) - set(keep):
+                end(pids)
+            place.log.write_bytes(b"")
+            perform(plans.start(self.layout, place))
+        self._settle(places)
 
     def fill_disk(self, device: str) -> int:
         """Leave no room on the board's disk; returns the bytes that were free."""
