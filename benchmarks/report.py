@@ -50,6 +50,15 @@ class Figure:
         return enough and (self.at_most is None or self.measured <= self.at_most)
 
 
+@dataclass(frozen=True)
+class Table:
+    """What is more than figures: columns and rows of text, each row as long as `columns`."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
 def report(
     benchmark: str,
     title: str,
@@ -57,9 +66,12 @@ def report(
     *,
     settings: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    tables: Sequence[Table] = (),
+    pictures: Mapping[str, str] | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The object. `settings` is what was chosen, `notes` sentences for the page, `data` raw."""
+    """The object. `settings` is what was chosen, `notes` sentences for the page, `pictures`
+    say what is to be seen on files beside the object's own, `data` is raw and not drawn."""
     return {
         "benchmark": benchmark,
         "title": title,
@@ -72,6 +84,8 @@ def report(
             for one in figures
         ],
         "notes": list(notes),
+        "tables": [asdict(one) for one in tables],
+        "pictures": dict(pictures or {}),
         "data": dict(data or {}),
     }
 

@@ -21,6 +21,11 @@ class Replicas:
     def __init__(self, processes: Mapping[str, subprocess.Popen[str]]) -> None:
         self._processes = processes
 
+    @property
+    def processes(self) -> frozenset[int]:
+        """Their process ids."""
+        return frozenset(process.pid for process in self._processes.values())
+
     def run(self, seconds: float) -> dict[str, float]:
         """Board → frames per second, all computing at once for so long."""
         for process in self._processes.values():

@@ -1,0 +1,198 @@
+"""Table 3 of Tang & Stefanov (2021) in the laboratory: `make bench-table3`.
+
+    python -m benchmarks.table3 [--quick] [--networks resnet50 ...] [--devices 2 4 ...]
+                                [--strategies auto sequential ...] [--resume] [--minutes M] [--json]
+
+Every cell is a network on n emulated boards by a strategy. Its pipeline takes turns with n replicas
+of the whole model, all computing at once in the same slices; **efficiency** is the pipeline's rate
+÷ the mean of the replicas' summed rates before and after it, and n times that the **speed-up**.
+Agents start anew before each pipeline, so the peak of their memory is the plan's, loading included.
+What it saves is measured against one board that holds the whole network in a plan of one node.
+
+Groups of cells (a network on n boards) and turns within a group come in random order; each turn is
+appended to a log as soon as it is done, with which `--resume` goes on. The object with all figures
+goes to `--output`, a plot beside the paper's curves next to it. It needs root; see
+docs/laboratory.md for what emulation leaves out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from benchmarks.lab import DeviceConfig, LabConfig, machine
+from benchmarks.report import print_json, report
+from benchmarks.table3.log import Log
+from benchmarks.table3.order import cells_of
+from benchmarks.table3.paper import NETWORKS
+from benchmarks.table3.plot import picture
+from benchmarks.table3.session import fill
+from benchmarks.table3.summary import Summary, summaries
+from benchmarks.table3.table import figures, tables
+from benchmarks.table3.turn import Boards, Refused
+from benchmarks.table3.words import as_text
+from benchmarks.undisturbed import Others, undisturbed
+from ga.strategies import STRATEGIES
+from launcher.config_units import parse_link
+from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
+from launcher.progress import open_progress
+
+USUAL: dict[str, Any] = {
+    "networks": list(NETWORKS),
+    "devices": list(range(2, 11)),
+    "strategies": ["vertical-paper", "auto", "sequential", "horizontal", "tiles", "hybrid"],
+    "repetitions": 3,
+    "seconds": 12.0,
+}
+QUICK: dict[str, Any] = {
+    "networks": ["resnet50"],
+    "devices": [2, 4, 6, 10],
+    "strategies": ["auto", "sequential", "auto:memory"],
+    "repetitions": 2,
+    "seconds": 10.0,
+}
+"""What fits into 25 minutes."""
+
+OBJECTIVES = ("period", "memory", "latency", "energy")
+NAME = "table3"
+
+
+def main() -> int:
+    """Measure what is missing, and print all that is known."""
+    options = _options()
+    ort.set_default_logger_severity(4)
+    boards = Boards(options.board, options.cpu, options.link)
+    others = Others()
+    try:
+        _check(options)
+        log = Log(options.log, resume=options.resume)
+        with undisturbed() as how, open_progress() as progress:
+            complete = fill(
+                log,
+                cells_of(options.networks, options.devices, options.strategies),
+                boards,
+                progress,
+                repetitions=options.repetitions,
+                seconds=options.seconds,
+                seed=options.seed,
+                minutes=options.minutes,
+            )
+    except LauncherError as error:
+        print(f"table3: {error}", file=sys.stderr)
+        return error.exit_code
+    found, refused = summaries(log.of(boards)), log.refusals(boards)
+    if not found:
+        print("table3: nothing was measured", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    notes = _notes(found, boards, complete=complete)
+    data = _report(options, boards, found, refused, notes, how, others.share())
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.with_suffix(".svg").write_text(picture(found), "utf-8")
+        options.output.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if options.json:
+        print_json(data)
+    else:
+        print(as_text(figures(found, boards.board), tables(found, refused)))
+        print("\n" + "\n".join(notes))
+    return 0
+
+
+def _report(
+    options: argparse.Namespace,
+    boards: Boards,
+    found: Sequence[Summary],
+    refused: Sequence[Refused],
+    notes: Sequence[str],
+    how: str,
+    others: float,
+) -> dict[str, Any]:
+    return report(
+        NAME,
+        "Table 3 of Tang & Stefanov (2021), in the laboratory",
+        figures(found, boards.board),
+        settings={
+            **asdict(boards),
+            "repetitions": options.repetitions,
+            "seconds of a turn": options.seconds,
+            "seed of the order": options.seed,
+            "priority": how,
+            "CPUs used by others": f"{others:.0%}",
+        },
+        notes=notes,
+        tables=tables(found, refused),
+        pictures={f"{NAME}.svg": "speed-up and memory saved beside the paper's curves"},
+        data={"cells": [asdict(one) for one in found]},
+    )
+
+
+def _notes(found: Sequence[Summary], boards: Boards, *, complete: bool) -> list[str]:
+    worst = max(one.difference for one in found)
+    return [
+        f"Boards: {boards.board}, {boards.cpu:g} core each, links of "
+        f"{'any rate' if boards.link is None else f'{boards.link * 8 / 1e9:g} Gbit/s'}. Weights "
+        "are drawn at random (He-normal, seeded): the architectures are the paper's.",
+        "Efficiency: pipeline ÷ as many replicas of the whole model, all computing at once in the "
+        "same slices, before and after it; speed-up: that times n. Planned: the cost model's "
+        "speed-up. Predicted: simulated from what the agents measured while they warmed up.",
+        "Memory above idle: the largest peak of an agent, from its start on, loading included, "
+        "less what it held when idle; saved against one board with the whole network, measured "
+        "the same way. Anonymous and file-backed: what is resident at the end, idle included.",
+        f"The worst result is {worst:.1e} of the largest value away from the whole model's.",
+        *(() if complete else ("Not all of the table was measured yet: --resume goes on.",)),
+    ]
+
+
+def _check(options: argparse.Namespace) -> None:
+    for strategy in options.strategies:
+        named, _, objective = strategy.partition(":")
+        if named not in STRATEGIES or (objective or "period") not in OBJECTIVES:
+            raise BadInputError(
+                f"{strategy!r} is no strategy of this table: NAME or NAME:OBJECTIVE, of "
+                f"{', '.join(STRATEGIES)} and {', '.join(OBJECTIVES)}"
+            )
+    if min(options.devices) < 1:
+        raise BadInputError("a table has at least one device")
+    missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
+    if missing:
+        raise BadInputError(f"boards cannot be emulated here: {'; '.join(missing)}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.table3",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help=f"what fits into 25 minutes: {QUICK}")
+    add("--networks", nargs="+", help=f"of {', '.join(NETWORKS)}, or what cluster.yaml takes")
+    add("--devices", type=int, nargs="+", help="numbers of boards; one is always measured too")
+    add("--strategies", nargs="+", help="NAME or NAME:OBJECTIVE, such as auto:memory")
+    add("--repetitions", type=int, help="turns of each cell")
+    add("--seconds", type=float, help="of each turn")
+    add("--board", choices=("accelerator", "cpu"), default="accelerator")
+    add("--cpu", type=float, default=0.12, help="cores per board; ten must fit into the machine")
+    add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
+    add("--seed", type=int, default=0, help="of the random order")
+    add("--log", type=Path, default=Path("build/table3.jsonl"), help="a line for each turn")
+    add("--resume", action="store_true", help="go on with the log that is there")
+    add("--minutes", type=float, help="begin no turn that would end later")
+    add("--output", type=Path, help="a file for the object with all figures; a plot beside it")
+    add("--json", action="store_true", help="print that object and nothing else")
+    options = parser.parse_args()
+    for key, value in (QUICK if options.quick else USUAL).items():
+        if getattr(options, key) is None:
+            setattr(options, key, value)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""All cells of one network on so many boards: one laboratory, where pipelines and replicas take
+turns. Before each pipeline every agent is started anew, so that the peak of its memory is this
+plan's, from its start on; what it keeps on its disk stays."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
+from benchmarks.lab.turns import FULL_FRAMES, Whole, pipeline_turn, steady_rate
+from benchmarks.lab.turns import whole_on_every_board as whole_on
+from benchmarks.table3.paper import NETWORKS
+from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
+from launcher.config_load import Cluster, load_cluster
+from launcher.errors import LauncherError
+from launcher.planning import (
+    THIS_MACHINE,
+    problem_of,
+    read_model,
+    run_options,
+    search_plan,
+    with_warmup,
+)
+from launcher.prediction import predicted_run, times_of
+from launcher.progress import Progress
+from launcher.runtime import RunResult, SubnetFiles
+from launcher.subnet_files import cut_subnets
+from partition.plan import Plan
+
+LAB_NAME = "table3"
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A cell's plan and its files."""
+
+    cluster: Cluster
+    plan: Plan
+    planned: Planned
+    subnets: Mapping[str, SubnetFiles]
+
+
+def measure(
+    cells: Sequence[Cell], boards: Boards, seconds: float, progress: Progress
+) -> Generator[Turn | Refused, None, None]:
+    """One turn after the other, in this order; a cell may stand there several times.
+
+    All are of one network and number of boards. Raises `LauncherError` for what concerns them all.
+    """
+    network, count = cells[0].network, cells[0].devices
+    config = LabConfig(
+        name=LAB_NAME,
+        undisturbed=True,
+        defaults=BoardConfig(board="cpu" if boards.board == "cpu" else "accelerator",
+                             cpu=boards.cpu, link=boards.link),
+        devices=(DeviceConfig(count=count),),
+        cluster={"model": NETWORKS.get(network, network)},
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="table3-") as place, Lab(config) as lab:
+        folder, cluster = Path(place), load_cluster(lab.cluster_file)
+        model = read_model(cluster)
+        alone_s = float(problem_of(cluster, model, None).costs.layer_s[:, 0].sum())
+        ready: dict[Cell, _Ready] = {}
+        refused: set[Cell] = set()
+        for number, cell in enumerate(dict.fromkeys(cells)):
+            own = cluster.changed(strategy=cell.strategy, objective=cell.objective)
+            try:
+                plan = search_plan(own, model, progress)
+            except LauncherError as error:
+                refused.add(cell)
+                yield Refused(cell, boards, str(error))
+                continue
+            files = cut_subnets(model, plan, folder / f"subnets{number}", lambda _, __: None)
+            ready[cell] = _Ready(own, plan, _planned(plan, alone_s), files)
+        if not ready:
+            return
+        with whole_on(lab, model, folder) as whole:
+            before = whole.turn(seconds).rate
+            for cell in cells:
+                if cell in refused:
+                    continue
+                try:
+                    found, result = _pipeline(lab, ready[cell], whole, round(before * seconds))
+                except LauncherError as error:
+                    refused.add(cell)
+                    yield Refused(cell, boards, str(error))
+                    continue
+                after = whole.turn(seconds).rate
+                yield Turn(
+                    cell=cell,
+                    boards=boards,
+                    seconds=seconds,
+                    planned=ready[cell].planned,
+                    replicas=(before, after),
+                    memory=_memory(ready[cell].plan, result),
+                    **found,
+                )
+                before = after
+
+
+def _planned(plan: Plan, alone_s: float) -> Planned:
+    return Planned(
+        strategy_says=plan.explanation,
+        phases=len(plan.phases),
+        rate=1 / plan.period_s,
+        speedup=alone_s / plan.period_s,
+        latency_s=plan.latency_s,
+        bytes_per_frame=plan.bytes_per_frame,
+    )
+
+
+def _pipeline(
+    lab: Lab, ready: _Ready, whole: Whole, frames: int
+) -> tuple[dict[str, float], RunResult]:
+    lab.renew(keep=whole.alone.processes)
+    plan, order = ready.plan, run_options(ready.cluster).order
+    one, result, difference = pipeline_turn(lab, ready.cluster, plan, ready.subnets, whole, frames)
+    expected = predicted_run(with_warmup(plan, result), result, order, THIS_MACHINE)
+    skipped = min(FULL_FRAMES * len(lab.addresses), len(expected.received_s) // 3)
+    count = len(result.received_s)
+    received = sum(stats.received_bytes for stats in result.stats.values())
+    return {
+        "rate": one.rate,
+        "latency_s": times_of(result.sent_s, result.received_s).latency_s,
+        "foreseen_rate": steady_rate(expected.sent_s, expected.received_s, skipped),
+        "foreseen_latency_s": times_of(expected.sent_s, expected.received_s).latency_s,
+        "sent_bytes_per_frame": received / count + sum(a.nbytes for a in whole.outputs.values()),
+        "busiest_slice": max(one.slice_use.values()),
+        "other_s_per_frame": sum(one.other_s.values()),
+        "difference": difference,
+    }, result
+
+
+def _memory(plan: Plan, result: RunResult) -> dict[str, AgentMemory]:
+    """Of every board that takes part."""
+    return {
+        name: AgentMemory(
+            eq2=plan.memory[name].eq2_bytes,
+            predicted=plan.memory[name].total_bytes,
+            peak=stats.rss_peak_bytes,
+            idle=result.idle_rss_bytes[name],
+            resident=stats.rss_bytes,
+            anonymous=stats.anonymous_bytes,
+        )
+        for name, stats in result.stats.items()
+    }

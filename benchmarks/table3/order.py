@@ -1,0 +1,75 @@
+"""Which cells a table has, in which order they are measured, and how long that takes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from benchmarks.table3.turn import Cell
+
+ALONE = "sequential"
+"""The strategy by which one board gets the whole network, for what memory is compared with."""
+
+MACS_PER_S = 5e10
+"""What a core of a server computes, to guess how long a table takes."""
+
+MACS: Mapping[str, float] = {"resnet50": 4.1e9, "yolov2": 14.8e9, "vgg16": 15.5e9}
+"""Multiply-accumulates per frame, about."""
+
+GROUP_S = 30.0
+GROUP_S_PER_BOARD = 8.0
+TURN_S = 8.0
+TURN_S_PER_BOARD = 2.0
+FILLING_FRAMES = 8
+"""Of each board's rate: what filling, draining and rehearsing take."""
+
+
+def cells_of(
+    networks: Iterable[str], counts: Iterable[int], strategies: Sequence[str]
+) -> list[Cell]:
+    """All of them; strategies are `NAME` or `NAME:OBJECTIVE`. One board is always among them."""
+    found = []
+    for network in networks:
+        found.append(Cell(network, 1, ALONE, "period"))
+        for count in counts:
+            for strategy in strategies:
+                name, _, objective = strategy.partition(":")
+                if count > 1:
+                    found.append(Cell(network, count, name, objective or "period"))
+    return found
+
+
+def groups_of(missing: Sequence[Cell], seed: int) -> list[list[Cell]]:
+    """Turns by network and number of boards, groups and turns in random order.
+
+    No cell has its next turn before all others of its group have had theirs as often.
+    """
+    dice = random.Random(seed)
+    by_boards: dict[tuple[str, int], list[Cell]] = {}
+    for cell in missing:
+        by_boards.setdefault((cell.network, cell.devices), []).append(cell)
+    groups = []
+    for turns in by_boards.values():
+        rounds: list[Cell] = []
+        left = list(turns)
+        while left:
+            once = list(dict.fromkeys(left))
+            for cell in once:
+                left.remove(cell)
+            dice.shuffle(once)
+            rounds += once
+        groups.append(rounds)
+    dice.shuffle(groups)
+    return groups
+
+
+def guess_s(groups: Sequence[Sequence[Cell]], cpu: float, seconds: float) -> float:
+    """Seconds that all of this takes, about."""
+    total = 0.0
+    for turns in groups:
+        boards = turns[0].devices
+        frame_s = MACS.get(turns[0].network, 5e9) / (MACS_PER_S * cpu)
+        total += GROUP_S + GROUP_S_PER_BOARD * boards + seconds
+        turn_s = TURN_S + TURN_S_PER_BOARD * boards + 2 * seconds + FILLING_FRAMES * frame_s
+        total += len(turns) * turn_s
+    return total

@@ -1,0 +1,138 @@
+"""A table's figures with what is asked of them, and its columns for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.report import Figure, Table
+from benchmarks.table3.paper import (
+    LEAST_EFFICIENCY,
+    LEAST_EFFICIENCY_SPLIT,
+    LEAST_SAVING_PERCENT,
+    MOST_OF_PREDICTION,
+    PAPER,
+)
+from benchmarks.table3.summary import Spread, Summary
+from benchmarks.table3.turn import Refused
+
+SPEED = (
+    *("n", "strategy", "frames/s", "n replicas", "efficiency", "spread", "speed-up", "paper"),
+    *("planned", "predicted frames/s", "latency s", "predicted s", "MB/frame", "planned MB"),
+    *("phases", "turns"),
+)
+MEMORY = (
+    *("n", "strategy", "Eq. 2 MB", "saved %", "paper %", "peak above idle MB", "saved %", "spread"),
+    *("anonymous MB", "file-backed MB", "peak ÷ prediction", "limit %"),
+)
+
+
+def figures(found: Sequence[Summary], board: str) -> list[Figure]:
+    """What something was asked of."""
+    rows = []
+    for one in found:
+        least = _least_efficiency(one, board)
+        if least is not None:
+            rows.append(_figure(one, "efficiency", one.efficiency, at_least=least))
+    for one in found:
+        if one.cell.network != "resnet50":
+            continue
+        least = LEAST_SAVING_PERCENT.get(one.cell.devices)
+        if one.saving_percent is not None and least is not None and one.cell.strategy == "auto":
+            saving = one.saving_percent
+            rows.append(_figure(one, "memory saved, measured", saving, unit="%", at_least=least))
+        rows.append(
+            _figure(
+                one, "fullest agent ÷ prediction", one.of_prediction, at_most=MOST_OF_PREDICTION
+            )
+        )
+    return rows
+
+
+def _least_efficiency(one: Summary, board: str) -> float | None:
+    network, boards, how = one.cell.network, one.cell.devices, one.cell.how
+    if boards == 1:
+        return None
+    if network == "resnet50" and how == "auto":
+        return LEAST_EFFICIENCY[board].get(boards)
+    if network in PAPER and network != "resnet50" and how == "hybrid" and board == "accelerator":
+        return LEAST_EFFICIENCY_SPLIT
+    return None
+
+
+def _figure(
+    one: Summary,
+    what: str,
+    spread: Spread,
+    *,
+    unit: str = "",
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> Figure:
+    boards = "1 board" if one.cell.devices == 1 else f"{one.cell.devices} boards"
+    return Figure(
+        f"{one.cell.network}, {boards}, {one.cell.how}: {what}",
+        round(spread.median, 4),
+        unit,
+        at_least=at_least,
+        at_most=at_most,
+        low=round(spread.low, 4),
+        high=round(spread.high, 4),
+    )
+
+
+def tables(found: Sequence[Summary], refused: Sequence[Refused]) -> list[Table]:
+    """Two for each network: speed and memory; and what could not be measured."""
+    made = []
+    for network in dict.fromkeys(one.cell.network for one in found):
+        own = [one for one in found if one.cell.network == network]
+        made.append(Table(f"{network}: speed", SPEED, tuple(map(_speed, own))))
+        made.append(
+            Table(f"{network}: memory of the fullest board", MEMORY, tuple(map(_memory, own)))
+        )
+    if refused:
+        rows = tuple(
+            (one.cell.network, str(one.cell.devices), one.cell.how, one.refused) for one in refused
+        )
+        made.append(Table("Not measured", ("network", "n", "strategy", "why"), rows))
+    return made
+
+
+def _speed(one: Summary) -> tuple[str, ...]:
+    published = PAPER.get(one.cell.network, {}).get(one.cell.devices)
+    return (
+        str(one.cell.devices),
+        one.cell.how,
+        f"{one.rate.median:.2f}",
+        f"{one.replicas.median:.2f}",
+        f"{one.efficiency.median:.3f}",
+        f"{one.efficiency.low:.3f}–{one.efficiency.high:.3f}",
+        f"{one.speedup:.2f}×",
+        "" if published is None else f"{published.speedup:.1f}×",
+        f"{one.planned.speedup:.2f}×",
+        f"{one.foreseen_rate:.2f}",
+        f"{one.latency_s.median:.2f}",
+        f"{one.foreseen_latency_s:.2f}",
+        f"{one.sent_bytes_per_frame / 1e6:.1f}",
+        f"{one.planned.bytes_per_frame / 1e6:.1f}",
+        str(one.planned.phases),
+        str(one.turns),
+    )
+
+
+def _memory(one: Summary) -> tuple[str, ...]:
+    published = PAPER.get(one.cell.network, {}).get(one.cell.devices)
+    saving = one.saving_percent
+    return (
+        str(one.cell.devices),
+        one.cell.how,
+        f"{one.eq2_bytes / 1e6:.1f}",
+        "" if one.eq2_saving_percent is None else f"{one.eq2_saving_percent:.1f}",
+        "" if published is None else f"{published.saving_percent:.1f}",
+        f"{one.above_idle.median / 1e6:.1f}",
+        "" if saving is None else f"{saving.median:.1f}",
+        "" if saving is None else f"{saving.low:.1f}–{saving.high:.1f}",
+        f"{one.anonymous / 1e6:.1f}",
+        f"{one.file_backed / 1e6:.1f}",
+        f"{one.of_prediction.median:.3f}",
+        f"{100 * (1 - 1 / one.cell.devices):.1f}",
+    )

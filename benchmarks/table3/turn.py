@@ -1,0 +1,121 @@
+"""One turn of one cell, as it is written to the log: the pipeline, and the replicas around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """What is measured: a network on so many boards by a strategy and its objective."""
+
+    network: str
+    devices: int
+    strategy: str
+    objective: str
+
+    @property
+    def how(self) -> str:
+        """The strategy, with its objective where that is not the usual one."""
+        return self.strategy if self.objective == "period" else f"{self.strategy}:{self.objective}"
+
+
+@dataclass(frozen=True)
+class Boards:
+    """The boards of a table: kind, cores of one, bytes per second of a link in each direction."""
+
+    board: str
+    cpu: float
+    link: float | None
+
+
+@dataclass(frozen=True)
+class AgentMemory:
+    """Bytes on one board: by Eq. 2, by our plan, and as an agent measured since its start.
+
+    `anonymous` is the part of what is resident at the end that no file backs, `resident` all of it.
+    """
+
+    eq2: int
+    predicted: int
+    peak: int
+    idle: int
+    resident: int
+    anonymous: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan says before anything is sent. Speed-up: against the plan of one board."""
+
+    strategy_says: str
+    phases: int
+    rate: float
+    speedup: float
+    latency_s: float
+    bytes_per_frame: int
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn found; `replicas` are the summed rates before and after it.
+
+    Rates are frames per second. `foreseen_*` follow from what the agents measured while they warmed
+    up. `sent_bytes_per_frame` is the payload on the wire, the frame and its result included.
+    `difference` is that of the worst result to the whole model's, relative to its largest value.
+    """
+
+    cell: Cell
+    boards: Boards
+    seconds: float
+    planned: Planned
+    rate: float
+    replicas: tuple[float, float]
+    latency_s: float
+    foreseen_rate: float
+    foreseen_latency_s: float
+    sent_bytes_per_frame: float
+    busiest_slice: float
+    other_s_per_frame: float
+    difference: float
+    memory: Mapping[str, AgentMemory]
+
+    @property
+    def efficiency(self) -> float:
+        """Pipeline ÷ the mean of the replicas before and after."""
+        return self.rate / (sum(self.replicas) / 2)
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON-like data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A cell for which there is no plan, or whose run failed, in a sentence."""
+
+    cell: Cell
+    boards: Boards
+    refused: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON-like data."""
+        return asdict(self)
+
+
+def from_json(data: Mapping[str, Any]) -> Turn | Refused:
+    """The inverse of `as_json`; raises `KeyError` or `TypeError` for other data."""
+    cell, boards = Cell(**data["cell"]), Boards(**data["boards"])
+    if "refused" in data:
+        return Refused(cell, boards, data["refused"])
+    first, last = data["replicas"]
+    read = {
+        "cell": cell,
+        "boards": boards,
+        "planned": Planned(**data["planned"]),
+        "replicas": (first, last),
+        "memory": {name: AgentMemory(**one) for name, one in data["memory"].items()},
+    }
+    return Turn(**{**data, **read})
