@@ -192,8 +192,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
-        give_back_free_memory()
-        forget_code_pages()  # what loading needed, firing does not
+        _let_go()
         if epoch not in self._dropped:
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
@@ -227,6 +226,7 @@ class Worker:
                 subnet.close()
                 raise
             self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
+        _let_go()  # before weights come into memory beside it
         return self._rehearse(job, total)
 
     def _rehearse(self, job: _Load, total: int) -> tuple[tuple[float, ...], WireCosts]:
@@ -295,6 +295,12 @@ class Worker:
         self._dropped.discard(epoch)
         self._executor.resume()  # no other load has been asked for before this is told
         self._report(ev.Unloaded(epoch))
+
+
+def _let_go() -> None:
+    """Of what loading needed and firing does not."""
+    give_back_free_memory()
+    forget_code_pages()
 
 
 def _made_up(dtype: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:

@@ -1,0 +1,286 @@
+"""A network of which no board can hold more than about a third, where whoever tries is killed:
+
+    python -m benchmarks.memory_limit [--model resnet50.onnx] [--devices 4] [--share 3] [--json]
+
+Emulated boards (`benchmarks.lab`) get a memory limit of an agent with its engine and a third (1 /
+`--share`) of what the whole network's weights, activations and channels take on one board, enforced
+by their control groups from the agent's first byte on: loading and optimising included. Then
+
+- the whole network on one board must be refused by the planner, before anything is sent;
+- ONNX Runtime, loading it on one board as it is, must be killed there;
+- the pipeline over all boards must run, and compute what the whole network computes.
+
+What is told of each board is the most that was held of memory that no file backs, which is what the
+kernel cannot take back, read from its control group all the while. `max_usage` has the page cache
+in it, which grows to any limit; `failcnt` is how often it had to be dropped to stay below.
+It needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from benchmarks.lab.replica import frame, load
+from benchmarks.lab.turns import Compared, OneFrame
+from benchmarks.report import Figure, print_json, report
+from cnn.model import Model
+from launcher.config_load import load_cluster
+from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.progress import open_progress
+from launcher.run import run
+from launcher.subnet_files import cut_subnets
+from partition.devices import Device
+from partition.engine_memory import engine_bytes
+from partition.errors import DoesNotFitError
+from partition.planner import make_plan
+
+WATCH_S = 0.01
+"""How often control groups are read."""
+
+TOLERANCE = 1e-4
+FORCED = "import sys, onnxruntime as o; o.InferenceSession(sys.argv[1]); print('loaded')"
+"""What the first thing that comes to mind does: all weights in its own memory."""
+
+
+class Watch:
+    """The most that each board held, read all the while."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._folders = {
+            name: lab.layout.group_of(place).folder("memory")
+            for name, place in lab.layout.places.items()
+        }
+        self.peak_bytes = dict.fromkeys(self._folders, 0)
+        self._over = threading.Event()
+
+    def _look(self) -> None:
+        while not self._over.wait(WATCH_S):
+            for name, folder in self._folders.items():
+                stat = dict(
+                    line.split() for line in (folder / "memory.stat").read_text().splitlines()
+                )
+                held = int(stat.get("total_rss") or stat["anon"])
+                self.peak_bytes[name] = max(self.peak_bytes[name], held)
+
+    def failures(self) -> dict[str, int]:
+        """How often the limit was reached (version 1)."""
+        files = {name: folder / "memory.failcnt" for name, folder in self._folders.items()}
+        return {name: int(file.read_text()) for name, file in files.items() if file.exists()}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While the block lasts."""
+        thread = threading.Thread(target=self._look)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+
+def whole_bytes(model: Model) -> int:
+    """What the plan of the whole network on one device predicts."""
+    device = Device("alone")
+    layers = {layer.name: device.name for layer in model.network.layers}
+    plan = make_plan(
+        model.network, model.digest, [device], layers, strategy="manual", explanation="whole"
+    )
+    return plan.memory[device.name].total_bytes
+
+
+def refusal(model: Model, limit_bytes: int) -> str:
+    """What the planner says to the whole network on one such board; empty if it accepts that."""
+    device = Device("board", memory_bytes=limit_bytes)
+    layers = {layer.name: device.name for layer in model.network.layers}
+    try:
+        make_plan(
+            model.network, model.digest, [device], layers, strategy="manual", explanation="whole"
+        )
+    except DoesNotFitError as error:
+        return str(error)
+    return ""
+
+
+def forced(lab: Lab, graph: Path) -> int:
+    """The exit code of ONNX Runtime that loads the whole network on the first board."""
+    board = next(iter(lab.layout.places))
+    with lab.popen(board, (sys.executable, "-c", FORCED, str(graph))) as process:
+        return process.wait(timeout=120)
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """All of it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-limit-") as place,
+        open_progress() as progress,
+    ):
+        folder = Path(place)
+        (folder / "cluster.yaml").write_text(f"model: {options.model}\nnodes: [{{name: alone}}]\n")
+        model = read_model(load_cluster(folder / "cluster.yaml"))
+        network = model.network
+        needed = whole_bytes(model)
+        limit = engine_bytes(1) + int((needed - engine_bytes(1)) / options.share)
+        said = refusal(model, limit)
+        progress.say(f"the whole takes {needed / 1e6:.0f} MB; boards get {limit / 1e6:.0f} MB")
+        layers = [layer.name for layer in network.layers]
+        whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
+        subnet = load(whole.graph, folder / "cache")
+        inputs = frame(subnet)
+        compared = Compared(subnet.run(inputs))
+        subnet.close()
+        config = LabConfig(
+            name="memlim",
+            defaults=BoardConfig(memory=limit, cpu=options.cpu, link=125e6),
+            devices=(DeviceConfig(count=options.devices),),
+            cluster={"model": options.model, "strategy": options.strategy},
+        )
+        with Lab(config) as lab:
+            watch = Watch(lab)
+            with watch.watching():
+                cluster = load_cluster(lab.cluster_file)
+                plan = search_plan(cluster, model, progress)
+                subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
+                began_s = time.monotonic()
+                result = run(
+                    plan, nodes_of(cluster), subnets, OneFrame(inputs, options.frames), compared,
+                    lambda _: None, run_options(cluster),
+                )  # fmt: skip
+                took_s = time.monotonic() - began_s
+            status = {device.name: device for device in lab.status(over_s=0.0).devices}
+            kills = sum(one.used.oom_kills for one in status.values() if one.used is not None)
+            failures = watch.failures()
+            light = sum(
+                place.log.read_text("utf-8").count("optimised with less memory")
+                for place in lab.layout.places.values()
+            )
+            killed = forced(lab, whole.graph)
+    boards = {
+        name: {
+            "held_peak_bytes": watch.peak_bytes[name],
+            "max_usage_bytes": device.used.memory_peak_bytes if device.used else 0,
+            "failcnt": failures.get(name),
+            "agent_peak_bytes": result.stats[name].rss_peak_bytes if name in result.stats else None,
+            "agent_end_bytes": result.stats[name].rss_bytes if name in result.stats else None,
+            "agent_anonymous_bytes": result.stats[name].anonymous_bytes
+            if name in result.stats
+            else None,
+            "idle_bytes": result.idle_rss_bytes.get(name),
+            "predicted_bytes": plan.memory[name].total_bytes,
+        }
+        for name, device in status.items()
+    }
+    return {
+        "limit_bytes": limit,
+        "whole_bytes": needed,
+        "refusal": said,
+        "forced_exit_code": killed,
+        "oom_kills": kills,
+        "lightly_optimised": light,
+        "worst_difference": compared.worst,
+        "seconds": took_s,
+        "strategy": plan.strategy,
+        "explanation": plan.explanation,
+        "boards": boards,
+    }
+
+
+def figures(found: Mapping[str, Any]) -> list[Figure]:
+    """Told as `benchmarks.report` does."""
+    boards, limit = found["boards"], found["limit_bytes"]
+    held = [board["held_peak_bytes"] / limit for board in boards.values()]
+    used = [
+        board["agent_peak_bytes"] / board["predicted_bytes"]
+        for board in boards.values()
+        if board["agent_peak_bytes"] is not None
+    ]
+    return [
+        Figure("a board's memory limit", limit / 1e6, "MB"),
+        Figure("what the whole network takes on one board", found["whole_bytes"] / 1e6, "MB"),
+        Figure(
+            "the planner, asked for the whole on one board",
+            "refuses" if found["refusal"] else "accepts",
+        ),
+        Figure(
+            "ONNX Runtime, made to load the whole on one board",
+            "is killed" if found["forced_exit_code"] == -9 else f"{found['forced_exit_code']}",
+        ),
+        Figure("agents or children killed", found["oom_kills"], at_most=0),
+        Figure("subnets optimised with less memory, for want of it", found["lightly_optimised"]),
+        Figure(
+            "most that a board held and no file backs ÷ its limit",
+            max(held), at_most=1.0, low=min(held), high=max(held),
+        ),
+        Figure(
+            "agent's peak ÷ its plan's prediction",
+            max(used), at_most=1.1, low=min(used), high=max(used),
+        ),
+        Figure(
+            "page cache dropped to stay below the limit (failcnt)",
+            sum(board["failcnt"] or 0 for board in boards.values()), "times",
+        ),
+        Figure("difference from the whole network", found["worst_difference"], at_most=TOLERANCE),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="onnx-wheel:resnet50")
+    parser.add_argument("--devices", type=int, default=4)
+    parser.add_argument("--share", type=float, default=3.0, help="of the whole, a board's inverse")
+    parser.add_argument("--strategy", default="sequential")
+    parser.add_argument("--cpu", type=float, default=0.4, help="cores per board")
+    parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    ort.set_default_logger_severity(4)
+    try:
+        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
+        if missing:
+            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
+            return EXIT_BAD_INPUT
+        found = measure(options)
+    except LauncherError as error:
+        print(f"memory_limit: {error}", file=sys.stderr)
+        return error.exit_code
+    told = figures(found)
+    if options.json:
+        settings = {key: value for key, value in vars(options).items() if key != "json"}
+        notes = [found["refusal"]] if found["refusal"] else []
+        print_json(
+            report(
+                "memory_limit",
+                "A network of which no board can hold more than about a third",
+                told, settings=settings, notes=notes, data=found,
+            )
+        )  # fmt: skip
+        return 0
+    for one in told:
+        asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"
+        value = one.measured if isinstance(one.measured, str) else f"{one.measured:.4g}"
+        print(f"{one.what}: {value} {one.unit}{asked}")
+    print(found["refusal"])
+    for name, board in found["boards"].items():
+        print(
+            name,
+            {key: round(v / 1e6, 1) if v and "bytes" in key else v for key, v in board.items()},
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
