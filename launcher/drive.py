@@ -34,7 +34,6 @@ from launcher.core.events import (
     Send,
     SendChunk,
     Stream,
-    Taken,
     Tick,
     Unplannable,
 )
@@ -107,6 +106,7 @@ class Drive:
         self._barred_until_s = 0.0
         self._end: End | None = None
         self._has_streamed = False
+        self._told = host.progress
         self._replan = replan
         self._background: Background[tuple[Blueprint, Mapping[str, Path]]] = Background()
 
@@ -138,23 +138,29 @@ class Drive:
     def _turn(self) -> None:
         for arrival in self._sockets.poll(self._patience_s()):
             self._arrived(arrival)
+        self._host.advance()
         if self._host.is_busy:
-            taken = self._host.taken
             self._host.step()
-            if self._host.taken != taken:
-                self._handle(Taken(self._host.taken))
+        self._tell_progress()
         self._give_up_if_barred()
         deadline_s = self._supervisor.deadline_s
         if deadline_s is not None and time.monotonic() >= deadline_s:
             self._look_at_processes()
             self._handle(Tick())
 
+    def _tell_progress(self) -> None:
+        progress = self._host.progress
+        if progress != self._told:
+            self._told = progress
+            self._handle(progress)
+
     def _patience_s(self) -> float | None:
         if self._host.is_busy:
             return 0.0
         if self._barred_error is not None:
             return self._barred_until_s - time.monotonic()
-        deadline_s = self._supervisor.deadline_s
+        due = (self._supervisor.deadline_s, self._host.next_frame_s)
+        deadline_s = min((at_s for at_s in due if at_s is not None), default=None)
         return LOOK_EVERY_S if deadline_s is None else deadline_s - time.monotonic()
 
     # ------------------------------------------------------------ events

@@ -12,19 +12,23 @@ from collections.abc import Mapping
 import numpy as np
 
 from launcher.core.blueprint import Blueprint
+from launcher.core.events import Taken
+from launcher.core.intake import Pace
 from launcher.core.run_stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
-from launcher.runtime import Array, Frame, Frames, OnResult
+from launcher.runtime import Array, Frame, Frames, OnDrop, OnResult
 from launcher.sockets import FromData, Sockets
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
 
 
 class Host:
-    """Streams `frames` through one deployment after another; `step` until `taken` is their number.
+    """Streams `frames` through one deployment after another; `step` until every one is settled.
 
-    `sent_s[k]` and `received_s[k]` are when frame k was sent (the last time) and when the last of
-    its outputs had arrived, in seconds after `began_s` of the monotonic clock.
+    A source with a `pace` may drop frames, of which `on_drop` hears; `advance` takes in what it has
+    made. What follows counts the frames that are streamed, without those. `sent_s[k]` and
+    `received_s[k]` are when frame k was sent (the last time) and when the last of its outputs had
+    arrived, in seconds after `began_s` of the monotonic clock.
     """
 
     def __init__(
@@ -34,6 +38,8 @@ class Host:
         on_result: OnResult,
         sockets: Sockets,
         began_s: float,
+        pace: Pace | None = None,
+        on_drop: OnDrop | None = None,
     ) -> None:
         self.sent_s: list[float] = []
         self.received_s: list[float] = []
@@ -45,13 +51,25 @@ class Host:
         self._began_s = began_s
         self._attached = False
         self._began = False
-        self._next: Frame | None = None
-        self._stream: RunStream[Array] = RunStream(len(frames), blueprint)
+        self._on_drop = on_drop
+        self._next: tuple[int, Frame] | None = None
+        self._stream: RunStream[Array] = RunStream(len(frames), blueprint, pace)
 
     @property
-    def taken(self) -> int:
-        """How many results the user has taken."""
-        return self._stream.taken
+    def progress(self) -> Taken:
+        """How far the stream is."""
+        return Taken(self._stream.taken, self._stream.frames, self._stream.offered)
+
+    @property
+    def next_frame_s(self) -> float | None:
+        """When the source makes its next frame, by the monotonic clock; None if nobody can tell."""
+        return self._stream.intake.due_s
+
+    def advance(self) -> None:
+        """Take in what the source has made by now."""
+        for frame in self._stream.advance(time.monotonic()):
+            if self._on_drop is not None:
+                self._on_drop(frame)
 
     def attach(self, blueprint: Blueprint, data_addresses: Mapping[str, str]) -> None:
         """Dial the nodes that we feed or are fed by; give those that feed us their credits.
@@ -60,6 +78,8 @@ class Host:
         """
         self._attached = self._began = True
         self._stream.begin(blueprint)
+        self._stream.intake.begin(time.monotonic())
+        self.advance()
         for node, address in data_addresses.items():
             try:
                 self._sockets.open_data(node, address)
@@ -93,7 +113,7 @@ class Host:
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do."""
-        return self._may_send or self._may_take or self._may_load
+        return self._may_send or self._may_take or self._to_load() is not None
 
     def step(self) -> None:
         """Do one thing: send a frame, else hand over a result, else load the next frame."""
@@ -101,8 +121,8 @@ class Host:
             self._send()
         elif self._may_take:
             self._take()
-        elif self._may_load:
-            self._next = self._load(self._stream.next_frame)
+        elif (number := self._to_load()) is not None:
+            self._next = number, self._load(number)
 
     @property
     def _may_send(self) -> bool:
@@ -112,12 +132,19 @@ class Host:
     def _may_take(self) -> bool:
         return self._began and self._stream.may_take
 
-    @property
-    def _may_load(self) -> bool:
-        return self._next is None and self._stream.next_frame < len(self._frames)
+    def _to_load(self) -> int | None:
+        """The frame to load ahead: not one that may still make way for another."""
+        number, pace = self._stream.next_frame, self._stream.intake.pace
+        if pace is not None and pace.on_overload == "drop-oldest":
+            return None
+        return None if self._next is not None and self._next[0] == number else number
 
     def _send(self) -> None:
-        frame = self._load(self._stream.next_frame) if self._next is None else self._next
+        number = self._stream.next_frame
+        if number is None:
+            raise RuntimeError("there is no frame to send")
+        is_loaded = self._next is not None and self._next[0] == number
+        frame = self._next[1] if self._next is not None and is_loaded else self._load(number)
         self._next = None
         name = self._stream.blueprint.dealing.name
         for channel, header in self._stream.send():
@@ -129,7 +156,7 @@ class Host:
         if passed_through := self._stream.blueprint.passed_through:
             frame = self._frames[number]
             outputs.update({name: frame[name] for name in passed_through})
-        if not number:
+        if not self._stream.taken:
             self.first_result_s = self._now_s()
         self._on_result(number, outputs)
         for node, credit in self._stream.take():

@@ -79,7 +79,7 @@ def run(
         sockets = stack.enter_context(Sockets(keys, access.guards))
         for contact in contacts:
             _connect(sockets, contact)
-        host = Host(share, frames, on_result, sockets, began_s)
+        host = Host(share, frames, on_result, sockets, began_s, options.pace, options.on_drop)
         supervisor = Supervisor(share, contacts, len(frames), _session_name(), _limits(options))
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from launcher.access import Access
+from launcher.core.intake import Pace
 from launcher.core.recovery import Recovery
 from nodes.core.messages import Order, Stats, Welcome
 from partition.plan import Plan
@@ -65,6 +66,10 @@ class RecoveryOptions:
     recovery_s: float = 10.0
 
 
+OnDrop = Callable[[int], None]
+"""Called once for every frame that the source dropped, in frame order."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """How to run. Seconds throughout; `cache` is where started agents keep subnets.
@@ -73,7 +78,8 @@ class RunOptions:
     progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
     pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
     `keep_agents`: started agents are left as they are, for another run, like those elsewhere.
-    `recovery`: without it, the loss of a node ends the run.
+    `recovery`: without it, the loss of a node ends the run. `pace`: the source's own, if it has
+    one; `on_drop` hears of the frames that it dropped.
     """
 
     order: Order = "pipelined"
@@ -84,6 +90,8 @@ class RunOptions:
     cache: Path | None = None
     keep_agents: bool = False
     recovery: RecoveryOptions | None = None
+    pace: Pace | None = None
+    on_drop: OnDrop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +114,8 @@ class Update:
 class RunResult:
     """What was measured.
 
-    `sent_s` and `received_s` have one entry per frame in frame order: seconds from the call of
-    `run` until all inputs of that frame were on their way, and until all its outputs were here.
+    `sent_s` and `received_s` have one entry per frame that was streamed, in order: seconds from
+    the call of `run` until all its inputs were on their way, and until all its outputs were here.
     The mappings have one entry per node that has a phase.
     """
 
@@ -131,8 +139,9 @@ class RunResult:
 
 
 OnResult = Callable[[int, Mapping[str, Array]], None]
-"""Called once per frame, in frame order: (frame, output name → array). The array may be kept, but
-not written to. While it runs, nothing else does: longer than `lease_s` and agents give us up."""
+"""Called once per frame that was not dropped, in frame order: (frame, output name → array). The
+array may be kept, but not written to. While it runs, nothing else does: longer than `lease_s` and
+agents give us up."""
 
 OnUpdate = Callable[[Update], None]
 

@@ -61,9 +61,13 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """`frames` results in all are in the user's hands, out of as many as the run has."""
+    """`results` in all are in the user's hands, of `frames` that the run has, those left out that
+    its source dropped. The source has offered the first `offered` so far: all, unless it has a pace
+    of its own."""
 
+    results: int
     frames: int
+    offered: int
 
 
 @dataclass(frozen=True, slots=True)

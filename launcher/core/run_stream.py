@@ -4,6 +4,10 @@ An epoch streams the run's frames from `first` on, which its nodes count from 0.
 (`halt`), the results that are complete stay for the user to take, and the next epoch (`begin`)
 starts with the first frame that has none: frames that were under way are sent again. Inference has
 no state, so nothing is lost by that, and as the old epoch's messages are ignored, nothing doubled.
+
+The source may drop frames before they are sent (`launcher.core.intake`). Then the stream is shorter
+by as many: it counts the frames that it sends, 0, 1, 2, …, and remembers how the source numbers
+them until the user has their results.
 """
 
 from __future__ import annotations
@@ -12,19 +16,26 @@ from collections import deque
 from typing import Generic
 
 from launcher.core.blueprint import Blueprint
+from launcher.core.intake import Intake, Pace
 from launcher.core.stream import Payload, Sink, Source
 from nodes.core.messages import ChannelSpec, Credit, TensorHeader
 
 
 class RunStream(Generic[Payload]):
-    """Streams `frames` frames through one epoch after another; the first is `blueprint`'s."""
+    """Streams `frames` frames through one epoch after another; the first is `blueprint`'s.
 
-    def __init__(self, frames: int, blueprint: Blueprint) -> None:
+    `frames`, `first`, `taken` and `complete` count what is streamed, without what was dropped.
+    """
+
+    def __init__(self, frames: int, blueprint: Blueprint, pace: Pace | None = None) -> None:
         self.frames = frames
+        self.intake = Intake(frames, pace)
         self.first = 0
         self.taken = 0
         """How many results the user has taken, in all epochs."""
         self._kept: deque[dict[str, Payload]] = deque()
+        self._numbers: deque[int] = deque()
+        """The source's numbers of all frames that were sent and not taken."""
         self._begin(blueprint)
 
     def _begin(self, blueprint: Blueprint) -> None:
@@ -58,19 +69,45 @@ class RunStream(Generic[Payload]):
 
     # ------------------------------------------------------------ frames in
 
+    def advance(self, now_s: float) -> list[int]:
+        """Take in what the source has made by now; returns the frames that were dropped of it."""
+        dropped = self.intake.advance(now_s)
+        if dropped:
+            self.frames -= len(dropped)
+            if self.is_live:
+                self.source.frames = self.sink.frames = self.frames - self.first
+        return dropped
+
     @property
-    def next_frame(self) -> int:
-        """The run's frame that is sent next."""
-        return self.first + (self.source.next_frame if self.is_live else 0)
+    def offered(self) -> int:
+        """How many frames the source has given so far; all, if it has no pace of its own."""
+        return self.intake.offered
+
+    @property
+    def _again(self) -> int:
+        """The place of the next frame among those that were sent, if it is one of them."""
+        return self.first + self.source.next_frame - self.taken
+
+    @property
+    def next_frame(self) -> int | None:
+        """The source's number of the frame that is sent next; None while there is none."""
+        if not self.is_live:
+            return None
+        again = self._again
+        return self._numbers[again] if again < len(self._numbers) else self.intake.waiting
 
     @property
     def may_send(self) -> bool:
-        """Whether every channel has a credit for it."""
-        return self.is_live and self.source.is_ready
+        """Whether there is one and every channel has a credit for it."""
+        return self.is_live and self.source.is_ready and self.next_frame is not None
 
     def send(self) -> list[tuple[ChannelSpec, TensorHeader]]:
         """Claim the credits for the next frame; returns what to send of it."""
-        return self.source.fire()
+        is_new = self._again == len(self._numbers)
+        sent = self.source.fire()
+        if is_new:
+            self._numbers.append(self.intake.take())
+        return sent
 
     def credit(self, grant: Credit) -> bool:
         """See `Source.credit`; False also for what an epoch that was given up still grants."""
@@ -88,12 +125,15 @@ class RunStream(Generic[Payload]):
         return bool(self._kept) or (self.is_live and self.sink.is_ready)
 
     def result(self) -> tuple[int, dict[str, Payload]]:
-        """The next result: the run's frame and its outputs by tensor name; `take` it afterwards."""
-        return self.taken, self._kept[0] if self._kept else self.sink.result()[1]
+        """The next result: the source's number of the frame, and its outputs by tensor name; `take`
+        it afterwards."""
+        outputs = self._kept[0] if self._kept else self.sink.result()[1]
+        return self._numbers[0], outputs
 
     def take(self) -> list[tuple[str, Credit]]:
         """The user has it; returns the credits to give back, per node."""
         self.taken += 1
+        self._numbers.popleft()
         if self._kept:
             self._kept.popleft()
             return []

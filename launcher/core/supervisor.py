@@ -93,7 +93,7 @@ class Supervisor:
         self.ended = False
         self._session_name = session
         self._limits = limits
-        self._watch = Watch(self.sessions, limits)
+        self._watch = Watch(self.sessions, limits, frames)
         self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
         self._recoverer = Recoverer(blueprint.epoch, self.sessions, limits)
         self._has_streamed = False
@@ -122,11 +122,10 @@ class Supervisor:
         match event:
             case Begin():
                 return self._begin(now_s)
-            case Taken(frames):
-                self.taken = frames
-                if self._recoverer.outage is None:
-                    self._watch.expect_results(now_s)
-                return [Report("streaming", frames, self.frames), *self._stop_if_done(now_s)]
+            case Taken(taken, frames):
+                self.taken, self.frames = taken, frames
+                self._watch.took(event, now_s, is_down=self._recoverer.outage is not None)
+                return [Report("streaming", taken, frames), *self._stop_if_done(now_s)]
             case Halted():
                 return self._unless_hopeless(self._recoverer.halted(event, self.frames, now_s))
             case Planned(blueprint):
@@ -335,7 +334,7 @@ class Supervisor:
         progress = self._progress(State.RUNNING)
         error = sentences.stalled(self._members, stall_s, progress)
         firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
-        frames, taken = self.frames - self._recoverer.first, self.taken - self._recoverer.first
+        frames, taken = (n - self._recoverer.first for n in (self._watch.offered, self.taken))
         found = stuck(self.blueprint, firings, frames, taken) if self._may_recover else []
         return self._down([(self.sessions[n], error) for n in found], now_s) or self._end(error)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from launcher.core.events import Taken
 from launcher.core.session import Session, State
 from launcher.errors import LauncherError
 
@@ -78,7 +79,10 @@ class Suspicion:
 class Watch:
     """Watches over sessions; asks nobody and decides nothing."""
 
-    def __init__(self, sessions: Mapping[str, Session], limits: Limits) -> None:
+    def __init__(self, sessions: Mapping[str, Session], limits: Limits, frames: int = 0) -> None:
+        self.offered = frames
+        """How many frames the source has given, as far as is known."""
+        self._taken = 0
         self._all = sessions
         self._limits = limits
         self._next_ping_s: float | None = None
@@ -135,10 +139,26 @@ class Watch:
 
     def expect_results(self, now_s: float) -> None:
         """The run begins, or a result was taken: the next one is due in a while."""
+        if self._is_idle:
+            return
         warm_up_s = sum(sum(s.deployed.phase_s) for s in self._sessions if s.deployed is not None)
         self._stall_s = max(STALL_AT_LEAST_S, STALL_WARM_UPS * warm_up_s)
         self._stalled_at_s = now_s + self._stall_s
         self._inquiry_due_s = now_s + self._stall_s / 2
+
+    def took(self, progress: Taken, now_s: float, *, is_down: bool) -> None:
+        """Results were taken, or the source gave or dropped frames. Where it has given none beyond
+        those, nobody is late."""
+        was_idle, before = self._is_idle, self._taken
+        self._taken, self.offered = progress.results, progress.offered
+        if self._is_idle:
+            self.expect_no_results()
+        elif not is_down and (was_idle or self._taken > before):
+            self.expect_results(now_s)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._taken == self.offered
 
     def expect_no_results(self) -> None:
         """The last one was taken."""

@@ -14,7 +14,10 @@ from tests.launcher_runtime.simulated_node import source_value, whole
 
 
 class SimulatedHost:
-    """Every result must be the next one and the whole network's; the user takes `take_s` for it."""
+    """Every result must be the next one and the whole network's; the user takes `take_s` for it.
+
+    A frame that the source dropped is passed over.
+    """
 
     clock: Clock
     closed_data_ports: set[str]
@@ -23,11 +26,14 @@ class SimulatedHost:
     def __init__(self, plan: Plan, stream: RunStream[object], take_s: float) -> None:
         self.stream = stream
         self.results: list[int] = []
+        self.dropped: list[int] = []
         self.data: dict[str, Connection] = {}
         self._expected = cache(lambda frame: whole(plan, frame))
         self._wanted = {c.tensor.name for c in plan.channels if c.target_device == HOST}
         self._take_s = take_s
         self._taking = False
+        self._looks: set[float] = set()
+        self._told: lev.Taken | None = None
 
     @abstractmethod
     def event(self, event: lev.Event) -> None:
@@ -57,6 +63,7 @@ class SimulatedHost:
         self._host_works()
 
     def attach(self, addresses: dict[str, str]) -> None:
+        self.stream.intake.begin(self.clock.now_s)
         for node in addresses:
             over = self.data[node] = self.connect(HOST, node)
             if node not in self.closed_data_ports:
@@ -76,7 +83,24 @@ class SimulatedHost:
                 assert self.stream.tensor(over.dialled, message, payload)
         self._host_works()
 
+    def _source_works(self) -> None:
+        """Take in what the source has made; look again when it makes the next frame."""
+        dropped = self.stream.advance(self.clock.now_s)
+        self.dropped += dropped
+        due_s = self.stream.intake.due_s
+        if due_s is not None and due_s not in self._looks:
+            self._looks.add(due_s)
+            self.clock.at(due_s, self._host_works)
+        progress = lev.Taken(self.stream.taken, self.stream.frames, self.stream.offered)
+        if progress != self._told:
+            self._told = progress
+            self.event(progress)
+
     def _host_works(self) -> None:
+        if self.end is not None:
+            return
+        if self.stream.intake.pace is not None:
+            self._source_works()
         while self.stream.may_send:
             frame = self.stream.next_frame
             for spec, header in self.stream.send():
@@ -91,10 +115,13 @@ class SimulatedHost:
         if self.end is not None:
             return
         frame, outputs = self.stream.result()
-        assert frame == len(self.results), "results come once and in order"
+        before = self.results[-1] if self.results else -1
+        missed = set(range(before + 1, frame)) - set(self.dropped)
+        assert frame > before, "results come once and in order"
+        assert not missed, "only frames that were dropped have no result"
         assert outputs == {tensor: self._expected(frame)[tensor] for tensor in self._wanted}
         self.results.append(frame)
         for node, credit in self.stream.take():
             self.send_data(self.data[node], HOST, credit, None)
-        self.event(lev.Taken(self.stream.taken))
+        self.event(lev.Taken(self.stream.taken, self.stream.frames, self.stream.offered))
         self._host_works()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
+from launcher.core.intake import Pace
 from launcher.core.run_stream import RunStream
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
@@ -72,6 +73,7 @@ class World(SimulatedHost):
         replan: Replan = no_plan,
         standby: tuple[str, ...] = (),
         bytes_each: int = 3 << 20,
+        pace: Pace | None = None,
     ) -> None:
         share = blueprint_of(plan, bytes_each)
         self.started_by_us = started_by_us
@@ -83,7 +85,7 @@ class World(SimulatedHost):
             for i, name in enumerate(self.nodes)
         ]
         self.supervisor = Supervisor(share, contacts, frames, "test", limits)
-        super().__init__(plan, RunStream(frames, share), take_s)
+        super().__init__(plan, RunStream(frames, share, pace), take_s)
         self.clock = Clock()
         self.end: lev.End | None = None
         self.end_s = 0.0
