@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test fast check fuzz setup schema lock clean
+.PHONY: run test fast check fuzz bench-table3 results setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -32,6 +32,15 @@ $(READY): pyproject.toml requirements.lock
 # Bad inputs for every reader of what comes from outside, 10^6 of them.
 fuzz: setup
 	$(BIN)/python -m tests.fuzz
+
+# Table 3 of Tang & Stefanov (2021) on emulated boards: hours, and it goes on where it stopped. Needs
+# root. TABLE3=--quick measures a part of it in 25 minutes.
+bench-table3: setup
+	$(BIN)/python -m benchmarks.table3 --resume --output benchmarks/results/table3.json $(TABLE3)
+
+# docs/results.md, from what the benchmarks have measured.
+results: setup
+	$(BIN)/python -m benchmarks.results
 
 # The JSON schema of cluster.yaml, for editors; a test holds it to the models.
 schema: setup

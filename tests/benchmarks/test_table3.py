@@ -1,0 +1,189 @@
+"""Table 3 in the laboratory: what its log keeps, in which order cells come, what turns say."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.lab.turns import steady_rate
+from benchmarks.table3.log import Log
+from benchmarks.table3.order import cells_of, groups_of, guess_s
+from benchmarks.table3.plot import picture
+from benchmarks.table3.summary import summaries
+from benchmarks.table3.table import figures, tables
+from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
+from benchmarks.table3.words import as_text
+from launcher.errors import BadInputError
+
+BOARDS = Boards("accelerator", 0.12, 125e6)
+CELL = Cell("resnet50", 2, "auto", "period")
+MB = 1_000_000
+
+
+def turn(cell: Cell = CELL, *, rate: float = 1.9, peak_mb: int = 100, **changes: object) -> Turn:
+    """A turn beside replicas of 1 frame/s each, on agents that hold 40 MB when idle."""
+    memory = AgentMemory(60 * MB, 110 * MB, peak_mb * MB, 40 * MB, 90 * MB, 50 * MB)
+    made = Turn(
+        cell=cell,
+        boards=BOARDS,
+        seconds=10.0,
+        planned=Planned("two segments", 2, 4.0, 1.98, 0.5, 3 * MB),
+        rate=rate,
+        replicas=(0.9 * cell.devices, 1.1 * cell.devices),
+        latency_s=1.5,
+        foreseen_rate=1.95,
+        foreseen_latency_s=1.4,
+        sent_bytes_per_frame=3.1 * MB,
+        busiest_slice=0.98,
+        other_s_per_frame=0.01,
+        difference=1e-7,
+        memory={"node1": memory, "node2": replace(memory, peak=60 * MB)},
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def alone(peak_mb: int) -> Turn:
+    return turn(Cell("resnet50", 1, "sequential", "period"), rate=0.99, peak_mb=peak_mb)
+
+
+def test_a_log_gives_back_what_was_added(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "log.jsonl"
+    refused = Refused(replace(CELL, strategy="tiles"), BOARDS, "no prefix can be tiled")
+    log = Log(path, resume=False)
+    log.add(turn())
+    log.add(refused)
+    again = Log(path, resume=True)
+    assert again.of(BOARDS) == [turn()]
+    assert again.refusals(BOARDS) == [refused]
+
+
+def test_turns_on_other_boards_do_not_count(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.jsonl", resume=False)
+    log.add(turn())
+    slower = replace(BOARDS, cpu=0.1)
+    assert log.of(slower) == []
+    assert log.missing([CELL], slower, 1) == [CELL]
+
+
+def test_what_was_interrupted_goes_on_with_the_turns_that_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    other, tiles = replace(CELL, strategy="sequential"), replace(CELL, strategy="tiles")
+    log = Log(path, resume=False)
+    log.add(turn())
+    log.add(Refused(tiles, BOARDS, "no"))
+    with path.open("a") as file:
+        file.write('{"cell": {"network": "resn')
+    log = Log(path, resume=True)
+    assert Counter(log.missing([CELL, other, tiles], BOARDS, 3)) == {CELL: 2, other: 3}
+    log.add(turn())
+    assert len(Log(path, resume=True).turns) == 3
+
+
+def test_a_log_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    Log(path, resume=False).add(turn())
+    with pytest.raises(BadInputError, match="--resume"):
+        Log(path, resume=False)
+
+
+@pytest.mark.parametrize("line", ["{}", "7", "no JSON", json.dumps({"cell": {}, "boards": {}})])
+def test_a_log_of_something_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(turn().as_json()) + "\n" + line + "\n")
+    with pytest.raises(BadInputError, match="line 2: this is no turn"):
+        Log(path, resume=True)
+
+
+def test_one_board_is_always_measured_and_objectives_follow_a_colon() -> None:
+    cells = cells_of(["resnet50"], [1, 2], ["auto", "auto:memory"])
+    assert [(cell.devices, cell.how) for cell in cells] == [
+        (1, "sequential"),
+        (2, "auto"),
+        (2, "auto:memory"),
+    ]
+
+
+def test_groups_hold_every_turn_once_in_rounds_and_in_another_order_for_another_seed() -> None:
+    cells = cells_of(["resnet50", "vgg16"], range(2, 11), ["auto", "sequential", "hybrid"])
+    missing = [cell for cell in cells for _ in range(3)]
+    groups = groups_of(missing, seed=1)
+    assert Counter(cell for group in groups for cell in group) == Counter(missing)
+    for group in groups:
+        assert len({(cell.network, cell.devices) for cell in group}) == 1
+        kinds = len(set(group))
+        for start in range(0, len(group), kinds):
+            assert len(set(group[start : start + kinds])) == kinds, "all once before any again"
+    assert groups == groups_of(missing, seed=1)
+    assert groups != groups_of(missing, seed=2)
+    assert guess_s(groups, 0.12, 12.0) > guess_s(groups, 0.12, 6.0) > len(missing) * 12
+
+
+def test_a_pipelines_rate_leaves_out_filling_and_draining() -> None:
+    """A result every second from the third on; the last frame departs at 9.5, what follows is
+    drained twice as fast."""
+    received = [5.0, 5.5, 6.0, 7.0, 8.0, 9.0, 9.6, 10.1, 10.6]
+    sent = [0.0, 1.0, 2.0, 3.0, 4.0, 6.5, 7.5, 8.5, 9.5]
+    assert steady_rate(sent, received, skipped=2) == pytest.approx(1.0)
+
+
+def test_a_pipeline_deeper_than_its_run_is_measured_to_its_end() -> None:
+    assert steady_rate([0.0] * 5, [1.0, 2.0, 3.0, 4.0, 5.0], skipped=1) == pytest.approx(1.0)
+
+
+def test_medians_and_spread_of_turns() -> None:
+    (found,) = summaries([turn(rate=1.8), turn(rate=1.9), turn(rate=1.7)])
+    efficiency = found.efficiency
+    assert (efficiency.median, efficiency.low, efficiency.high) == pytest.approx((0.9, 0.85, 0.95))
+    assert found.speedup == pytest.approx(1.8)
+    assert found.saving_percent is None, "nothing to compare with"
+
+
+def test_memory_saved_is_that_of_the_fullest_board_above_idle_against_one_board() -> None:
+    found = {one.cell.devices: one for one in summaries([turn(peak_mb=90), alone(peak_mb=140)])}
+    saving = found[2].saving_percent
+    assert saving is not None
+    assert saving.median == pytest.approx(50.0)
+    assert found[2].of_prediction.median == pytest.approx(90 / 110)
+    assert found[2].eq2_saving_percent == pytest.approx(0.0)
+
+
+def test_figures_say_what_was_asked_and_whether_it_holds() -> None:
+    found = summaries([turn(rate=1.8), alone(peak_mb=160)])
+    asked = {one.what: one for one in figures(found, "accelerator")}
+    efficiency = asked["resnet50, 2 boards, auto: efficiency"]
+    assert (efficiency.at_least, efficiency.holds) == (0.95, False)
+    saved = asked["resnet50, 2 boards, auto: memory saved, measured"]
+    assert (saved.measured, saved.at_least, saved.holds) == (50.0, 48.0, True)
+    assert asked["resnet50, 2 boards, auto: fullest agent ÷ prediction"].holds is True
+    assert asked["resnet50, 1 board, sequential: fullest agent ÷ prediction"].holds is False
+
+
+def test_of_hybrid_on_the_other_networks_at_least_085_is_asked() -> None:
+    cell = Cell("vgg16", 10, "hybrid", "period")
+    (found,) = summaries([turn(cell, rate=8.4)])
+    (asked,) = figures([found], "accelerator")
+    assert (asked.at_least, asked.holds) == (0.85, False)
+    assert figures([found], "cpu") == []
+
+
+def test_the_text_shows_the_paper_beside_the_measurement() -> None:
+    found = summaries([turn(), alone(peak_mb=140)])
+    refused = [Refused(replace(CELL, strategy="tiles"), BOARDS, "no prefix can be tiled")]
+    text = as_text(figures(found, "accelerator"), tables(found, refused))
+    assert "1.9×" in text
+    assert "48.1" in text
+    assert "no prefix can be tiled" in text
+
+
+@pytest.mark.slow
+def test_the_picture_shows_the_paper_beside_the_measurement_and_is_always_the_same() -> None:
+    found = summaries([turn(), alone(peak_mb=140)])
+    drawn = picture(found)
+    assert drawn.startswith("<svg")
+    assert "Tang &amp; Stefanov 2021" in drawn
+    assert ">auto<" in drawn
+    assert drawn == picture(found)
