@@ -160,12 +160,13 @@ class Listener:
         self._keys: dict[bytes, bytes] = {}
 
     def receive(self, read: Callable[[bytes, list[Part]], Read]) -> list[Read]:
-        """What `read` makes of the messages that have come in (routing id, parts)."""
+        """What `read` makes of the messages that have come in (routing id, parts).
+
+        If it returns nothing, nothing is left.
+        """
         sock, peers = self.socket, self._peers
-        found = []
-        for _ in range(BATCH):
-            if not sock.get(zmq.EVENTS) & READABLE:
-                break
+        found: list[Read] = []
+        while len(found) < BATCH and sock.get(zmq.EVENTS) & READABLE:
             peer = sock.recv()
             parts = _parts(sock)
             if peer not in peers:
@@ -296,10 +297,8 @@ class Dialler:
     def receive(self, read: Callable[[list[Part]], Read]) -> list[Read]:
         """What `read` makes of the messages that have come in (their parts)."""
         sock = self.socket
-        found = []
-        for _ in range(BATCH):
-            if not sock.get(zmq.EVENTS) & READABLE:
-                break
+        found: list[Read] = []
+        while len(found) < BATCH and sock.get(zmq.EVENTS) & READABLE:
             found.append(read(_parts(sock)))
         return found
 

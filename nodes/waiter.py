@@ -1,8 +1,16 @@
-"""The one wait of an agent's loop: for sockets and file descriptors together."""
+"""The one wait of an agent's loop: for sockets and file descriptors together.
+
+ZeroMQ's own poll asks every socket twice and the kernel once for each of them, whoever has
+something: some thirty system calls per wake-up of an agent. Here the kernel alone is asked, which
+names those that are ready. What it is asked about, a socket's descriptor (`ZMQ_FD`), tells of a
+change and not of a state: it shows that something came, once, and any call on the socket may take
+that sign in. So nobody sleeps before every socket that was read from or sent on has said that it
+has nothing (zmq_getsockopt(3), ZMQ_FD).
+"""
 
 from __future__ import annotations
 
-import math
+import select
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -12,59 +20,99 @@ import zmq
 STREAK = 8
 """How often the busy sockets are read before the idle ones are asked too."""
 
+MOST_AT_ONCE = 64
+"""Descriptors that the kernel names at once; of more, the others come next."""
+
 Socket: TypeAlias = "zmq.Socket[bytes]"
+
+Reader: TypeAlias = Callable[[], list[Any]]
 
 
 class Waiter:
     """Waits for sockets and file descriptors, and reads those that are ready.
 
     Sockets that had something the last time are asked first, at most `STREAK` times in a row: under
-    load they mostly have more, and a poll costs as much as a message.
+    load they mostly have more.
     """
 
     def __init__(self) -> None:
-        self._poller = zmq.Poller()
-        self._readers: dict[Socket | int, Callable[[], list[Any]]] = {}
-        self._busy: list[Socket] = []
+        self._epoll = select.epoll()
+        self._readers: dict[int, Reader] = {}
+        self._sockets: dict[Socket, int] = {}
+        self._plain: set[int] = set()
+        self._due: dict[int, None] = {}
         self._streak = 0
 
-    def add(self, source: Socket | int, reader: Callable[[], list[Any]]) -> None:
+    def add(self, source: Socket | int, reader: Reader) -> None:
         """Call `reader` when something can be read from this socket or descriptor.
 
-        A socket's reader is also called when nothing can be read, and then returns nothing; so it
-        may for what concerns nobody else.
+        A socket's reader takes in all that there is, or as much as it likes and returns something
+        of it; it is also called when nothing can be read, and then returns nothing.
         """
-        self._readers[source] = reader
-        self._poller.register(source, zmq.POLLIN)
+        if isinstance(source, int):
+            descriptor = source
+            self._plain.add(descriptor)
+        else:
+            descriptor = self._sockets[source] = int(source.getsockopt(zmq.FD))
+            self._due[descriptor] = None
+        self._readers[descriptor] = reader
+        self._epoll.register(descriptor, select.EPOLLIN)
 
     def remove(self, source: Socket | int) -> None:
         """No longer wait for this one; before it is closed."""
-        del self._readers[source]
-        self._poller.unregister(source)
-        self._busy.clear()
+        descriptor = source if isinstance(source, int) else self._sockets.pop(source)
+        del self._readers[descriptor]
+        self._plain.discard(descriptor)
+        self._due.pop(descriptor, None)
+        self._epoll.unregister(descriptor)
+
+    def used(self, source: Socket) -> None:
+        """Something was done with this socket, not by its reader: ask it before the next sleep."""
+        self._due[self._sockets[source]] = None
 
     def wait(self, timeout_s: float | None) -> list[Any]:
         """What the readers of all that is ready return; nothing after `timeout_s` seconds.
 
         None waits for ever, and the wait never ends early.
         """
-        found: list[Any] = []
-        if self._streak < STREAK:
-            for source in self._busy:
-                found += self._readers[source]()
-            if found:
-                self._streak += 1
-                return found
+        found = self._read_due()
+        if found and self._streak < STREAK:
+            self._streak += 1
+            return found
         self._streak = 0
-        self._busy.clear()
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not found and (ready := self._poller.poll(_left_ms(until_s))):
-            for source, _ in ready:
-                found += self._readers[source]()
-                if not isinstance(source, int):
-                    self._busy.append(source)
+        if found:
+            return found + self._read_ready(0.0)
+        if timeout_s is None:
+            while not found:
+                found = self._read_ready(None)
+            return found
+        until_s = time.monotonic() + timeout_s
+        while not (found := self._read_ready(max(0.0, timeout_s))) and timeout_s > 0.0:
+            timeout_s = until_s - time.monotonic()
         return found
 
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._epoll.close()
 
-def _left_ms(until_s: float | None) -> int | None:
-    return None if until_s is None else max(0, math.ceil((until_s - time.monotonic()) * 1000))
+    def _read_due(self) -> list[Any]:
+        """Ask the sockets that may have something, whatever their descriptors show."""
+        found: list[Any] = []
+        for descriptor in tuple(self._due):
+            if arrived := self._readers[descriptor]():
+                found += arrived
+            else:
+                self._due.pop(descriptor, None)
+        return found
+
+    def _read_ready(self, timeout_s: float | None) -> list[Any]:
+        """Sleep until the kernel shows that something came, and read that."""
+        found: list[Any] = []
+        for descriptor, _ in self._epoll.poll(timeout_s, MOST_AT_ONCE):
+            if descriptor in self._due:
+                continue  # it has just been read, and will be again before the next sleep
+            if arrived := self._readers[descriptor]():
+                found += arrived
+                if descriptor not in self._plain:
+                    self._due[descriptor] = None
+        return found

@@ -190,12 +190,17 @@ class Wire:
         for port in (self._control, self._data):
             if port is not None:
                 port.renew()
+                self._waiter.used(port.socket)
+                self._waiter.used(port.monitor)
 
     # ------------------------------------------------------------ sending
 
     def reply(self, peer: ev.Peer, message: Control) -> bool:
         """Send a control message; False if the peer is gone."""
-        return self._control is not None and self._control.send(peer, [encode(message)])
+        if self._control is None:
+            return False
+        self._waiter.used(self._control.socket)
+        return self._control.send(peer, [encode(message)])
 
     def send(self, link: ev.Link, message: Data, payload: Buffer | None = None) -> bool:
         """Send a data message, a tensor's bytes with its header; False if the link is gone."""
@@ -205,9 +210,13 @@ class Wire:
             dialler = self._dialled.get(link)
             if dialler is None:
                 return False
+            self._waiter.used(dialler.socket)
             dialler.send(parts)
             return True
-        return self._data is not None and self._data.send(link, parts)
+        if self._data is None:
+            return False
+        self._waiter.used(self._data.socket)
+        return self._data.send(link, parts)
 
     def close(self) -> None:
         """Close everything; the last messages get `GOODBYE_MS` to leave."""
@@ -216,6 +225,7 @@ class Wire:
         for port in (self._control, self._data):
             if port is not None:
                 port.close()
+        self._waiter.close()
         self._context.close()
 
 

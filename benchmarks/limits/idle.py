@@ -1,0 +1,101 @@
+"""Does an idle agent sleep? Its CPU and how often its threads wake up while nothing happens.
+
+Twice: agents that nobody has spoken to, and agents that have a network loaded, are connected with
+each other and wait for a frame that does not come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.limits.chain import Chain, Frames, agents_of, made_chain
+from benchmarks.limits.processes import Ran, threads
+from benchmarks.report import Figure, report
+from launcher.processes import LocalAgents
+from launcher.runtime import Array
+
+ASKED_PERCENT = 1.0
+ELEMENTS = 256
+SETTLED_S = 1.0
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Of the busiest agent: per cent of a core, and wake-ups per second of all its threads."""
+
+    percent: float
+    wakes_per_s: float
+
+
+class Held(Frames):
+    """Two frames; before the second is handed out, the agents are looked at for `watch_s`."""
+
+    def __init__(self, chain: Chain, agents: LocalAgents, watch_s: float) -> None:
+        super().__init__(chain, 2)
+        self._agents = agents
+        self._watch_s = watch_s
+        self.found: Idle | None = None
+
+    def __getitem__(self, index: int) -> Mapping[str, Array]:
+        if index == 1:
+            self.found = watched(self._agents, self._watch_s)
+        return super().__getitem__(index)
+
+
+def measure(agents: int, watch_s: float, quiet: bool) -> dict[str, Any]:
+    """The report (`benchmarks.report`)."""
+    with made_chain(ELEMENTS, agents, agents) as chain, agents_of(chain) as running:
+        chain.stream(running, Frames(chain, 10))
+        free = watched(running, watch_s)
+        held = Held(chain, running, watch_s)
+        chain.stream(running, held)
+    assert held.found is not None
+    figures = []
+    for what, found in (("nothing deployed", free), ("deployed and connected", held.found)):
+        figures.append(
+            Figure(
+                f"CPU of an idle agent, {what}",
+                round(found.percent, 3),
+                "% of a core",
+                at_most=ASKED_PERCENT,
+            )
+        )
+        figures.append(
+            Figure(f"wake-ups of an idle agent, {what}", round(found.wakes_per_s, 2), "per s")
+        )
+        if not quiet:
+            print(
+                f"{what:<24} {found.percent:.3f} % of a core (asked: below {ASKED_PERCENT:g}), "
+                f"{found.wakes_per_s:.2f} wake-ups per second"
+            )
+    return report(
+        "idle",
+        "Idle agents",
+        figures,
+        settings={"agents": agents, "seconds": watch_s},
+        notes=["Of the busiest agent; wake-ups are voluntary context switches of all its threads."],
+    )
+
+
+def watched(agents: LocalAgents, watch_s: float) -> Idle:
+    """What the busiest agent does in `watch_s` seconds."""
+    time.sleep(SETTLED_S)
+    before = {name: threads(agent.pid) for name, agent in agents.items()}
+    time.sleep(watch_s)
+    used = [_between(before[name], threads(agent.pid)) for name, agent in agents.items()]
+    return Idle(
+        percent=max(one.cpu_s for one in used) / watch_s * 100,
+        wakes_per_s=max(one.sleeps for one in used) / watch_s,
+    )
+
+
+def _between(before: Mapping[str, Ran], after: Mapping[str, Ran]) -> Ran:
+    """Of all threads together."""
+    nothing = Ran(0.0, 0)
+    return Ran(
+        sum(ran.cpu_s - before.get(name, nothing).cpu_s for name, ran in after.items()),
+        sum(ran.sleeps - before.get(name, nothing).sleeps for name, ran in after.items()),
+    )

@@ -1,0 +1,128 @@
+"""What an agent costs the launcher and itself before the first frame, for more and more agents.
+
+All agents are started once; a chain of as many layers is dealt out to the first ten of them, the
+first thirty, then all. The first deployment uploads and prepares subnets; looked at are the ones
+after it, in which nothing but the control plane works: greeting, asking for blobs, deploying,
+rehearsing, starting, stopping.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.limits.chain import Chain, Frames, made_chain, started
+from benchmarks.limits.processes import cpu_s, pss_bytes, rss_bytes
+from benchmarks.report import Figure, Table, report
+from launcher.processes import LocalAgents
+from launcher.runtime import Node
+
+ELEMENTS = 256
+FRAMES = 20
+ASKED_LINEAR = 1.5
+"""How much more one agent of the most may cost than one of the fewest."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One run on `agents`: CPU seconds per agent of the launcher and of the agents, from the first
+    greeting to the last goodbye; seconds until frames could stream; bytes per agent."""
+
+    agents: int
+    launcher_s: float
+    agent_s: float
+    ready_s: float
+    rss_bytes: float
+    pss_bytes: float
+
+
+def measure(counts: tuple[int, ...], repetitions: int, quiet: bool) -> dict[str, Any]:
+    """The report (`benchmarks.report`)."""
+    nodes = tuple(Node(f"n{number}") for number in range(max(counts)))
+    found: dict[int, list[Deployed]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="many-") as directory,
+        started(nodes, Path(directory), "ipc") as agents,
+    ):
+        for count in counts:
+            with made_chain(ELEMENTS, count, count) as chain:
+                began_s = time.monotonic()
+                _deploy(chain, agents, count)
+                if not quiet:
+                    passed_s = time.monotonic() - began_s
+                    sys.stderr.write(f"{count} agents: first deployment {passed_s:.1f} s\n")
+                found[count] = [_deploy(chain, agents, count) for _ in range(repetitions)]
+    rows = tuple(_row(count, found[count]) for count in counts)
+    if not quiet:
+        for row in rows:
+            print(
+                f"{row[0]:>4} agents, each: launcher {row[1]} ms, agent {row[2]} ms of CPU; ready "
+                f"after {row[3]} s; {row[4]} MB resident, {row[5]} MB its part of shared pages"
+            )
+    fewest, most = min(counts), max(counts)
+    cost = {n: median(one.launcher_s for one in found[n]) * 1e3 for n in counts}
+    figures = [
+        Figure(f"launcher's CPU per agent, {n} agents", round(cost[n], 2), "ms") for n in counts
+    ]
+    figures += [
+        Figure(
+            f"the same, {most} agents ÷ {fewest}",
+            round(cost[most] / cost[fewest], 2),
+            at_most=ASKED_LINEAR,
+        ),
+        Figure(
+            f"resident memory of {most} agents, shared pages once",
+            round(median(one.pss_bytes for one in found[most]) * most / 1e9, 2),
+            "GB",
+        ),
+    ]
+    columns = (
+        "agents", "launcher's CPU each, ms", "agent's own CPU, ms", "ready after, s",
+        "resident each, MB", "of that its part of shared pages, MB",
+    )  # fmt: skip
+    return report(
+        "many_agents",
+        "Many agents on one machine",
+        figures,
+        settings={"repetitions": repetitions, "frames": FRAMES, "transport": "ipc"},
+        tables=[Table("One deployment of subnets that are there", columns, rows)],
+        data={"runs": [asdict(one) for count in counts for one in found[count]]},
+    )
+
+
+def _row(count: int, runs: list[Deployed]) -> tuple[str, ...]:
+    return (
+        str(count),
+        f"{median(one.launcher_s for one in runs) * 1e3:.2f}",
+        f"{median(one.agent_s for one in runs) * 1e3:.1f}",
+        f"{median(one.ready_s for one in runs):.2f}",
+        f"{median(one.rss_bytes for one in runs) / 1e6:.1f}",
+        f"{median(one.pss_bytes for one in runs) / 1e6:.1f}",
+    )
+
+
+def _deploy(chain: Chain, agents: LocalAgents, count: int) -> Deployed:
+    pids = [agents[node.name].pid for node in chain.nodes]
+    before_s, began_s = sum(map(cpu_s, pids)), time.process_time()
+    resident: list[int] = []
+    shares: list[int] = []
+
+    def last(number: int, _: object) -> None:
+        if number == FRAMES - 1:
+            resident.extend(map(rss_bytes, pids))
+            shares.extend(map(pss_bytes, pids))
+
+    result = chain.stream(agents, Frames(chain, FRAMES), last)
+    return Deployed(
+        agents=count,
+        launcher_s=(time.process_time() - began_s) / count,
+        agent_s=(sum(map(cpu_s, pids)) - before_s) / count,
+        ready_s=result.sent_s[0],
+        rss_bytes=sum(resident) / count,
+        pss_bytes=sum(shares) / count,
+    )
