@@ -26,7 +26,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -35,10 +34,11 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, LabError, machine
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from benchmarks.lab.counted import Round
+from benchmarks.lab.profiling import profile
 from benchmarks.lab.turns import pipeline_turn, whole_on_every_board
-from benchmarks.undisturbed import Others, undisturbed
+from benchmarks.undisturbed import undisturbed
 from launcher.config_load import load_cluster
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
@@ -98,7 +98,6 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
         devices=(DeviceConfig(count=count),),
         cluster={"model": options.model, "strategy": options.strategy},
     )
-    others = Others()
     with (
         tempfile.TemporaryDirectory(prefix="lab-scaling-") as place,
         Lab(config) as lab,
@@ -107,7 +106,7 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
         folder = Path(place)
         cluster = load_cluster(lab.cluster_file)
         if options.profiled:
-            cluster = with_profile_option(cluster, _profile(lab, folder / "profile.json"))
+            cluster = with_profile_option(cluster, profile(lab, folder / "profile.json"))
         model = read_model(cluster)
         plan = search_plan(cluster, model, progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
@@ -138,18 +137,8 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
         difference=difference,
         memory_peak_bytes={name: stats.rss_peak_bytes for name, stats in result.stats.items()},
         memory_idle_bytes=dict(result.idle_rss_bytes),
-        others=others.share(),
+        others=statistics.median(one.others for one in (*turns, *pipelines)),
     )
-
-
-def _profile(lab: Lab, output: Path) -> Path:
-    """Measure the boards, as a user does before searching for a plan."""
-    command = [sys.executable, "-m", "launcher.commands.partition", "profile", "--again"]
-    files = ["--cluster", str(lab.cluster_file), "--output", str(output)]
-    done = subprocess.run([*command, *files], stdout=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        raise LabError(f"partition profile has ended with {done.returncode}")
-    return output
 
 
 def _line(one: Round, beside: list[Round]) -> str:

@@ -58,12 +58,12 @@ class Others:
     """How much of this machine's CPUs others use, from its making on."""
 
     def __init__(self) -> None:
-        self._began = _busy_s(), _own_s(), time.monotonic()
+        self._began = busy_cpu_s(), _own_s(), time.monotonic()
 
     def share(self) -> float:
         """In 0..1 of all CPUs. Processes that we started count as others until they have ended."""
         busy_s, own_s, began_s = self._began
-        spent_s = _busy_s() - busy_s - (_own_s() - own_s)
+        spent_s = busy_cpu_s() - busy_s - (_own_s() - own_s)
         return max(0.0, spent_s / (time.monotonic() - began_s) / (os.cpu_count() or 1))
 
 
@@ -72,7 +72,7 @@ def _own_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _busy_s() -> float:
+def busy_cpu_s() -> float:
     """Seconds that all CPUs together have computed since the machine's start (proc(5))."""
     line = Path("/proc/stat").read_text("ascii").splitlines()[0]
     user, nice, system, _, _, interrupts, soft, stolen = map(int, line.split()[1:9])

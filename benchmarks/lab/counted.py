@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.lab.lab import Lab
+from benchmarks.undisturbed import busy_cpu_s
 
 
 @dataclass(frozen=True)
@@ -14,13 +16,15 @@ class Round:
     """One turn of replicas or pipeline: frames per second, and CPU seconds per frame by board.
 
     `slice_use` is the part of its quota that each slice used while it lasted; of a pipeline this
-    counts draining too, so it is a little low.
+    counts draining too, so it is a little low. `others` is the part of this machine's CPUs that
+    neither boards nor this process used: strangers, and what the kernel does for the network.
     """
 
     rate: float
     slice_s: Mapping[str, float]
     other_s: Mapping[str, float]
     slice_use: Mapping[str, float]
+    others: float
 
 
 class Counted:
@@ -28,6 +32,7 @@ class Counted:
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
+        self._busy_s, self._own_s = busy_cpu_s(), time.process_time()
         self._began = self._look()
 
     def _look(self) -> tuple[float, dict[str, tuple[float, float, float]]]:
@@ -38,14 +43,21 @@ class Counted:
             found[device.name] = used.slice_cpu_s, used.other_cpu_s, used.cpu_quota or 1.0
         return time.monotonic(), found
 
+    def _others(self, boards_s: float, elapsed_s: float) -> float:
+        busy_s = busy_cpu_s() - self._busy_s
+        own_s = time.process_time() - self._own_s
+        return max(0.0, busy_s - own_s - boards_s) / elapsed_s / (os.cpu_count() or 1)
+
     def round(self, rate: float, frames: Mapping[str, float]) -> Round:
         """What was used until now, per frame (each board's own number of them)."""
         began_s, before = self._began
         now_s, after = self._look()
         spent = {name: after[name][0] - before[name][0] for name in after}
+        beside = {name: after[name][1] - before[name][1] for name in after}
         return Round(
             rate=rate,
             slice_s={name: spent[name] / frames[name] for name in after},
-            other_s={name: (after[name][1] - before[name][1]) / frames[name] for name in after},
+            other_s={name: beside[name] / frames[name] for name in after},
             slice_use={name: spent[name] / after[name][2] / (now_s - began_s) for name in after},
+            others=self._others(sum(spent.values()) + sum(beside.values()), now_s - began_s),
         )

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -38,7 +39,7 @@ from benchmarks.table3.summary import Summary, summaries
 from benchmarks.table3.table import figures, tables
 from benchmarks.table3.turn import Boards, Refused
 from benchmarks.table3.words import as_text
-from benchmarks.undisturbed import Others, undisturbed
+from benchmarks.undisturbed import undisturbed
 from ga.strategies import STRATEGIES
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
@@ -68,8 +69,7 @@ def main() -> int:
     """Measure what is missing, and print all that is known."""
     options = _options()
     ort.set_default_logger_severity(4)
-    boards = Boards(options.board, options.cpu, options.link)
-    others = Others()
+    boards = Boards(options.board, options.cpu, options.link, options.profiled)
     try:
         _check(options)
         log = Log(options.log, resume=options.resume)
@@ -92,7 +92,7 @@ def main() -> int:
         print("table3: nothing was measured", file=sys.stderr)
         return EXIT_BAD_INPUT
     notes = _notes(found, boards, complete=complete)
-    data = _report(options, boards, found, refused, notes, how, others.share())
+    data = _report(options, boards, found, refused, notes, how)
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.with_suffix(".svg").write_text(picture(found), "utf-8")
@@ -112,7 +112,6 @@ def _report(
     refused: Sequence[Refused],
     notes: Sequence[str],
     how: str,
-    others: float,
 ) -> dict[str, Any]:
     return report(
         NAME,
@@ -124,7 +123,7 @@ def _report(
             "seconds of a turn": options.seconds,
             "seed of the order": options.seed,
             "priority": how,
-            "CPUs used by others": f"{others:.0%}",
+            "CPUs used by others": f"{statistics.median(one.others for one in found):.0%}",
         },
         notes=notes,
         tables=tables(found, refused),
@@ -181,6 +180,7 @@ def _options() -> argparse.Namespace:
     add("--board", choices=("accelerator", "cpu"), default="accelerator")
     add("--cpu", type=float, default=0.12, help="cores per board; ten must fit into the machine")
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
+    add("--profiled", action="store_true", help="measure the boards before searching for plans")
     add("--seed", type=int, default=0, help="of the random order")
     add("--log", type=Path, default=Path("build/table3.jsonl"), help="a line for each turn")
     add("--resume", action="store_true", help="go on with the log that is there")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
+from benchmarks.lab.profiling import profile
 from benchmarks.lab.turns import FULL_FRAMES, Whole, pipeline_turn, steady_rate
 from benchmarks.lab.turns import whole_on_every_board as whole_on
 from benchmarks.table3.paper import NETWORKS
@@ -25,6 +26,7 @@ from launcher.planning import (
     with_warmup,
 )
 from launcher.prediction import predicted_run, times_of
+from launcher.profiling_use import with_profile_option
 from launcher.progress import Progress
 from launcher.runtime import RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
@@ -61,6 +63,8 @@ def measure(
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="table3-") as place, Lab(config) as lab:
         folder, cluster = Path(place), load_cluster(lab.cluster_file)
+        if boards.profiled:
+            cluster = with_profile_option(cluster, profile(lab, folder / "profile.json"))
         model = read_model(cluster)
         alone_s = float(problem_of(cluster, model, None).costs.layer_s[:, 0].sum())
         ready: dict[Cell, _Ready] = {}
@@ -131,6 +135,7 @@ def _pipeline(
         "busiest_slice": max(one.slice_use.values()),
         "other_s_per_frame": sum(one.other_s.values()),
         "difference": difference,
+        "others": one.others,
     }, result
 
 

@@ -47,6 +47,7 @@ class Summary:
     busiest_slice: float
     other_s_per_frame: float
     difference: float
+    others: float
     eq2_bytes: int
     eq2_saving_percent: float | None
     above_idle: Spread
@@ -112,6 +113,7 @@ def _summary(cell: Cell, turns: Sequence[Turn], alone: Mapping[str, tuple[int, f
         busiest_slice=median(turn.busiest_slice for turn in turns),
         other_s_per_frame=median(turn.other_s_per_frame for turn in turns),
         difference=max(turn.difference for turn in turns),
+        others=median(turn.others for turn in turns),
         eq2_bytes=eq2,
         eq2_saving_percent=eq2_saving,
         above_idle=Spread.of(map(above_idle, turns)),

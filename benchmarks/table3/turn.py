@@ -24,11 +24,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Boards:
-    """The boards of a table: kind, cores of one, bytes per second of a link in each direction."""
+    """The boards of a table: kind, cores of one, bytes per second of a link in each direction, and
+    whether they were measured (`partition profile`) before plans were searched for."""
 
     board: str
     cpu: float
     link: float | None
+    profiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Turn:
 
     Rates are frames per second. `foreseen_*` follow from what the agents measured while they warmed
     up. `sent_bytes_per_frame` is the payload on the wire, the frame and its result included.
-    `difference` is that of the worst result to the whole model's, relative to its largest value.
+    `others` is the part of the machine's CPUs that strangers and the kernel used. `difference` is
+    that of the worst result to the whole model's, relative to its largest value.
     """
 
     cell: Cell
@@ -80,6 +83,7 @@ class Turn:
     busiest_slice: float
     other_s_per_frame: float
     difference: float
+    others: float
     memory: Mapping[str, AgentMemory]
 
     @property

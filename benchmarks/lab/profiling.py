@@ -1,0 +1,20 @@
+"""The boards of a laboratory measured as a user does it before searching for a plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.lab.lab import Lab
+from benchmarks.lab.shell import LabError
+
+
+def profile(lab: Lab, output: Path) -> Path:
+    """`partition profile` of the laboratory's cluster, written to `output`; raises `LabError`."""
+    command = [sys.executable, "-m", "launcher.commands.partition", "profile", "--again"]
+    files = ["--cluster", str(lab.cluster_file), "--output", str(output)]
+    done = subprocess.run([*command, *files], stdout=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise LabError(f"partition profile has ended with {done.returncode}")
+    return output
