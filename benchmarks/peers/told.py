@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 from benchmarks.peers.compare import Found
@@ -68,14 +68,17 @@ def _ratio(found: Found, what: str, read: Reading, more_is_better: bool) -> Figu
     choose = max if more_is_better else min
     best = choose(others, key=lambda name: statistics.median(map(read, others[name])))
     pairs = zip(found.turns[found.ours], others[best], strict=True)
-    bounds = {"at_least": 1.0} if more_is_better else {"at_most": 1.0}
     values = [read(ours) / read(other) for ours, other in pairs]
-    return _figure(f"{found.ours}: {what} ÷ that of {best}, the best", "×", values, **bounds)
+    return replace(
+        _figure(f"{found.ours}: {what} ÷ that of {best}, the best", "×", values),
+        at_least=1.0 if more_is_better else None,
+        at_most=None if more_is_better else 1.0,
+    )
 
 
-def _figure(what: str, unit: str, values: Sequence[float], **bounds: float) -> Figure:
+def _figure(what: str, unit: str, values: Sequence[float]) -> Figure:
     low, high = round(min(values), 3), round(max(values), 3)
-    return Figure(what, round(statistics.median(values), 3), unit, low=low, high=high, **bounds)
+    return Figure(what, round(statistics.median(values), 3), unit, low=low, high=high)
 
 
 def notes(found: Found, torch: str | None) -> list[str]:
