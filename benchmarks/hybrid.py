@@ -20,10 +20,10 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import cnn
 from benchmarks.agreement import LIMIT, agreements, random_frame
+from benchmarks.table3.paper import NETWORKS, PAPER
 from ga.hybrid import Hybrid
 from partition.devices import Device
 from partition.paper_equations import layer_beta_bytes
@@ -32,30 +32,8 @@ from partition.planner import plan_solution
 from partition.strategies.base import Objective, Problem
 from partition.timing import loads
 
-VGG16 = str(Path(__file__).parent.parent / "tests" / "fixtures" / "models" / "VGG16.onnx")
-YOLOV2 = "builtin:yolov2"
-
-PAPER: dict[str, dict[int, tuple[float, float]]] = {
-    YOLOV2: {
-        2: (48.2, 1.9),
-        3: (64.1, 2.6),
-        4: (68.6, 3.1),
-        5: (71.9, 3.9),
-        6: (74.3, 4.7),
-        8: (74.3, 4.7),
-        10: (74.3, 4.7),
-    },
-    VGG16: {
-        2: (47.7, 1.9),
-        3: (63.5, 2.4),
-        4: (70.2, 3.1),
-        5: (70.2, 3.1),
-        6: (70.2, 3.1),
-        8: (70.2, 3.1),
-        10: (70.2, 3.1),
-    },
-}
-"""Table 3: network → devices → (memory saving per device in %, speed-up)."""
+VGG16, YOLOV2 = NETWORKS["vgg16"], NETWORKS["yolov2"]
+PUBLISHED = {VGG16: PAPER["vgg16"], YOLOV2: PAPER["yolov2"]}
 
 GOAL_POINTS = 1.0
 GOAL_SHARE = 0.95
@@ -100,16 +78,16 @@ def measure(
     load = loads(devices, plan.phases, plan.channels)
     beta = max(memory.eq2_bytes for memory in plan.memory.values())
     total = float(layer_beta_bytes(model.network).sum())
-    saving, speedup = PAPER.get(path, {}).get(count, (None, None))
+    published = PUBLISHED.get(path, {}).get(count)
     rewritten = solution.network or model.network
     return Row(
         network=model.network.name,
         devices=count,
         saving_percent=100 * (1 - beta / total),
         limit_percent=100 * (1 - 1 / count),
-        paper_saving_percent=saving,
+        paper_saving_percent=None if published is None else published.saving_percent,
         bound=alone_s / max(each.compute_s for each in load.values()),
-        paper_speedup=speedup,
+        paper_speedup=None if published is None else published.speedup,
         predicted_speedup=alone_s / plan.period_s,
         bytes_per_frame=plan.bytes_per_frame,
         layers_split=len({layer.part_of for layer in rewritten.layers} - {""}),

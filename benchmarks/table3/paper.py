@@ -31,7 +31,9 @@ PAPER: Mapping[str, Mapping[int, Published]] = {
         4: Published(68.6, 3.1),
         5: Published(71.9, 3.9),
         6: Published(74.3, 4.7),
+        7: Published(74.3, 4.7),
         8: Published(74.3, 4.7),
+        9: Published(74.3, 4.7),
         10: Published(74.3, 4.7),
     },
     "resnet50": {
@@ -40,7 +42,9 @@ PAPER: Mapping[str, Mapping[int, Published]] = {
         4: Published(70.8, 3.4),
         5: Published(75.3, 3.8),
         6: Published(79.0, 3.9),
+        7: Published(80.1, 4.9),
         8: Published(82.1, 6.6),
+        9: Published(84.3, 7.5),
         10: Published(84.9, 7.9),
     },
     "vgg16": {
@@ -49,7 +53,9 @@ PAPER: Mapping[str, Mapping[int, Published]] = {
         4: Published(70.2, 3.1),
         5: Published(70.2, 3.1),
         6: Published(70.2, 3.1),
+        7: Published(70.2, 3.1),
         8: Published(70.2, 3.1),
+        9: Published(70.2, 3.1),
         10: Published(70.2, 3.1),
     },
 }
