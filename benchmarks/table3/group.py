@@ -13,6 +13,7 @@ from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
 from benchmarks.lab.profiling import profile
 from benchmarks.lab.turns import FULL_FRAMES, Whole, pipeline_turn, steady_rate
 from benchmarks.lab.turns import whole_on_every_board as whole_on
+from benchmarks.table3.order import FEWEST_FRAMES
 from benchmarks.table3.paper import NETWORKS
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
 from launcher.config_load import Cluster, load_cluster
@@ -34,6 +35,9 @@ from partition.plan import Plan
 
 LAB_NAME = "table3"
 
+LOOK_S = 3.0
+"""How long the replicas compute to see how fast they are, at least a frame each."""
+
 
 @dataclass(frozen=True)
 class _Ready:
@@ -50,7 +54,8 @@ def measure(
 ) -> Generator[Turn | Refused, None, None]:
     """One turn after the other, in this order; a cell may stand there several times.
 
-    All are of one network and number of boards. Raises `LauncherError` for what concerns them all.
+    All are of one network and number of boards. A turn lasts `seconds`, or longer on slow boards
+    (`FEWEST_FRAMES`). Raises `LauncherError` for what concerns them all.
     """
     network, count = cells[0].network, cells[0].devices
     config = LabConfig(
@@ -82,6 +87,7 @@ def measure(
         if not ready:
             return
         with whole_on(lab, model, folder) as whole:
+            seconds = max(seconds, FEWEST_FRAMES * count / whole.turn(LOOK_S).rate)
             before = whole.turn(seconds).rate
             for cell in cells:
                 if cell in refused:

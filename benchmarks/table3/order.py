@@ -16,7 +16,10 @@ MACS_PER_S = 5e10
 MACS: Mapping[str, float] = {"resnet50": 4.1e9, "yolov2": 14.8e9, "vgg16": 15.5e9}
 """Multiply-accumulates per frame, about."""
 
-GROUP_S = 30.0
+FEWEST_FRAMES = 8
+"""Of each replica in a turn: a turn of slow boards is as much longer as that takes."""
+
+GROUP_S = 60.0
 GROUP_S_PER_BOARD = 8.0
 TURN_S = 8.0
 TURN_S_PER_BOARD = 2.0
@@ -69,7 +72,8 @@ def guess_s(groups: Sequence[Sequence[Cell]], cpu: float, seconds: float) -> flo
     for turns in groups:
         boards = turns[0].devices
         frame_s = MACS.get(turns[0].network, 5e9) / (MACS_PER_S * cpu)
-        total += GROUP_S + GROUP_S_PER_BOARD * boards + seconds
-        turn_s = TURN_S + TURN_S_PER_BOARD * boards + 2 * seconds + FILLING_FRAMES * frame_s
+        half_s = max(seconds, FEWEST_FRAMES * frame_s)
+        total += GROUP_S + GROUP_S_PER_BOARD * boards + half_s
+        turn_s = TURN_S + TURN_S_PER_BOARD * boards + 2 * half_s + FILLING_FRAMES * frame_s
         total += len(turns) * turn_s
     return total
