@@ -22,6 +22,7 @@ from pydantic import (
 
 from launcher.config_ga import GaConfig
 from launcher.config_units import parse_bytes, parse_link, parse_speed
+from launcher.core.intake import Overload, Pace
 
 RANDOM = "random"
 """The word that `input:` takes instead of files."""
@@ -284,6 +285,17 @@ class ClusterConfig(_Strict):
     frames: Annotated[
         int | None, Field(ge=1, description="How many to stream; the inputs are repeated")
     ] = None
+    rate: Annotated[
+        float | None,
+        Field(gt=0, le=1e6, description="Frames per second that the source makes, as a camera"),
+    ] = None
+    on_overload: Annotated[
+        Overload,
+        Field(description="With rate: what happens to a frame while queue_frames wait already"),
+    ] = "block"
+    queue_frames: Annotated[
+        int, Field(ge=1, le=1_000_000, description="With rate: how many frames may wait")
+    ] = 8
     pins: Annotated[
         dict[str, str], Field(description="Layer, or glob of layers, to the node that must run it")
     ] = {}
@@ -321,6 +333,13 @@ class ClusterConfig(_Strict):
         _short_form("enabled", bool),
         Field(description="How a run goes on without a node that is lost"),
     ] = RecoveryConfig()
+
+    @property
+    def pace(self) -> Pace | None:
+        """The source's own pace, if it has one."""
+        if self.rate is None:
+            return None
+        return Pace(self.rate, self.on_overload, self.queue_frames)
 
     @property
     def models(self) -> tuple[ModelConfig, ...]:

@@ -100,6 +100,11 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     _check_files(cluster)
     if cluster.config.insecure and cluster.config.keys is not None:
         raise cluster.error(("insecure",), "contradicts `keys`; leave one of both out")
+    for key in ("on_overload", "queue_frames"):
+        if cluster.config.rate is None and key in cluster.config.model_fields_set:
+            raise cluster.error(
+                (key,), "needs `rate`: a source without a pace of its own waits for the nodes"
+            )
     return cluster
 
 

@@ -44,7 +44,7 @@ from launcher.profiling_links import identities
 from launcher.profiling_use import check_agents, cluster_profile, profile_file, with_profile_option
 from launcher.progress import Progress
 from launcher.replanning import Replanner
-from launcher.report import Report, make_report
+from launcher.report import Report, make_report, pace_report
 from launcher.request import Request
 from launcher.results import Results
 from launcher.run import run
@@ -139,7 +139,8 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         elif saved is not None and os.access(saved.path.parent, os.W_OK):
             subnets_folder = saved.path.parent / SUBNETS
         subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
-        options = run_options(cluster)
+        pace = cluster.config.pace
+        options = replace(run_options(cluster), pace=pace, on_drop=results.on_drop)
         recovery = cluster.config.recovery
         if recovery.enabled:
             replan = Replanner(cluster, model, folder)
@@ -168,6 +169,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             agreement=worst_of(agreements.values()),
             networks=agreements if len(agreements) > 1 else None,
             journal=journal_report(results),
+            pace=None if pace is None else pace_report(pace, results.dropped),
             tolerance=request.tolerance,
             accuracy=results.accuracy(),
             cpus={node.name: node.cpus for node in cluster.config.nodes},
@@ -196,7 +198,7 @@ def _complete(
     )
     return Complete(
         frames=len(results.inputs),
-        dropped=results.journal.dropped,
+        dropped=results.journal.dropped(),
         journal=journal,
         agreement=worst_of(agreements.values()),
         tolerance=request.tolerance,

@@ -112,10 +112,9 @@ class Journal:
             pairs = zip(self._results, rows, strict=True)
             yield frame, {file.spec.name: file.array(row) for file, row in pairs}
 
-    @property
-    def dropped(self) -> int:
-        """How many frames were dropped, in all attempts at this run."""
-        return self._kinds.count(DROPPED)
+    def dropped(self) -> tuple[int, ...]:
+        """The frames that were dropped, in all attempts at this run, in order."""
+        return tuple(frame for frame, kind in enumerate(self._kinds) if kind == DROPPED)
 
     @property
     def done(self) -> int:

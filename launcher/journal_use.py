@@ -12,7 +12,7 @@ from launcher.journal import Journal
 from launcher.journal_identity import Identity
 from launcher.journal_open import open_journal
 from launcher.journal_results import output_specs
-from launcher.report import Accuracy, JournalReport, verdict_as_json
+from launcher.report import Accuracy, JournalReport, rows_of, verdict_as_json
 from launcher.request import Request
 from launcher.results import Results
 from launcher.verify import Agreement
@@ -26,7 +26,7 @@ class Complete:
     """A journal that has everything already: nothing was left to run."""
 
     frames: int
-    dropped: int
+    dropped: tuple[int, ...]
     journal: JournalReport
     agreement: Agreement | None
     tolerance: float
@@ -41,7 +41,8 @@ class Complete:
         """As JSON-like data, with the names that a run's report has."""
         return {
             "frames": 0,
-            "dropped": self.dropped,
+            "dropped": len(self.dropped),
+            "dropped_frames": rows_of(self.dropped),
             "journal": asdict(self.journal),
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
             "tolerance": self.tolerance,
@@ -50,7 +51,7 @@ class Complete:
 
     def text(self) -> str:
         """For people."""
-        dropped = f" ({self.dropped} were dropped)" if self.dropped else ""
+        dropped = f" ({len(self.dropped)} were dropped)" if self.dropped else ""
         return (
             f"all {self.frames} frames are settled{dropped}, and their results are in "
             f"{self.journal.folder}: nothing was left to run"

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from launcher.core.intake import Overload, Pace
 from launcher.planning import THIS_MACHINE
 from launcher.prediction import predicted_run, times_of
 from launcher.runtime import RunResult
@@ -95,6 +96,18 @@ class JournalReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PaceReport:
+    """The source's own pace in frames per second, and what became of frames that found
+    `queue_frames` waiting: `dropped_frames` has (first, last) of each row of dropped ones."""
+
+    rate: float
+    on_overload: Overload
+    queue_frames: int
+    dropped: int
+    dropped_frames: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A finished run."""
 
@@ -126,6 +139,9 @@ class Report:
     recovery on."""
     journal: JournalReport | None = None
     """If there is one, `frames` are those that this launch streamed."""
+    pace: PaceReport | None = None
+    """If there is one, `frames` are those that were not dropped, and a latency begins when a frame
+    is sent, after it has waited."""
 
     @property
     def agrees(self) -> bool:
@@ -212,6 +228,7 @@ def make_report(
     accuracy: Accuracy | None,
     networks: Mapping[str, Agreement] | None = None,
     journal: JournalReport | None = None,
+    pace: PaceReport | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
 ) -> Report:
     """Put together what a run of `plan` gave.
@@ -250,7 +267,26 @@ def make_report(
         networks=networks or {},
         recoveries=_recoveries(result),
         journal=journal,
+        pace=pace,
     )
+
+
+def pace_report(pace: Pace, dropped: Sequence[int]) -> PaceReport:
+    """What is told of a source with a pace that dropped these frames, in order."""
+    return PaceReport(
+        pace.rate, pace.on_overload, pace.queue_frames, len(dropped), rows_of(dropped)
+    )
+
+
+def rows_of(frames: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """(first, last) of each row of consecutive frames among these, which are in order."""
+    rows: list[tuple[int, int]] = []
+    for frame in frames:
+        if rows and rows[-1][1] == frame - 1:
+            rows[-1] = rows[-1][0], frame
+        else:
+            rows.append((frame, frame))
+    return tuple(rows)
 
 
 def _recoveries(result: RunResult) -> tuple[RecoveryReport, ...]:

@@ -17,6 +17,7 @@ WIDTH = 110
 
 _SHOWN_LAYERS = 3
 _SHOWN_CHANNELS = 40
+_SHOWN_ROWS = 8
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -92,6 +93,7 @@ def _lines(report: Report) -> list[str]:
         _agreement(report),
         *_networks(report),
         *_recoveries(report),
+        *_pace(report),
         *_journal(report),
     ]
     if report.accuracy is not None:
@@ -139,6 +141,23 @@ def _recoveries(report: Report) -> list[str]:
     if lines:
         lines.append("nodes are those that were left, and what is told of them is from then on")
     return lines
+
+
+def _pace(report: Report) -> list[str]:
+    """Which frames were dropped, where the source has a pace of its own."""
+    pace = report.pace
+    if pace is None:
+        return []
+    source = f"the source made {pace.rate:g} frames/s"
+    if pace.on_overload == "block":
+        return [f"{source} at most, and waited while {pace.queue_frames} frames did; none dropped"]
+    rows = [f"{a}" if a == b else f"{a}–{b}" for a, b in pace.dropped_frames[:_SHOWN_ROWS]]
+    more = ", …" if len(pace.dropped_frames) > _SHOWN_ROWS else ""
+    which = f": {', '.join(rows)}{more}" if rows else ""
+    return [
+        f"{source}; {pace.dropped} of {report.frames + pace.dropped} were dropped "
+        f"({pace.on_overload}, {pace.queue_frames} may wait){which}"
+    ]
 
 
 def _journal(report: Report) -> list[str]:

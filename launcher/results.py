@@ -63,6 +63,8 @@ class Results:
         self.first_result_s: float | None = None
         self.restored = 0
         """How many results came from the journal."""
+        self.dropped: list[int] = []
+        """Frames that the source dropped in this run."""
         self._writer = writer
         self._truth = truth
         self._taken = [0] * len(inputs.items)
@@ -91,6 +93,13 @@ class Results:
         if self.journal is not None:
             self.journal.write(frame, outputs)
         self._take(frame, outputs)
+
+    def on_drop(self, number: int) -> None:
+        """The source dropped one of the frames that are streamed."""
+        frame = self._frame(number)
+        if self.journal is not None:
+            self.journal.drop(frame)
+        self.dropped.append(frame)
 
     def _frame(self, number: int) -> int:
         return self.frames.numbers[number] if isinstance(self.frames, Remaining) else number

@@ -135,7 +135,9 @@ def test_however_often_it_is_interrupted_each_frame_has_one_result(
                 made.write(step, outputs(step))
                 saved.add(step)
             continue
-        made._opened.close()  # as the end of a process does: nothing is synced
+        made._closing.set()  # as the end of a process does: all stops and nothing is synced
+        made._syncing.join()
+        made._opened.close()
         if step == "torn":
             with (folder / "journal").open("ab") as file:
                 file.write(encode(Record(0, DONE, 1), RUN)[: len(saved) + 3])
@@ -163,7 +165,7 @@ def test_a_frame_that_was_dropped_stays_so(tmp_path: Path) -> None:
     with opened(tmp_path / "run") as again:
         assert [frame for frame, _ in again.results()] == [0]
         assert again.open_frames() == (2, 3)
-        assert (again.done, again.dropped) == (1, 1)
+        assert (again.done, again.dropped()) == (1, (1,))
 
 
 # ---------------------------------------------------------------- what users see

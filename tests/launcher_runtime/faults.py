@@ -17,6 +17,7 @@ from random import Random
 from cnn.network import Tensor
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
+from launcher.core.intake import Pace
 from launcher.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
@@ -81,7 +82,15 @@ class FaultyWorld(World):
     """A random network on random nodes, all drawn from `random`, with room for `room` phases on
     each node; streams with recovery."""
 
-    def __init__(self, random: Random, *, nodes: int, standby: int, room: int | None) -> None:
+    def __init__(
+        self,
+        random: Random,
+        *,
+        nodes: int,
+        standby: int,
+        room: int | None,
+        pace: Pace | None = None,
+    ) -> None:
         self.random = random
         self.room = room
         self.touched: set[str] = set()
@@ -111,6 +120,7 @@ class FaultyWorld(World):
             replan=self._plan_again,
             standby=tuple(names[nodes:]),
             bytes_each=BLOB_BYTES,
+            pace=pace,
         )
         for name, node in self.nodes.items():
             node.cached = lambda digest, n=name: self._has(n, digest)
@@ -323,7 +333,8 @@ class FaultyWorld(World):
         assert self.end is not None, "there is no end"
         error = self.end.error
         if error is None:
-            assert self.results == list(range(self.stream.frames)), "a result is missing"
+            settled = sorted(self.results + self.dropped)
+            assert settled == list(range(self.stream.intake.frames)), "a result is missing"
             return
         assert "node 'n" in str(error), f"no node is named: {error}"
         untouched = self.nodes.keys() - self.touched

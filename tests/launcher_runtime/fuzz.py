@@ -10,6 +10,7 @@ import sys
 import time
 from random import Random
 
+from launcher.core.intake import Pace
 from nodes.core.messages import HOST
 from tests.launcher_runtime.faults import FaultyWorld
 
@@ -36,6 +37,7 @@ def history(seed: int) -> FaultyWorld:
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
         room=random.choice((None, None, 2, 3)),
+        pace=own_pace(Random(f"pace {seed}")),
     )
     at_s = random.choice((0.5, 2.0, 2.0)) * random.random()
     for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
@@ -52,6 +54,14 @@ def history(seed: int) -> FaultyWorld:
         story = "\n".join(world.story)
         raise AssertionError(f"seed {seed}: {error!r}\n{story}") from error
     return world
+
+
+def own_pace(random: Random) -> Pace | None:
+    """Of the source, in a third of all histories: from too fast to very slow, any policy."""
+    if random.random() < 2 / 3:
+        return None
+    policy = random.choice(("block", "drop-oldest", "drop-newest"))
+    return Pace(random.choice((0.05, 1.0, 8.0, 100.0)), policy, random.randint(1, 4))
 
 
 def plan_fault(world: FaultyWorld, random: Random, at_s: float) -> None:
