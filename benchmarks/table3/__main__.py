@@ -57,7 +57,8 @@ QUICK: dict[str, Any] = {
     "devices": [2, 4, 6, 10],
     "strategies": ["auto", "sequential", "auto:memory"],
     "repetitions": 2,
-    "seconds": 10.0,
+    "seconds": 8.0,
+    "minutes": 25.0,
 }
 """What fits into 25 minutes."""
 
