@@ -1,6 +1,6 @@
 """A network of which no board can hold more than about a third, where whoever tries is killed:
 
-    python -m benchmarks.memory_limit [--model resnet50.onnx] [--devices 4] [--share 3] [--json]
+    python -m benchmarks.memory_limit [--model resnet50.onnx] [--devices 4] [--json]
 
 Emulated boards (`benchmarks.lab`) get a memory limit of an agent with its engine and a third (1 /
 `--share`) of what the whole network's weights, activations and channels take on one board, enforced

@@ -12,10 +12,19 @@ from launcher.core.addresses import data_address, host_of
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Report, Send, SendChunk
 from launcher.core.session import Session, State, Step
-from launcher.core.upload import Upload
+from launcher.core.upload import BESIDE_WINDOW, Upload
 from launcher.core.watch import Limits
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import Deploy, Deployed, Missing, Progress, Query, Start, Stored
+from nodes.core.messages import (
+    PUT_WINDOW,
+    Deploy,
+    Deployed,
+    Missing,
+    Progress,
+    Query,
+    Start,
+    Stored,
+)
 
 
 class Rollout:
@@ -85,12 +94,18 @@ class Rollout:
     def _continue_upload(self, session: Session, now_s: float) -> list[Action]:
         self._allow(session, now_s)
         if not session.upload.is_complete:
-            due = session.upload.due()
+            due = session.upload.due(self._window(session))
             session.unanswered[Stored] += len(due)
             return [SendChunk(session.node, *chunk) for chunk in due]
         session.step(Step.STOCKED)
         session.deadline_s = None
         return self._deploy_if_all_welcome(now_s)
+
+    def _window(self, session: Session) -> int:
+        """Whether it is the one that is ahead: the one with the most to be sent, and to prepare."""
+        unsent = [member for member in self.members if not member.upload.is_sent]
+        ahead = max(unsent, key=lambda member: member.upload.total_bytes, default=session)
+        return PUT_WINDOW if session is ahead else BESIDE_WINDOW
 
     def _deploy_if_all_welcome(self, now_s: float) -> list[Action]:
         addresses = self.data_addresses()

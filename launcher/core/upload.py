@@ -1,4 +1,10 @@
-"""Sending an agent the blobs that it lacks, with a bounded number of unanswered chunks."""
+"""Sending an agent the blobs that it lacks, with a bounded number of unanswered chunks.
+
+Where several agents are sent blobs at once, the one that is sent most is ahead and the others have
+a smaller window. If it is the launcher's own link that bounds them, that one has its blobs early
+and prepares them while the next gets its own; if each has a slow link of its own, the smaller
+window still fills it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,9 @@ from collections.abc import Iterable
 
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import CHUNK_BYTES, PUT_WINDOW, BlobInfo, Stored
+
+BESIDE_WINDOW = 1
+"""Chunks that an agent may have unanswered while another is ahead: a round trip per MiB."""
 
 Chunk = tuple[BlobInfo, int, int]
 """A blob, an offset in it and a number of bytes from there."""
@@ -36,14 +45,19 @@ class Upload:
         """Whether every chunk was sent and answered."""
         return not self._waiting and not self._unanswered
 
-    def due(self) -> list[Chunk]:
+    def due(self, window: int = PUT_WINDOW) -> list[Chunk]:
         """The chunks to send now, which the window has room for; each is named once."""
         due: list[Chunk] = []
-        while self._waiting and len(self._unanswered) < PUT_WINDOW:
+        while self._waiting and len(self._unanswered) < window:
             chunk = self._waiting.popleft()
             self._unanswered.append(chunk)
             due.append(chunk)
         return due
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether every chunk was sent."""
+        return not self._waiting
 
     def stored(self, answer: Stored) -> None:
         """Note an answer; raises `RemoteProtocolError` if it is not the one that is due."""

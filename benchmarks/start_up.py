@@ -1,0 +1,191 @@
+"""How long a cluster takes from agents that are ready to the first result:
+
+    python -m benchmarks.start_up [--devices 10] [--links 1Gbit/s 100Mbit/s] [--json]
+
+Emulated accelerator boards (`benchmarks.lab`), the launcher's own link as fast as each board's, so
+that all weights have to pass it one after the other. Their agents run; the plan is made and cut.
+Then it is deployed twice and some frames are streamed each time:
+
+- **first**: nobody has anything. From the greeting to the first result, beside the time that the
+  bytes of all subnets take on the launcher's link, or the most of any board on its own, whichever
+  is longer. At most 3 times that.
+- **again**: every node has its subnets, and what its engine made of them. At most 3 s.
+
+It is also told where the time went: the last node was welcome, had its subnets, was ready. Emulated
+boards share this machine's CPUs, also for what only the executor's thread is held back from on a
+real one; with few of them, the faster link's figure is theirs. It needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from benchmarks.lab.replica import frame, load
+from benchmarks.lab.turns import Compared, OneFrame
+from benchmarks.report import Figure, print_json, report
+from benchmarks.undisturbed import undisturbed
+from launcher.config_load import Cluster, load_cluster
+from launcher.config_units import parse_link
+from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.progress import open_progress
+from launcher.run import run
+from launcher.runtime import SubnetFiles, Update
+from launcher.subnet_files import cut_subnets
+from partition.plan import Plan
+
+AT_MOST, AGAIN_S = 3.0, 3.0
+FRAMES = 4
+
+
+class Stages:
+    """When each stage of a run was last heard of: seconds from its start."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self.ended_s: dict[str, float] = {}
+
+    def __call__(self, update: Update) -> None:
+        if update.stage and update.stage != "streaming":
+            self.ended_s[update.stage] = time.monotonic() - self._began_s
+
+
+def deploy(
+    cluster: Cluster, plan: Plan, subnets: Mapping[str, SubnetFiles], frames: OneFrame,
+    compared: Compared,
+) -> dict[str, float]:  # fmt: skip
+    """Seconds to the first result, and to the end of each stage before."""
+    stages = Stages()
+    result = run(plan, nodes_of(cluster), subnets, frames, compared, stages, run_options(cluster))
+    return {**stages.ended_s, "first result": result.first_result_s}
+
+
+def sizes(plan: Plan, subnets: Mapping[str, SubnetFiles]) -> dict[str, int]:
+    """Bytes that each node has to be sent."""
+    found: dict[str, dict[str, int]] = {}
+    for phase in plan.phases:
+        files = subnets[phase.name]
+        for path in (files.graph, files.weights):
+            if path is not None:
+                found.setdefault(phase.device, {})[path.name] = path.stat().st_size
+    return {device: sum(blobs.values()) for device, blobs in found.items()}
+
+
+def measure(link: float, options: argparse.Namespace) -> dict[str, Any]:
+    """Both deployments, `--repetitions` times on new boards, with links of so many bytes/s."""
+    rounds: list[dict[str, dict[str, float]]] = []
+    config = LabConfig(
+        name="startup",
+        undisturbed=True,
+        defaults=BoardConfig(cpu=options.cpu, link=link),
+        devices=(DeviceConfig(count=options.devices),),
+        launcher_link=link,
+        cluster={"model": options.model, "strategy": options.strategy},
+    )
+    with tempfile.TemporaryDirectory(prefix="start-up-") as place, open_progress() as progress:
+        folder = Path(place)
+        for number in range(options.repetitions):
+            with Lab(config) as lab:
+                cluster = load_cluster(lab.cluster_file)
+                if number == 0:
+                    model = read_model(cluster)
+                    plan = search_plan(cluster, model, progress)
+                    subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
+                    network = model.network
+                    layers = [layer.name for layer in network.layers]
+                    whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
+                    subnet = load(whole.graph, folder / "cache")
+                    frames = OneFrame(frame(subnet), FRAMES)
+                    compared = Compared(subnet.run(frames[0]))
+                    subnet.close()
+                kinds = ("first", "again")
+                rounds.append(
+                    {kind: deploy(cluster, plan, subnets, frames, compared) for kind in kinds}
+                )
+                progress.say(str(rounds[-1]))
+        each = sizes(plan, subnets)
+    return {
+        "link_bytes_per_s": link,
+        "bytes": sum(each.values()),
+        "reference_s": max(sum(each.values()), *each.values()) / link,
+        "rounds": rounds,
+        "worst_difference": compared.worst,
+        "strategy": plan.strategy,
+        "phases": len(plan.phases),
+    }
+
+
+def figures(found: Mapping[str, Any], link: str) -> list[Figure]:
+    """Told as `benchmarks.report` does."""
+    first = [one["first"]["first result"] for one in found["rounds"]]
+    again = [one["again"]["first result"] for one in found["rounds"]]
+    times = [seconds / found["reference_s"] for seconds in first]
+    told = [
+        Figure(f"{link}: all subnets on the launcher's link", found["reference_s"], "s"),
+        Figure(
+            f"{link}: from the greeting to the first result", statistics.median(first), "s",
+            low=min(first), high=max(first),
+        ),
+        Figure(
+            f"{link}: that ÷ the time on the link", statistics.median(times), "×",
+            at_most=AT_MOST, low=min(times), high=max(times),
+        ),
+        Figure(
+            f"{link}: deployed again, to the first result", statistics.median(again), "s",
+            at_most=AGAIN_S, low=min(again), high=max(again),
+        ),
+    ]  # fmt: skip
+    for stage in found["rounds"][0]["first"]:
+        ends = [one["first"][stage] for one in found["rounds"] if stage in one["first"]]
+        if stage != "first result":
+            told.append(Figure(f"{link}: end of {stage}", statistics.median(ends), "s"))
+    return told
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--devices", type=int, default=10)
+    parser.add_argument("--links", nargs="+", default=["1Gbit/s", "100Mbit/s"])
+    parser.add_argument("--model", default="onnx-wheel:resnet50")
+    parser.add_argument("--strategy", default="sequential")
+    parser.add_argument("--cpu", type=float, default=0.2, help="cores per board")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    ort.set_default_logger_severity(4)
+    try:
+        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
+        if missing:
+            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
+            return EXIT_BAD_INPUT
+        with undisturbed():
+            found = {link: measure(parse_link(link), options) for link in options.links}
+    except LauncherError as error:
+        print(f"start_up: {error}", file=sys.stderr)
+        return error.exit_code
+    told = [figure for link, one in found.items() for figure in figures(one, link)]
+    if options.json:
+        settings = {key: value for key, value in vars(options).items() if key != "json"}
+        title = "Start of a cluster: from agents that are ready to the first result"
+        print_json(report("start_up", title, told, settings=settings, data=found))
+    else:
+        for one in told:
+            asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"
+            print(f"{one.what}: {one.measured:.3g} {one.unit}{asked}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
