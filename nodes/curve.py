@@ -15,7 +15,8 @@ from typing import Any
 import zmq
 from zmq.utils import z85
 
-from nodes.keys import KeysError
+from nodes.core.addresses import host_of
+from nodes.keys import Keyring, KeysError
 
 STATUS_WELCOME, STATUS_STRANGER = b"200", b"400"
 OVERHEAD_BYTES = 64
@@ -99,6 +100,36 @@ class Doorkeeper:
         """Let nobody in any more."""
         with contextlib.suppress(zmq.ZMQError):
             self.socket.close()
+
+
+class Context:
+    """What sockets are made in: one per agent, closed after all of them.
+
+    ZeroMQ's threads are started here, not with the first socket: they inherit the control group of
+    the thread that starts them.
+
+    With a `keyring` all its TCP connections are encrypted and authenticated; the `doorkeeper`'s
+    socket must then be waited for too.
+    """
+
+    def __init__(self, keyring: Keyring | None = None) -> None:
+        self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.zmq.socket(zmq.PAIR).close()
+        self.keyring = keyring
+        self.doorkeeper: Doorkeeper | None = None
+        if keyring is not None:
+            public_of(keyring.secret)
+            self.doorkeeper = Doorkeeper(self.zmq, keyring.admits)
+
+    def keys_for(self, address: str) -> Keyring | None:
+        """The keyring, if connections at this address are guarded."""
+        return None if host_of(address) is None else self.keyring
+
+    def close(self) -> None:
+        """Wait until what lingers has left, and end ZeroMQ's own thread."""
+        if self.doorkeeper is not None:
+            self.doorkeeper.close()
+        self.zmq.term()
 
 
 def _raw(key: bytes) -> bytes:

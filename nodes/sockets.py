@@ -20,11 +20,10 @@ from typing import Any, TypeAlias, TypeVar
 
 import zmq
 
-from nodes.core.addresses import host_of
 from nodes.core.errors import NodeError
-from nodes.curve import OVERHEAD_BYTES, Doorkeeper, caller, guard, identify, public_of
+from nodes.curve import OVERHEAD_BYTES, Context, caller, guard, identify
 from nodes.endpoints import HINTS, refuse_taken, shut
-from nodes.keys import CONTROL, DATA, Keyring
+from nodes.keys import CONTROL, DATA
 
 COPY_BELOW_BYTES = 1 << 16
 """Payloads shorter than this are copied."""
@@ -87,36 +86,6 @@ class AddressError(NodeError):
     """An address cannot be listened on or dialled: which, and why."""
 
 
-class Context:
-    """What sockets are made in: one per agent, closed after all of them.
-
-    ZeroMQ's threads are started here, not with the first socket: they inherit the control group of
-    the thread that starts them.
-
-    With a `keyring` all its TCP connections are encrypted and authenticated; the `doorkeeper`'s
-    socket must then be waited for too.
-    """
-
-    def __init__(self, keyring: Keyring | None = None) -> None:
-        self.zmq: zmq.Context[Socket] = zmq.Context()
-        self.zmq.socket(zmq.PAIR).close()
-        self.keyring = keyring
-        self.doorkeeper: Doorkeeper | None = None
-        if keyring is not None:
-            public_of(keyring.secret)
-            self.doorkeeper = Doorkeeper(self.zmq, keyring.admits)
-
-    def keys_for(self, address: str) -> Keyring | None:
-        """The keyring, if connections at this address are guarded."""
-        return None if host_of(address) is None else self.keyring
-
-    def close(self) -> None:
-        """Wait until what lingers has left, and end ZeroMQ's own thread."""
-        if self.doorkeeper is not None:
-            self.doorkeeper.close()
-        self.zmq.term()
-
-
 class Listener:
     """A bound ROUTER: receives from whoever dials, answers by routing id.
 
@@ -158,6 +127,7 @@ class Listener:
         self._cut_off: dict[bytes, None] = {}
         self._peers: dict[bytes, int] = {}
         self._keys: dict[bytes, bytes] = {}
+        self._gone: list[bytes | str] = []
 
     def receive(self, read: Callable[[bytes, list[Part]], Read]) -> list[Read]:
         """What `read` makes of the messages that have come in (routing id, parts).
@@ -172,6 +142,7 @@ class Listener:
             if peer not in peers:
                 if peer in self._cut_off:
                     continue
+                self._look()  # its descriptor may have been that of one who has closed
                 peers[peer] = _descriptor(parts[0])
                 if not self._knows(peer, parts[0]):
                     self.cut_off(peer)
@@ -190,13 +161,23 @@ class Listener:
         """The public key of a peer that has spoken over a guarded connection; else nothing."""
         return self._keys.get(peer, b"")
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether `receive` has met with something that `closed` is to tell."""
+        return bool(self._gone)
+
     def closed(self) -> list[bytes | str]:
         """The peers whose connections have closed; a sentence for one that never had any."""
-        found: list[bytes | str] = []
+        self._look()
+        gone, self._gone = self._gone, []
+        return gone + self._thin_out()
+
+    def _look(self) -> None:
+        """Take in what has happened to connections; all of that is earlier than what they say."""
         while (happened := _monitored(self.monitor)) is not None:
             event, descriptor = happened
             if event & REJECTED:
-                found.append(f"no ZeroMQ handshake ({zmq.Event(event).name})")
+                self._gone.append(f"no ZeroMQ handshake ({zmq.Event(event).name})")
                 continue
             if event == zmq.EVENT_ACCEPTED:
                 self._connections[descriptor] = None
@@ -209,8 +190,7 @@ class Listener:
             if peer is not None:
                 del self._peers[peer]
                 self._keys.pop(peer, None)
-                found.append(peer)
-        return found + self._thin_out()
+                self._gone.append(peer)
 
     def _thin_out(self) -> list[bytes | str]:
         """Close the newest connections if there are too many."""

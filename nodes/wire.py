@@ -13,6 +13,7 @@ from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
 from nodes.core.deployment import MAX_TENSOR_BYTES
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Attach, Control, Data
+from nodes.curve import Context
 from nodes.keys import CONTROL, DATA, Keyring, KeysError
 from nodes.sockets import (
     COPY_BELOW_BYTES,
@@ -20,7 +21,6 @@ from nodes.sockets import (
     MAX_CONNECTIONS,
     AddressError,
     Buffer,
-    Context,
     Dialler,
     Listener,
     Part,
@@ -86,7 +86,7 @@ class Wire:
         port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS, CONTROL, most)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
-        self._waiter.add(port.socket, lambda: port.receive(read_control))
+        self._waiter.add(port.socket, lambda: self._heard_control(port))
         return port.address
 
     def listen_data(self, address: str) -> str:
@@ -95,8 +95,16 @@ class Wire:
         port = Listener(self._context, address, self._tensor_bytes, 0, DATA, most)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
-        self._waiter.add(port.socket, lambda: port.receive(lambda *came: _from_owner(port, *came)))
+        self._waiter.add(port.socket, lambda: self._heard_data(port))
         return port.address
+
+    def _heard_control(self, port: Listener) -> list[ev.Event]:
+        heard: list[ev.Event] = [*port.receive(read_control)]
+        return _closed(port, links=False) + heard if port.has_lost else heard
+
+    def _heard_data(self, port: Listener) -> list[ev.Event]:
+        heard: list[ev.Event] = [*port.receive(lambda *came: _from_owner(port, *came))]
+        return _closed(port, links=True) + heard if port.has_lost else heard
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""
