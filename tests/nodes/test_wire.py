@@ -148,20 +148,3 @@ def test_what_is_no_address_is_told(wires, address):
         wire.dial("node", address)
     with pytest.raises(AddressError, match="cannot listen"):
         wires(address or "?")
-
-
-def test_descriptors_that_are_used_again_are_not_mixed_up():
-    """Who was cut off has closed before a later connection with its descriptor is heard of."""
-    context = Context()
-    port = Listener(context, "tcp://127.0.0.1:0", 1000)
-    for _ in range(20):
-        dialler = Dialler(context, port.address, 1000)
-        dialler.send([b"something"])
-        assert port.socket.poll(int(WAIT_S * 1000))
-        ((peer, _),) = port.receive(lambda *came: came)
-        port.cut_off(peer)
-        assert dialler.monitor.poll(int(WAIT_S * 1000))
-        assert dialler.lost() is not None
-        dialler.close()
-    port.close()
-    context.close()
