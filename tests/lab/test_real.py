@@ -167,6 +167,18 @@ def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
     cluster.check(taken.outputs, 5)
 
 
+def test_all_agents_start_anew_while_another_program_on_a_board_stays(lab: Lab) -> None:
+    before = {device.name: set(device.processes) for device in lab.status(0.0).devices}
+    argv = (sys.executable, "-c", "import time; time.sleep(600)")
+    with lab.popen("n0", argv, compute=True) as stays:
+        lab.renew(keep={stays.pid})
+        after = {device.name: set(device.processes) for device in lab.status(0.0).devices}
+        stays.kill()
+    assert stays.pid in after["n0"]
+    assert all(after[name] - {stays.pid} for name in before)
+    assert not any(after[name] & before[name] for name in before)
+
+
 def test_a_full_disk_is_told_of_and_holds_again_once_it_is_free(lab: Lab, tmp_path: Path) -> None:
     other = make_cluster(tmp_path, 3, layers=9)  # of which the boards have no subnets yet
     nodes = other.nodes(lab.addresses, Access(insecure=True))
