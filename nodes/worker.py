@@ -74,6 +74,7 @@ class _LoadedPhase:
             if channel.source_node == node and channel.source_phase == index
         ]
         self.outputs = {channel.tensor: channel for channel in outgoing}
+        self.dtypes = {channel.tensor: np.dtype(channel.dtype) for channel in outgoing}
         self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
         self.kept = {
             channel.tensor: len(channel.target_phases)
@@ -271,7 +272,7 @@ class Worker:
         cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
         for tensor, channel in phase.outputs.items():
             made = outputs[tensor]
-            if (str(made.dtype), made.shape) != (channel.dtype, channel.shape):
+            if made.dtype != phase.dtypes[tensor] or made.shape != channel.shape:
                 raise NodeError(
                     f"{tensor!r} came out as {made.dtype}{list(made.shape)} instead of "
                     f"{channel.dtype}{list(channel.shape)}"

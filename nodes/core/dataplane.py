@@ -205,7 +205,11 @@ class DataPlane:
         return actions
 
     def ended(self, event: FiringEnded) -> list[Action]:
-        """A firing ended: send what it made, give back the places of what it read."""
+        """A firing ended: send what it made, give back the places of what it read.
+
+        Others wait for that, while the executor has its next firing already. Handed in before, one
+        more would start the executor's thread, which then contends for the interpreter with this.
+        """
         phase, frame = event.phase, event.frame
         self._actor.ended(phase, frame)
         self.firings[phase] += 1
@@ -229,4 +233,4 @@ class DataPlane:
             payload = event.outputs[spec.tensor]
             sending.append(SendData(self._link_to[spec.target_node], header, payload))
             self.sent_bytes += self._bytes[spec.number]
-        return self._fire() + sending
+        return sending + self._fire()
