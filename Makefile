@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test fast check fuzz bench-table3 results setup schema lock clean
+.PHONY: run test fast check fuzz soak bench-table3 results setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -29,9 +29,15 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
 	touch $@
 
-# Bad inputs for every reader of what comes from outside, 10^6 of them.
+# Bad inputs for every reader of what comes from outside, 10^6 of them, guided by coverage. Where
+# Atheris cannot be installed, they are made from seeds.
 fuzz: setup
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[fuzz]' || true
 	$(BIN)/python -m tests.fuzz
+
+# Load and faults at random on emulated boards, for ten minutes; needs root (docs/laboratory.md).
+soak: setup
+	$(BIN)/python -m benchmarks.soak
 
 # Table 3 of Tang & Stefanov (2021) on emulated boards: hours, and it goes on where it stopped. Needs
 # root. TABLE3=--quick measures a part of it in 25 minutes.
@@ -48,7 +54,7 @@ schema: setup
 
 # Pins every dependency for every supported Python; needs uv (pip install uv).
 lock:
-	uv pip compile --universal --python-version 3.10 --extra dev --no-header --no-annotate \
+	uv pip compile --universal --python-version 3.10 --extra dev --extra fuzz --no-header --no-annotate \
 	    --output-file requirements.lock pyproject.toml
 
 clean:

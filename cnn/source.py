@@ -109,7 +109,25 @@ def _parse(content: bytes, label: str) -> onnx.ModelProto:
             f"{label}: this is not an ONNX model, or it is truncated: "
             "it holds no operator or names no operator set"
         )
+    _check_form(proto.graph, label)
     return proto
+
+
+def _check_form(graph: onnx.GraphProto, label: str) -> None:
+    """Refuse names that are no text, which protobuf hands out as bytes, and operators that make
+    nothing."""
+    if not graph.output:
+        raise ModelError(f"{label}: the model has no output; export it again")
+    damaged = f"{label}: the file is damaged, export or download it again: "
+    for node in graph.node:
+        if not node.output:
+            raise ModelError(f"{damaged}an operator {node.op_type!r} makes nothing")
+        names = (node.op_type, node.domain, node.name, *node.input, *node.output)
+        if not all(isinstance(name, str) for name in (*names, *(a.name for a in node.attribute))):
+            raise ModelError(f"{damaged}an operator {node.op_type!r} has a name that is no text")
+    for described in (*graph.input, *graph.output, *graph.initializer):
+        if not isinstance(described.name, str):
+            raise ModelError(f"{damaged}a tensor's name is no text")
 
 
 def _hash_external(file: Path, location: str) -> bytes:

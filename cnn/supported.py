@@ -96,6 +96,11 @@ def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
 
 def numpy_dtype(element_type: int, what: str) -> str:
     """The NumPy name of an ONNX element type; raises `ModelError` for what NumPy does not have."""
+    if element_type not in onnx.TensorProto.DataType.values():
+        raise ModelError(
+            f"{what} has the element type {element_type}, which this version of onnx does not "
+            "know: the file is damaged, or newer"
+        )
     name = onnx.TensorProto.DataType.Name(element_type).lower()
     if name == "undefined":
         raise ModelError(f"{what} has no element type; export the model again")

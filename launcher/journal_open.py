@@ -78,7 +78,7 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
         if len(run) != RUN_BYTES:
             raise ValueError(data["run"])
         return run, Identity.from_json(data["identity"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadInputError(
             f"{path}: cannot be read as the head of a journal ({type(error).__name__}: {error})"
         ) from None

@@ -194,6 +194,8 @@ def read_profile(path: Path) -> ProfileFile:
         raise BadInputError(
             f"{path}: there is no such profile; make it with partition profile"
         ) from None
+    except RecursionError:
+        raise BadInputError(f"{path}: is nested too deeply for a profile; measure anew") from None
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path}: cannot be read as a profile: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:

@@ -103,7 +103,7 @@ def _read_index(folder: Path) -> Mapping[str, tuple[str, ...]]:
     try:
         data = json.loads((folder / _INDEX).read_text("utf-8"))
         return {str(key): tuple(map(str, names)) for key, names in data.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return {}
 
 

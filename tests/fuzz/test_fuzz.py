@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from onnx import ModelProto
 
+import cnn
+from cnn.errors import CnnError
 from launcher.config_sentences import validated
 from launcher.config_source import parse_source
 from launcher.errors import BadInputError
 from launcher.plan_files import PLAN, read_plan
+from launcher.profiling_file import read_profile
 from tests.fuzz.__main__ import fuzz
+from tests.fuzz.good import network
 from tests.fuzz.targets import Files
 
 INPUTS = {
@@ -18,7 +24,9 @@ INPUTS = {
     "agent": 300,
     "cluster.yaml": 200,
     "plan.json": 500,
-    "ONNX": 1500,
+    "subnet": 1500,
+    "network": 100,
+    "profile.json": 500,
     "keys": 300,
 }
 """How many of each in every test run; `make fuzz` feeds a million."""
@@ -60,3 +68,55 @@ def test_a_plan_that_is_nested_without_end_is_refused(tmp_path: Path, text: str)
     (tmp_path / PLAN).write_text(text)
     with pytest.raises(BadInputError, match="nested too deeply"):
         read_plan(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_a_profile_that_is_nested_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "profile.json").write_text(text)
+    with pytest.raises(BadInputError, match="nested too deeply"):
+        read_profile(tmp_path / "profile.json")
+
+
+def _damage_operator(model: bytes) -> bytes:
+    return model.replace(b"\x04Relu", b"\x04Re\xc0\xff")
+
+
+def _damage_tensor(model: bytes) -> bytes:
+    return model.replace(b"\x05shape", b"\x05sha\xc0\xff")
+
+
+def _unknown_type(model: bytes) -> bytes:
+    proto = ModelProto.FromString(model)
+    proto.graph.initializer[0].data_type = 33
+    return bytes(proto.SerializeToString())
+
+
+def _operator_without_output(model: bytes) -> bytes:
+    proto = ModelProto.FromString(model)
+    del proto.graph.node[1].output[:]
+    return bytes(proto.SerializeToString())
+
+
+def _no_output(model: bytes) -> bytes:
+    proto = ModelProto.FromString(model)
+    del proto.graph.output[:]
+    return bytes(proto.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (_damage_operator, "has a name that is no text"),
+        (_damage_tensor, "has a name that is no text"),
+        (_unknown_type, "element type 33"),
+        (_operator_without_output, "makes nothing"),
+        (_no_output, "has no output"),
+    ],
+)
+def test_a_damaged_network_is_refused(
+    tmp_path: Path, damage: Callable[[bytes], bytes], sentence: str
+) -> None:
+    path = tmp_path / "network.onnx"
+    path.write_bytes(damage(network()))
+    with pytest.raises(CnnError, match=sentence):
+        cnn.read(path)

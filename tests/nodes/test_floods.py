@@ -16,8 +16,8 @@ from nodes.core.codec import encode
 from nodes.core.messages import HOST, Attach, Credit, Ping, Pong, Query
 from nodes.curve import new_pair
 from nodes.keys import KeyFolder, write_public, write_secret
+from tests.fuzz.good import ENCODED
 from tests.fuzz.mutation import mutated
-from tests.fuzz.targets import ENCODED
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
 
 pytestmark = pytest.mark.slow
