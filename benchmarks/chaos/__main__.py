@@ -28,7 +28,6 @@ from benchmarks.report import Figure, print_json, report
 from launcher.errors import LauncherError
 
 MODEL = "onnx-wheel:squeezenet"
-CALIBRATE_S = 6.0
 RECOVERY_S = 10.0
 """What was asked for, on a LAN and for networks of ResNet50's size."""
 
@@ -86,14 +85,11 @@ def try_all(cases: Iterable[Case], repetitions: int, plain: bool) -> tuple[list[
         wanted = [case for case in cases if case.keys is keys]
         if not wanted:
             continue
-        with Bed(MODEL, plain=plain, keys=keys) as bed:
+        name = "chaos" if keys else "chaosopn"
+        with Bed(MODEL, name=name, plain=plain, keys=keys) as bed:
             if not bed.is_emulated:
                 left_out.append(f"boards are plain processes: {'; '.join(bed.lab.missing)}")
-            warm = bed.stream(CALIBRATE_S)
-            warm = bed.stream(CALIBRATE_S) if warm.ended is None else warm
-            if warm.ended is not None:
-                raise LauncherError(warm.ended)
-            bed.rate = warm.frames / warm.seconds
+            bed.calibrate()
             for case in wanted:
                 if case.emulated and not bed.is_emulated:
                     left_out.append(f"{case.name}: {case.what}: needs emulated boards")

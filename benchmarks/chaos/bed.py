@@ -20,11 +20,12 @@ import numpy as np
 from benchmarks.chaos.ledger import Ledger
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, LabError, plans
 from benchmarks.lab.layout import Place
+from benchmarks.lab.readings import processes, thread_called
 from benchmarks.lab.shell import perform, wait_until
 from launcher.config import NodeConfig
 from launcher.config_load import Cluster, load_cluster
 from launcher.config_units import parse_bytes, parse_link
-from launcher.errors import LauncherError
+from launcher.errors import LauncherError, RunFailedError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
 from launcher.progress import open_progress
 from launcher.replanning import Replanner
@@ -33,6 +34,7 @@ from launcher.runtime import Array, RecoveryOptions, RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
 from nodes.executors.base import LoadOptions
 from nodes.executors.registry import open_executor
+from nodes.worker import THREAD_NAME
 from partition.plan import Plan
 
 DISTINCT = 31
@@ -92,9 +94,11 @@ class Bed:
     """Use in a `with` statement. `rate` is what a stream without faults gives, in frames a second;
     0 until the first."""
 
-    def __init__(self, model: str, *, plain: bool = False, keys: bool = True) -> None:
+    def __init__(
+        self, model: str, *, name: str = "chaos", plain: bool = False, keys: bool = True
+    ) -> None:
         config = LabConfig(
-            name="chaos" if keys else "chaosopn",
+            name=name,
             undisturbed=True,
             keys=keys,
             defaults=BoardConfig(
@@ -108,7 +112,8 @@ class Bed:
         self.harmed: set[str] = set()
         self.tools = ExitStack()
         """What faults have set up and is taken down after them."""
-        self.proxy: subprocess.Popen[str] | None = None
+        self.helper: subprocess.Popen[str] | None = None
+        """A process of theirs, which a line on its standard input sets off."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Bed:
@@ -175,6 +180,14 @@ class Bed:
         executor.close()
         return distinct, expected
 
+    def calibrate(self, seconds: float = 6.0) -> None:
+        """Find the usual rate; raises `RunFailedError` if not even a usual stream succeeds."""
+        for _ in range(2):  # the first prepares subnets
+            found = self.stream(seconds)
+            if found.ended is not None:
+                raise RunFailedError(found.ended)
+            self.rate = found.frames / found.seconds
+
     # ------------------------------------------------------------ before the stream
 
     def readdress(self, board: str, address: str) -> None:
@@ -211,9 +224,17 @@ class Bed:
 
     # ------------------------------------------------------------ the stream
 
-    def stream(self, seconds: float, fault: Fault | None = None, after_s: float = 1.5) -> Streamed:
+    def stream(
+        self,
+        seconds: float,
+        fault: Fault | None = None,
+        *,
+        after_s: float = 1.5,
+        sink_s: float = 0.0,
+    ) -> Streamed:
         """Stream for about so many seconds (at the usual rate); `fault` strikes after `after_s` of
-        them, in a thread of its own. Raises what `fault` raises."""
+        them, in a thread of its own. Whoever takes the results takes `sink_s` for each. Raises what
+        `fault` raises."""
         frames = max(40, round(seconds * (self.rate or 10.0)))
         strike_at = max(4, round(after_s * self.rate)) if self.rate else 0
         ledger, strike = Ledger(self._expected), _Strike(self, fault)
@@ -222,6 +243,8 @@ class Bed:
             ledger.take(frame, outputs, time.monotonic())
             if frame >= strike_at:
                 strike.begin()
+            if sink_s:
+                time.sleep(sink_s)
 
         options = run_options(self.cluster)
         recovery = self.cluster.config.recovery
@@ -248,15 +271,25 @@ class Bed:
 
     # ------------------------------------------------------------ afterwards
 
-    def mend(self) -> None:
-        """All boards as they were: cables in, agents running as usual."""
+    def mend(self, *, anew: bool = True) -> None:
+        """All boards as they were: cables in, agents running as usual. Agents of boards that were
+        harmed are started `anew`, or only those that have ended; the others are free when their
+        lease is over."""
         self.tools.close()
         for board in sorted(self.harmed):
-            self.lab.kill(board)
             if self.is_emulated:
                 self.lab.restore(board)
-            self.start(board)
+            self.lab.resume(board)
+            if anew or self.agent(board) is None:
+                self.lab.kill(board)
+                self.start(board)
         self.harmed.clear()
+
+    def agent(self, board: str) -> int | None:
+        """The process of a board's agent: the one whose threads compute."""
+        layout = self.lab.layout
+        found = processes(layout, self.lab.place(board))
+        return next((pid for pid in sorted(found) if thread_called({pid}, THREAD_NAME)), None)
 
     def start(self, board: str) -> None:
         """Start an agent as the laboratory does, without the quota meanwhile."""

@@ -68,8 +68,8 @@ CASES: tuple[Case, ...] = (
     Case("cut-5", "link cut for 5 s", "recovers", cut(5.0), seconds=9.0),
     Case("cut-60", "link cut for 60 s", "recovers", cut(60.0), seconds=66.0, long=True),
     Case("half-open", "peer vanishes without a FIN", "recovers", faults.vanish),
-    Case("slow-link", "link at a hundredth of its rate for 3 s", "either", faults.slow),
-    Case("starved", "board with a tenth of its CPU for 3 s", "either", faults.starve),
+    Case("slow-link", "link at a hundredth of its rate for 3 s", "either", faults.slow(3.0)),
+    Case("starved", "board with a tenth of its CPU for 3 s", "either", faults.starve(3.0)),
     Case(
         "disk-standby", "kill -9, and the standby's disk is full", "recovers",
         faults.kill_with_full_standby, faults.forget_standby,
@@ -78,7 +78,10 @@ CASES: tuple[Case, ...] = (
         "disk-deploy", "disk full at the first deployment", "ends",
         before=faults.deploy_to_full_disk, sentence=f"{STANDBY}.*space",
     ),
-    Case("memory", "memory limit: killed by the kernel", "recovers", faults.exhaust),
+    Case(
+        "memory", "memory limit: killed by the kernel", "recovers", faults.exhaust,
+        faults.start_eater, seconds=12.0,
+    ),
     Case(
         "clocks", "clocks a year and an hour apart, then kill -9", "recovers", kill(VICTIM),
         faults.other_clocks,

@@ -5,28 +5,28 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import suppress
+from pathlib import Path
 
 from benchmarks.chaos.bed import STANDBY, Bed, Fault, Wait
+from benchmarks.lab.readings import processes
 from launcher.access import LAUNCHER
 from nodes.curve import new_pair
 from nodes.keys import SECRET, write_secret
 
 VICTIM = "node2"
 OTHER = "node3"
-LESS_BYTES = 20_000_000
-GONE_S = 15.0
+LESS_BYTES = 8_000_000
 YEAR_S, HOUR_S = 365 * 24 * 3600, 3600
 EATER = """
 import sys
-open("/proc/self/oom_score_adj", "w").write("-1000")
 held = []
+print("ready", flush=True)
+sys.stdin.readline()
 for _ in range(int(sys.argv[1]) >> 22):
     held.append(b"x" * (1 << 22))
-    if sys.stdin.readline() == "":
-        break
+sys.stdin.readline()
 """
-"""Takes 4 MiB for every line, and is not what the kernel kills for it."""
+"""Takes so many bytes once there is a line."""
 
 
 def kill(*boards: str, apart_s: float = 0.0) -> Fault:
@@ -82,20 +82,28 @@ def vanish(bed: Bed, wait: Wait) -> None:
     bed.lab.restore(VICTIM)
 
 
-def slow(bed: Bed, wait: Wait) -> None:
-    """A board's link has a hundredth of its rate for three seconds."""
-    bed.harmed.add(VICTIM)
-    bed.lab.slow(VICTIM, 1.25e6)
-    wait(3.0)
-    bed.lab.restore(VICTIM)
+def slow(seconds: float, board: str = VICTIM) -> Fault:
+    """A board's link has a hundredth of its rate for so many seconds."""
+
+    def strike(bed: Bed, wait: Wait) -> None:
+        bed.harmed.add(board)
+        bed.lab.slow(board, 1.25e6)
+        wait(seconds)
+        bed.lab.restore(board)
+
+    return strike
 
 
-def starve(bed: Bed, wait: Wait) -> None:
-    """A board has a tenth of its CPU time for three seconds."""
-    bed.harmed.add(VICTIM)
-    bed.lab.starve(VICTIM, 0.02)
-    wait(3.0)
-    bed.lab.restore(VICTIM)
+def starve(seconds: float, board: str = VICTIM) -> Fault:
+    """A board has a tenth of its CPU time for so many seconds."""
+
+    def strike(bed: Bed, wait: Wait) -> None:
+        bed.harmed.add(board)
+        bed.lab.starve(board, 0.02)
+        wait(seconds)
+        bed.lab.restore(board)
+
+    return strike
 
 
 def kill_with_full_standby(bed: Bed, wait: Wait) -> None:
@@ -105,29 +113,45 @@ def kill_with_full_standby(bed: Bed, wait: Wait) -> None:
     kill(VICTIM)(bed, wait)
 
 
-def exhaust(bed: Bed, wait: Wait) -> None:
-    """Something else on the board takes its memory, until the kernel kills the agent."""
+def start_eater(bed: Bed) -> None:
+    """Something else runs on the board, and takes its memory once it is told to; the kernel is told
+    to kill the agent rather than that."""
     bed.harmed.add(VICTIM)
-    limit_bytes = bed.lab.place(VICTIM).slice.memory or 0
+    place = bed.lab.place(VICTIM)
+    limit_bytes = place.slice.memory or 0
+    for pid in processes(bed.lab.layout, place):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
     eater = bed.lab.popen(
-        VICTIM, (sys.executable, "-c", EATER, str(limit_bytes - LESS_BYTES)), stdin=subprocess.PIPE
+        VICTIM,
+        (sys.executable, "-c", EATER, str(limit_bytes - LESS_BYTES)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    try:
-        assert eater.stdin is not None
-        with suppress(BrokenPipeError):
-            while _oom_kills(bed) == 0 and wait(0.0):
-                eater.stdin.write("\n")
-                eater.stdin.flush()
-                wait(0.02)
-    finally:
-        eater.kill()
-        eater.communicate()
-    assert _oom_kills(bed), "the kernel did not kill it"
+    bed.helper = eater
+    bed.tools.callback(end, eater)
+    assert eater.stdout is not None
+    assert eater.stdout.readline() == "ready\n"
 
 
-def _oom_kills(bed: Bed) -> int:
-    used = bed.lab.status(0.0)[VICTIM].used
-    return 0 if used is None else used.oom_kills
+def exhaust(bed: Bed, wait: Wait) -> None:
+    """It takes the board's memory, until the kernel kills the agent."""
+    tell(bed)
+    while bed.agent(VICTIM) is not None:
+        assert wait(0.05), "the kernel did not kill it"
+
+
+def tell(bed: Bed) -> None:
+    """A line for the process that was set up before the stream."""
+    assert bed.helper is not None
+    assert bed.helper.stdin is not None
+    bed.helper.stdin.write("\n")
+    bed.helper.stdin.flush()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill a process of ours."""
+    process.kill()
+    process.communicate()
 
 
 # ---------------------------------------------------------------- before the stream

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from benchmarks.chaos import strangers
 from benchmarks.chaos.bed import Bed, Wait
-from benchmarks.chaos.faults import VICTIM
+from benchmarks.chaos.faults import VICTIM, end, tell
 from benchmarks.lab.shell import run
 from launcher.access import LAUNCHER
 from nodes.curve import new_pair
@@ -46,26 +46,18 @@ def interpose(harm: str, port: int) -> Callable[[Bed], None]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        bed.tools.callback(_end, proxy)
+        bed.tools.callback(end, proxy)
         assert proxy.stdout is not None
         assert proxy.stdout.readline() == "ready\n"
         bed.readdress(VICTIM, f"tcp://{alias}:{place.port}")
-        bed.proxy = proxy
+        bed.helper = proxy
 
     return prepare
 
 
 def switch_on(bed: Bed, _: Wait) -> None:
     """From now on the proxy harms what passes."""
-    assert bed.proxy is not None
-    assert bed.proxy.stdin is not None
-    bed.proxy.stdin.write("\n")
-    bed.proxy.stdin.flush()
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+    tell(bed)
 
 
 def _ports(bed: Bed) -> dict[str, str]:

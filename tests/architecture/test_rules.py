@@ -61,6 +61,19 @@ def test_nobody_sleeps() -> None:
             assert called(call) not in {"time.sleep", "asyncio.sleep"}, _at(source, call)
 
 
+def test_nothing_is_decided_by_the_time_of_day() -> None:
+    """It may jump. The one exception tells whether a file of another container is a day old."""
+    reads_it = {"time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.ctime"}
+    tellers = {
+        source.name
+        for source in OURS
+        for call in source.calls
+        if called(call) in reads_it or "datetime" in called(call)
+    }
+    assert tellers <= {"nodes/owner.py"}
+    assert not [source.name for source in OURS if source.uses("datetime")]
+
+
 def test_whole_folders_are_deleted_only_by_the_two_caches_that_made_them() -> None:
     """A wrong path deletes everything: everybody else uses tmp_path or TemporaryDirectory."""
     caches = {"nodes/cache.py", "nodes/executors/prepared.py"}

@@ -1,0 +1,221 @@
+"""Mixed load and faults at random, for minutes: `make soak`, or `python -m benchmarks.soak --help`.
+
+Streams of random length over the boards of `benchmarks.chaos`, some to a sink that is slow. While
+each runs, one to three things happen to boards drawn at random: killed, paused, cut off, slowed
+down, starved, knocked at by strangers. One board is spared in each. Every frame is accounted for.
+Agents that survive are not started anew, so that what they keep would add up: told is by how much
+memory, file descriptors and threads of the launcher and of each agent have grown while it lived.
+
+The seed is printed first; `--seed` draws the same faults again. Ends with exit code 1 if a frame
+was lost, doubled or wrong, or a run ended that could have gone on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import onnxruntime as ort
+
+from benchmarks.chaos import faults, intruders
+from benchmarks.chaos.bed import Bed, Fault, Streamed, Wait
+from benchmarks.report import Figure, print_json, report
+from launcher.errors import LauncherError
+
+MODEL = "onnx-wheel:squeezenet"
+FREE_S = 6.0
+"""Until an agent whose launcher was cut off is free: its lease and a little."""
+
+SETTLED = 3
+
+MOST_MB, MOST_DESCRIPTORS, MOST_THREADS = 64.0, 16, 4
+"""How much the launcher or an agent may grow."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process holds: resident memory without that of files (bytes), descriptors, threads."""
+
+    anonymous_bytes: int
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def by(cls, pid: int) -> Held:
+        """Look now."""
+        status = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
+        return cls(
+            int(status["RssAnon"].split()[0]) * 1024,
+            len(os.listdir(f"/proc/{pid}/fd")),
+            int(status["Threads"]),
+        )
+
+
+@dataclass
+class Growth:
+    """First and last readings of processes, by who they are and their process id."""
+
+    first: dict[tuple[str, int], Held] = field(default_factory=dict)
+    last: dict[tuple[str, int], Held] = field(default_factory=dict)
+    streams: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def look(self, who: str, pid: int) -> None:
+        """What a process holds counts from after its `SETTLED`th stream: the first ones fill its
+        heap, and start threads that stay."""
+        key, held = (who, pid), Held.by(pid)
+        self.streams[key] = self.streams.get(key, 0) + 1
+        if self.streams[key] >= SETTLED:
+            self.first.setdefault(key, held)
+            self.last[key] = held
+
+    def most(self, who: str, of: Callable[[Held], float]) -> float:
+        """By how much the one of these that has grown most has grown."""
+        grown = [
+            of(self.last[key]) - of(first) for key, first in self.first.items() if key[0] == who
+        ]
+        return max(grown, default=0.0)
+
+
+def mixed(draw: random.Random, boards: tuple[str, ...]) -> tuple[Fault, str]:
+    """One to three faults, one after the other; and what they are. One board is spared."""
+    harmed = draw.sample(boards, len(boards) - 1)
+    steps: list[tuple[float, Fault, str]] = []
+    for _ in range(draw.randint(1, 3)):
+        board, seconds = draw.choice(harmed), round(draw.choice((0.3, 1.0, 2.5, 4.0)), 1)
+        kind, fault = draw.choice(
+            (
+                (f"kill {board}", faults.kill(board)),
+                (f"kill {board}", faults.kill(board)),
+                (f"pause {board} {seconds} s", faults.pause(seconds, board)),
+                (f"cut {board} {seconds} s", faults.cut(seconds, board)),
+                (f"slow {board} {seconds} s", faults.slow(seconds, board)),
+                (f"starve {board} {seconds} s", faults.starve(seconds, board)),
+                ("garbage", intruders.garbage),
+                ("strangers", intruders.messages),
+                ("wrong keys", intruders.wrong_keys),
+            )
+        )
+        steps.append((draw.choice((0.0, 0.3, 1.5)), fault, kind))
+
+    def strike(bed: Bed, wait: Wait) -> None:
+        for gap_s, fault, _ in steps:
+            if not wait(gap_s):
+                return
+            fault(bed, wait)
+
+    return strike, ", ".join(kind for _, _, kind in steps)
+
+
+def soak(bed: Bed, minutes: float, draw: random.Random) -> tuple[list[Streamed], Growth, list[str]]:
+    """Stream until the time is over; what came, what has grown, and what went wrong."""
+    until_s, streams, growth, wrong = time.monotonic() + 60 * minutes, [], Growth(), []
+    while time.monotonic() < until_s:
+        fault, what = mixed(draw, bed.boards)
+        sink_s = draw.choice((0.0, 0.0, 0.0, 0.1))
+        found = bed.stream(draw.uniform(4.0, 10.0) / (1 + 3 * (sink_s > 0)), fault, sink_s=sink_s)
+        streams.append(found)
+        bed.mend(anew=False)
+        time.sleep(FREE_S)
+        growth.look("launcher", os.getpid())
+        for board in bed.boards:
+            agent = bed.agent(board)
+            if agent is not None:
+                growth.look("agent", agent)
+        fine = found.is_whole and found.ended is None
+        told = f"{len(streams):4} {found.results:5} frames {len(found.recoveries)} losses  {what}"
+        told += "" if fine else f"  LOST {found.lost} DOUBLED {found.doubled} WRONG {found.wrong}"
+        told += f"  {found.ended}" if found.ended else ""
+        if not fine:
+            wrong.append(told)
+        print(told, file=sys.stderr, flush=True)
+    return streams, growth, wrong
+
+
+def figures(streams: list[Streamed], growth: Growth, minutes: float) -> list[Figure]:
+    """For the table of results."""
+    every = [seconds for one in streams if one.recoveries for seconds in one.recover_s]
+    rows = [
+        Figure("time", minutes, "min"),
+        Figure("streams", len(streams)),
+        Figure("frames", sum(one.frames for one in streams)),
+        *(
+            Figure(f"{key} frames", sum(getattr(one, key) for one in streams), at_most=0)
+            for key in ("lost", "doubled", "wrong")
+        ),
+        Figure("streams that ended early", sum(s.ended is not None for s in streams), at_most=0),
+        Figure("losses of nodes that were got over", sum(len(s.recoveries) for s in streams)),
+        Figure("frames sent again", sum(one.replayed for one in streams)),
+        Figure("longest recovery", round(max(every, default=0.0), 1), "s"),
+    ]
+    for who in ("launcher", "agent"):
+        lived = max((n for key, n in growth.streams.items() if key[0] == who), default=0)
+        rows += [
+            Figure(
+                f"{who}: growth of memory", round(growth.most(who, _megabytes), 1), "MB",
+                at_most=MOST_MB, note=f"not of files; over {lived} streams at most",
+            ),
+            Figure(
+                f"{who}: growth of file descriptors", growth.most(who, lambda h: h.descriptors),
+                at_most=MOST_DESCRIPTORS,
+            ),
+            Figure(
+                f"{who}: growth of threads", growth.most(who, lambda h: h.threads),
+                at_most=MOST_THREADS,
+            ),
+        ]  # fmt: skip
+    return rows
+
+
+def _megabytes(held: Held) -> float:
+    return held.anonymous_bytes / 1e6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    ort.set_default_logger_severity(4)
+    print(f"seed {options.seed}", file=sys.stderr, flush=True)
+    try:
+        with Bed(MODEL, name="soak") as bed:
+            if not bed.is_emulated:
+                missing = "; ".join(bed.lab.missing)
+                print(f"soak: boards cannot be emulated here: {missing}", file=sys.stderr)
+                return 2
+            bed.calibrate()
+            streams, growth, wrong = soak(bed, options.minutes, random.Random(options.seed))
+    except LauncherError as error:
+        print(f"soak: {error}", file=sys.stderr)
+        return error.exit_code
+    rows = figures(streams, growth, options.minutes)
+    if options.json:
+        data = report(
+            "soak",
+            "Ten minutes of load and faults",
+            rows,
+            settings={"minutes": options.minutes, "seed": options.seed, "model": MODEL},
+            data={"streams": [asdict(one) for one in streams]},
+        )
+        print_json(data)
+    else:
+        for row in rows:
+            print(f"{row.what:<40}{row.measured:>10} {row.unit}")
+    return int(bool(wrong) or any(row.holds is False for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
