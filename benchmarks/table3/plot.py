@@ -38,7 +38,7 @@ def picture(found: Sequence[Summary]) -> str:
             memory.set(title=network, xlabel="boards", ylabel="memory saved on the fullest, %")
             for panel in (speed, memory):
                 panel.grid(alpha=0.3)
-            speed.legend(fontsize=7)
+                panel.legend(fontsize=7)
         return as_svg(drawing)
 
 
@@ -57,6 +57,10 @@ def _curve(how: str, own: Sequence[Summary], speed: Axes, memory: Axes) -> None:
     below = [(one.efficiency.median - one.efficiency.low) * one.cell.devices for one in own]
     above = [(one.efficiency.high - one.efficiency.median) * one.cell.devices for one in own]
     speed.errorbar(counts, medians, [below, above], marker="o", markersize=3, label=how)
+    by_eq2 = [(one.cell.devices, one.eq2_saving_percent) for one in own if one.eq2_saving_percent]
+    (line,) = memory.plot(
+        [n for n, _ in by_eq2], [s for _, s in by_eq2], linestyle="--", label=f"{how}, Eq. 2"
+    )
     measured = [(one.cell.devices, one.saving_percent) for one in own if one.saving_percent]
     memory.errorbar(
         [n for n, _ in measured],
@@ -67,5 +71,6 @@ def _curve(how: str, own: Sequence[Summary], speed: Axes, memory: Axes) -> None:
         ],
         marker="o",
         markersize=3,
-        label=how,
+        color=line.get_color(),
+        label=f"{how}, measured",
     )

@@ -186,5 +186,5 @@ def test_the_picture_shows_the_paper_beside_the_measurement_and_is_always_the_sa
     drawn = picture(found)
     assert drawn.startswith("<svg")
     assert "Tang &amp; Stefanov 2021" in drawn
-    assert ">auto<" in drawn
+    assert ">auto, measured<" in drawn
     assert drawn == picture(found)
