@@ -3,9 +3,10 @@
 A `Listener` is a bound ROUTER, a `Dialler` a connected DEALER. Sending never blocks or drops: what
 waits to be sent on data connections is bounded by credits, so it has no high-water mark. Receive
 queues have one, so that a peer that floods us is slowed down by its own connection. Tensors go out
-and come in without being copied unless they are small: a small message lies in a receive buffer
-that it shares with its neighbours, would keep all of it alive, and may be unaligned. What was
-received lives as long as anything refers to its payload.
+and come in without being copied unless they are small: a very small message lies in a receive
+buffer that it shares with its neighbours, would keep all of it alive, and may be unaligned. So on
+its way from one engine to the next a tensor is copied at most once in user space (one of up to
+`SHARED_BELOW_BYTES`, twice). What was received lives as long as anything refers to its payload.
 
 A connection is cut off for real: the file descriptor that a message came from (`ZMQ_SRCFD`) is
 shut down, and what still arrives under its routing id is dropped. So is one too many, one that does
@@ -26,7 +27,12 @@ from nodes.endpoints import HINTS, refuse_taken, shut
 from nodes.keys import CONTROL, DATA
 
 COPY_BELOW_BYTES = 1 << 16
-"""Payloads shorter than this are copied."""
+"""Payloads shorter than this are copied when they are sent: that is cheaper than being told when
+their memory is free again."""
+
+SHARED_BELOW_BYTES = 1 << 13
+"""Payloads up to this length are copied when they arrive: ZeroMQ reads so much at once, and leaves
+several messages where it has read them. A longer one gets memory of its own, aligned to 8 bytes."""
 
 MAX_PARTS = 3
 """A message has at most a header and a payload; one part more shows that it had too many."""

@@ -16,9 +16,9 @@ from nodes.core.messages import Attach, Control, Data
 from nodes.curve import Context
 from nodes.keys import CONTROL, DATA, Keyring, KeysError
 from nodes.sockets import (
-    COPY_BELOW_BYTES,
     GONE,
     MAX_CONNECTIONS,
+    SHARED_BELOW_BYTES,
     AddressError,
     Buffer,
     Dialler,
@@ -288,5 +288,5 @@ def read_data(link: ev.Link, parts: list[Part]) -> ev.DataReceived | ev.DataMalf
         return ev.DataReceived(link, message)
     payload = parts[1]
     size = len(payload)
-    whole = payload.bytes if size < COPY_BELOW_BYTES else payload.buffer
+    whole = payload.bytes if size <= SHARED_BELOW_BYTES else payload.buffer
     return ev.DataReceived(link, message, whole, size)

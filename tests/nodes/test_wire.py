@@ -11,7 +11,7 @@ from nodes.core import events as ev
 from nodes.core.messages import Attach, Credit, Ping, TensorHeader
 from nodes.curve import Context
 from nodes.sockets import (
-    COPY_BELOW_BYTES,
+    SHARED_BELOW_BYTES,
     AddressError,
     Dialler,
     Listener,
@@ -56,14 +56,14 @@ def test_messages_go_both_ways(pair):
     assert there.wait(WAIT_S) == [ev.DataReceived("here", Credit(1, 2, 3))]
 
 
-@pytest.mark.parametrize("elements", [0, 1, COPY_BELOW_BYTES // 4 - 1, COPY_BELOW_BYTES // 4])
+@pytest.mark.parametrize("elements", [0, 1, SHARED_BELOW_BYTES // 4, SHARED_BELOW_BYTES // 4 + 1])
 def test_tensors_arrive_whole_and_large_ones_without_a_copy(pair, elements):
     here, there, _ = pair
     array = np.arange(elements, dtype=np.float32)
     there.send("here", TensorHeader(1, 0, 0, "float32", (elements,)), array.data)
     (event,) = here.wait(WAIT_S)
     assert event.payload_bytes == 4 * elements
-    assert isinstance(event.payload, bytes if 4 * elements < COPY_BELOW_BYTES else memoryview)
+    assert isinstance(event.payload, bytes if 4 * elements <= SHARED_BELOW_BYTES else memoryview)
     np.testing.assert_array_equal(np.frombuffer(event.payload, np.float32), array)
 
 
