@@ -141,7 +141,9 @@ def _notes(found: Sequence[Summary], boards: Boards, *, complete: bool) -> list[
         "are drawn at random (He-normal, seeded): the architectures are the paper's.",
         "Efficiency: pipeline ÷ as many replicas of the whole model, all computing at once in the "
         "same slices, before and after it; speed-up: that times n. Planned: the cost model's "
-        "speed-up. Predicted: simulated from what the agents measured while they warmed up.",
+        "speed-up. Machine: how busy all CPUs of this machine were; near 100 % the boards compute "
+        "less than their quota lets them, and the figures are the machine's (choose less with "
+        "--cpu). Predicted: simulated from what the agents measured while they warmed up.",
         "The paper's saving of memory is by Eq. 2, which knows neither channels nor the engine. "
         "Memory above idle: the largest peak of an agent, from its start on, loading included, "
         "less what it held when idle; saved against one board with the whole network, measured "

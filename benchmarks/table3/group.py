@@ -142,6 +142,7 @@ def _pipeline(
         "other_s_per_frame": sum(one.other_s.values()),
         "difference": difference,
         "others": one.others,
+        "machine_use": one.machine_use,
     }, result
 
 

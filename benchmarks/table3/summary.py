@@ -48,6 +48,7 @@ class Summary:
     other_s_per_frame: float
     difference: float
     others: float
+    machine_use: float
     eq2_bytes: int
     eq2_saving_percent: float | None
     above_idle: Spread
@@ -114,6 +115,7 @@ def _summary(cell: Cell, turns: Sequence[Turn], alone: Mapping[str, tuple[int, f
         other_s_per_frame=median(turn.other_s_per_frame for turn in turns),
         difference=max(turn.difference for turn in turns),
         others=median(turn.others for turn in turns),
+        machine_use=median(turn.machine_use for turn in turns),
         eq2_bytes=eq2,
         eq2_saving_percent=eq2_saving,
         above_idle=Spread.of(map(above_idle, turns)),

@@ -18,7 +18,7 @@ from benchmarks.table3.turn import Refused
 SPEED = (
     *("n", "strategy", "frames/s", "n replicas", "efficiency", "spread", "speed-up", "paper"),
     *("planned", "predicted frames/s", "latency s", "predicted s", "MB/frame", "planned MB"),
-    *("phases", "turns"),
+    *("phases", "busiest slice", "machine", "turns"),
 )
 MEMORY = (
     *("n", "strategy", "Eq. 2 MB", "saved %", "paper %", "peak above idle MB", "saved %", "spread"),
@@ -115,6 +115,8 @@ def _speed(one: Summary) -> tuple[str, ...]:
         f"{one.sent_bytes_per_frame / 1e6:.1f}",
         f"{one.planned.bytes_per_frame / 1e6:.1f}",
         str(one.planned.phases),
+        f"{one.busiest_slice:.0%}",
+        f"{one.machine_use:.0%}",
         str(one.turns),
     )
 

@@ -66,7 +66,8 @@ class Turn:
 
     Rates are frames per second. `foreseen_*` follow from what the agents measured while they warmed
     up. `sent_bytes_per_frame` is the payload on the wire, the frame and its result included.
-    `others` is the part of the machine's CPUs that strangers and the kernel used. `difference` is
+    `others` is the part of the machine's CPUs that strangers and the kernel used,
+    `machine_use` what all used (`benchmarks.lab.counted`). `difference` is
     that of the worst result to the whole model's, relative to its largest value.
     """
 
@@ -84,6 +85,7 @@ class Turn:
     other_s_per_frame: float
     difference: float
     others: float
+    machine_use: float
     memory: Mapping[str, AgentMemory]
 
     @property

@@ -42,6 +42,7 @@ def turn(cell: Cell = CELL, *, rate: float = 1.9, peak_mb: int = 100, **changes:
         other_s_per_frame=0.01,
         difference=1e-7,
         others=0.1,
+        machine_use=0.7,
         memory={"node1": memory, "node2": replace(memory, peak=60 * MB)},
     )
     return replace(made, **changes)  # type: ignore[arg-type]
