@@ -63,7 +63,7 @@ class Streamed:
     """What came of a stream. Times in seconds.
 
     `recover_s`: from the fault to the first result that had been under way when it struck, one for
-    each recovery; without any recovery, the longest pause since the fault. `ended`: the sentence
+    each recovery since; without any, the longest pause since the fault. `ended`: the sentence
     that the run ended with, if it did not end well; `frames` are then those that have a result.
     """
 
@@ -358,8 +358,8 @@ def _streamed(
     recover_s: list[float] = []
     if struck_s is not None and ended is None:
         came = [ledger.came_s(past.frame) for past in recoveries]
-        recover_s = [time_s - struck_s for time_s in came if time_s is not None]
-        if not recoveries:
+        recover_s = [s - struck_s for s in came if s is not None and s > struck_s]
+        if not recover_s:
             recover_s = [ledger.longest_pause_s(struck_s)]
     return Streamed(
         frames=wanted,
