@@ -85,6 +85,10 @@ def launch(
         bool,
         typer.Option("--resume", help="Go on with the run in the journal, or begin it"),
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="File for what every node did and when, which Perfetto opens"),
+    ] = None,
     make_keys: Annotated[
         bool,
         typer.Option(
@@ -122,6 +126,7 @@ def launch(
         tolerance=tolerance,
         top=top,
         profile=profile,
+        trace=trace,
         make_keys=make_keys,
         journal=journal,
         resume=resume,

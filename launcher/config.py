@@ -327,6 +327,10 @@ class ClusterConfig(_Strict):
     verify: Annotated[
         bool, Field(description="Whether results are compared with the whole model's")
     ] = True
+    check: Annotated[
+        Literal["results", "phases", "none"],
+        Field(description="Where NaN and infinity are looked for; phases: they are a node's fault"),
+    ] = "results"
     run: Annotated[RunConfig, Field(description="Timeouts and order")] = RunConfig()
     recovery: Annotated[
         RecoveryConfig,

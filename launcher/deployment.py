@@ -38,11 +38,13 @@ def blueprint(
     threads: Mapping[str, int],
     epoch: int,
     order: Order,
+    check_finite: bool = False,
 ) -> Blueprint:
     """Cut a plan up by node.
 
     `subnets` has an entry per phase (by its name), `threads` one per node (1 where it is missing).
-    Nodes without a phase get no deployment. Raises `BadInputError` for a phase without a subnet.
+    With `check_finite` agents look for NaN and infinity in what phases make. Nodes without a phase
+    get no deployment. Raises `BadInputError` for a phase without a subnet.
     """
     nodes = dict.fromkeys(phase.device for phase in plan.phases)
     phases = {
@@ -75,6 +77,7 @@ def blueprint(
                 channels=tuple(c for c in channels if node in (c.source_node, c.target_node)),
                 dial=(),
                 threads=threads.get(node, 1),
+                check_finite=check_finite,
             )
             for node in nodes
         },

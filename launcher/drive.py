@@ -53,8 +53,9 @@ from launcher.sockets import (
     Sockets,
     Unreadable,
 )
+from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import Put, Welcome
+from nodes.core.messages import Control, Put, Start, Stop, Traced, Welcome
 
 Replanner = Callable[[int, tuple[str, ...]], tuple[Blueprint, Mapping[str, Path]]]
 """An epoch and the nodes that are left → a blueprint on them and its blobs by digest. Runs in a
@@ -88,10 +89,11 @@ class Drive:
         on_update: OnUpdate,
         replan: Replanner | None = None,
         keys: Path | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`files` are the blobs by digest; `on_update` hears of progress; `replan` finds another
         plan, and without it none is asked for; `keys` is the launching machine's folder of keys, if
-        there is one."""
+        there is one; `tracer` asks what happens while frames stream."""
         self._supervisor = supervisor
         self._host = host
         self._sockets = sockets
@@ -100,6 +102,7 @@ class Drive:
         self._files = dict(files)
         self._on_update = on_update
         self._keys = keys
+        self._tracer = tracer
         self._fruitless: Counter[str] = Counter()
         self._barred_nodes: set[str] = set()
         self._barred_error: BadInputError | None = None
@@ -137,11 +140,15 @@ class Drive:
 
     def _turn(self) -> None:
         for arrival in self._sockets.poll(self._patience_s()):
-            self._arrived(arrival)
+            if not self._traced(arrival):
+                self._arrived(arrival)
         self._host.advance()
         if self._host.is_busy:
             self._host.step()
         self._tell_progress()
+        if self._tracer is not None:
+            for node in self._tracer.due(time.monotonic()):
+                self._sockets.send(node, self._tracer.ask(node))
         self._give_up_if_barred()
         deadline_s = self._supervisor.deadline_s
         if deadline_s is not None and time.monotonic() >= deadline_s:
@@ -162,6 +169,23 @@ class Drive:
         due = (self._supervisor.deadline_s, self._host.next_frame_s)
         deadline_s = min((at_s for at_s in due if at_s is not None), default=None)
         return LOOK_EVERY_S if deadline_s is None else deadline_s - time.monotonic()
+
+    # ------------------------------------------------------------ the trace
+
+    def _traced(self, arrival: Arrival) -> bool:
+        """Take in what belongs to a trace and to nothing else."""
+        if not isinstance(arrival, FromControl) or not isinstance(arrival.message, Traced):
+            return False
+        if self._tracer is not None:
+            self._tracer.heard(arrival.node, arrival.message)
+        return True
+
+    def _ask_for_trace(self, node: str, message: Control) -> None:
+        """From the start of an epoch to its stop."""
+        if self._tracer is not None and isinstance(message, Start):
+            self._sockets.send(node, self._tracer.begin(node))
+        elif self._tracer is not None and isinstance(message, Stop):
+            self._sockets.send(node, self._tracer.ask(node))
 
     # ------------------------------------------------------------ events
 
@@ -248,6 +272,7 @@ class Drive:
     def _perform(self, action: Action) -> None:
         match action:
             case Send(node, message):
+                self._ask_for_trace(node, message)
                 self._sockets.send(node, message)
             case SendChunk(node, blob, offset, size):
                 data = self._read_blob(blob.digest, offset, size)

@@ -50,6 +50,7 @@ from launcher.results import Results
 from launcher.run import run
 from launcher.runtime import Node, RecoveryOptions, Runner, Update
 from launcher.subnet_files import cut_subnets
+from launcher.tracing import check_trace_file
 from launcher.verify import worst_of
 from partition.errors import PartitionError
 from partition.plan import Plan
@@ -154,7 +155,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             results.frames,
             results.on_result,
             functools.partial(_show, progress),
-            options,
+            replace(options, trace=request.trace),
         )
         show = _counting(progress, "comparing with the whole model")
         agreements = compare_all(model, results, folder, show)
@@ -215,6 +216,7 @@ def _check_profile(
 
 
 def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
+    check_trace_file(request.trace)
     target, saved = request.target, None
     if is_plan(target):
         folder = target if target.is_dir() else target.parent

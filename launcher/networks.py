@@ -88,7 +88,15 @@ def open_results(
             writers.append((part, stack.enter_context(results_of)))
         writer = _Writers(writers)
     first = FirstResults(folder / "first") if cluster.config.verify else None
-    return Results(inputs, model.network.outputs, writer, first, truth, journal)
+    return Results(
+        inputs,
+        model.network.outputs,
+        writer,
+        first,
+        truth,
+        journal,
+        checked=cluster.config.check != "none",
+    )
 
 
 def side_by_side(parts: Sequence[Part], opened: Sequence[Inputs], frames: int | None) -> Inputs:

@@ -18,8 +18,9 @@ from typing import Any
 from launcher.core.intake import Overload, Pace
 from launcher.planning import THIS_MACHINE
 from launcher.prediction import predicted_run, times_of
-from launcher.runtime import RunResult
+from launcher.runtime import Array, RunResult
 from launcher.verify import Agreement
+from nodes.core.finite import is_finite
 from nodes.core.messages import Order, Stats
 from partition.plan import Plan
 
@@ -108,6 +109,24 @@ class PaceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Infinite:
+    """Results with NaN or infinity: how many, and the first of them."""
+
+    results: int = 0
+    first_frame: int | None = None
+    first_output: str | None = None
+
+    def seen(self, frame: int, outputs: Mapping[str, Array]) -> Infinite:
+        """With one frame's result counted in."""
+        found = next((name for name in outputs if not is_finite(outputs[name])), None)
+        if found is None:
+            return self
+        if self.first_frame is None:
+            return Infinite(1, frame, found)
+        return replace(self, results=self.results + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A finished run."""
 
@@ -137,6 +156,8 @@ class Report:
     recoveries: tuple[RecoveryReport, ...] = ()
     """If there are any, `nodes` are those of the last plan, and their figures count from the last
     recovery on."""
+    infinite: Infinite | None = None
+    """None if nobody looked for NaN and infinity."""
     journal: JournalReport | None = None
     """If there is one, `frames` are those that this launch streamed."""
     pace: PaceReport | None = None
@@ -229,6 +250,7 @@ def make_report(
     networks: Mapping[str, Agreement] | None = None,
     journal: JournalReport | None = None,
     pace: PaceReport | None = None,
+    infinite: Infinite | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
 ) -> Report:
     """Put together what a run of `plan` gave.
@@ -268,6 +290,7 @@ def make_report(
         recoveries=_recoveries(result),
         journal=journal,
         pace=pace,
+        infinite=infinite,
     )
 
 

@@ -93,6 +93,7 @@ def _lines(report: Report) -> list[str]:
         _agreement(report),
         *_networks(report),
         *_recoveries(report),
+        *_infinite(report),
         *_pace(report),
         *_journal(report),
     ]
@@ -141,6 +142,23 @@ def _recoveries(report: Report) -> list[str]:
     if lines:
         lines.append("nodes are those that were left, and what is told of them is from then on")
     return lines
+
+
+def _infinite(report: Report) -> list[str]:
+    """Results that hold NaN or infinity."""
+    found = report.infinite
+    if found is None or not found.results:
+        return []
+    if report.agreement is None:
+        verdict = "they were not compared with the whole model's"
+    elif report.agrees:
+        verdict = "so do the whole model's, in the same places"
+    else:
+        verdict = "`check: phases` names the phase that makes them and goes on without its node"
+    return [
+        f"{found.results} results hold NaN or infinity, the first is frame {found.first_frame}, "
+        f"output {found.first_output!r}; {verdict}"
+    ]
 
 
 def _pace(report: Report) -> list[str]:

@@ -28,6 +28,7 @@ class Request:
     tolerance: float = TOLERANCE
     top: int = 5
     profile: Path | None = None
+    trace: Path | None = None
     make_keys: bool = False
     journal: Path | None = None
     resume: bool = False

@@ -10,7 +10,7 @@ from typing import Protocol
 from launcher.classes import top_class
 from launcher.inputs import Inputs
 from launcher.journal import Journal
-from launcher.report import Accuracy
+from launcher.report import Accuracy, Infinite
 from launcher.runtime import Array, Frame, Frames
 from launcher.verify import FirstResults
 
@@ -54,6 +54,8 @@ class Results:
         first: FirstResults | None,
         truth: tuple[int, ...],
         journal: Journal | None = None,
+        *,
+        checked: bool = True,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -65,6 +67,7 @@ class Results:
         """How many results came from the journal."""
         self.dropped: list[int] = []
         """Frames that the source dropped in this run."""
+        self.infinite = Infinite() if checked else None
         self._writer = writer
         self._truth = truth
         self._taken = [0] * len(inputs.items)
@@ -107,6 +110,8 @@ class Results:
     def _take(self, frame: int, outputs: Mapping[str, Array]) -> None:
         number = self.inputs.source(frame)
         self._taken[number] += 1
+        if self.infinite is not None:
+            self.infinite = self.infinite.seen(frame, outputs)
         if self._writer is not None:
             self._writer.write(frame, outputs)
         if self.first is not None:

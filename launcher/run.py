@@ -31,6 +31,7 @@ from launcher.runtime import (
     SubnetFiles,
 )
 from launcher.sockets import Sockets
+from launcher.tracing import Tracer
 from nodes.core.messages import HOST, BlobInfo
 from partition.plan import Plan
 
@@ -83,7 +84,11 @@ def run(
         supervisor = Supervisor(share, contacts, len(frames), _session_name(), _limits(options))
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
-        Drive(supervisor, host, sockets, agents, blobs, on_update, replan, folder).run()
+        tracer = None if options.trace is None else Tracer()
+        drive = Drive(supervisor, host, sockets, agents, blobs, on_update, replan, folder, tracer)
+        drive.run()
+    if tracer is not None and options.trace is not None:
+        tracer.write(options.trace, supervisor.blueprint)
     share = supervisor.blueprint
     sessions = [supervisor.sessions[node] for node in share.deployments]
     return RunResult(

@@ -78,7 +78,8 @@ class RunOptions:
     progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
     pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
     `keep_agents`: started agents are left as they are, for another run, like those elsewhere.
-    `recovery`: without it, the loss of a node ends the run. `pace`: the source's own, if it has
+    `recovery`: without it, the loss of a node ends the run. `trace`: a file to write what agents
+    did and when to (`launcher.tracing`). `pace`: the source's own, if it has
     one; `on_drop` hears of the frames that it dropped.
     """
 
@@ -90,6 +91,7 @@ class RunOptions:
     cache: Path | None = None
     keep_agents: bool = False
     recovery: RecoveryOptions | None = None
+    trace: Path | None = None
     pace: Pace | None = None
     on_drop: OnDrop | None = None
 

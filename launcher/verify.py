@@ -51,7 +51,7 @@ class FirstResults:
             np.savez(file, *outputs.values())
             return
         for name, kept in self.get(number, tuple(outputs)).items():
-            if not np.array_equal(kept, outputs[name]):
+            if not _is_same(kept, outputs[name]):
                 strayed = _largest_difference(outputs[name], kept)
                 known = self._spread.get((number, name), 0.0)
                 self._spread[number, name] = max(known, strayed)
@@ -66,9 +66,13 @@ class FirstResults:
             return {name: kept[f"arr_{self._names.index(name)}"] for name in names}
 
     def relative_error(self, number: int, name: str, kept: Array, wanted: Array) -> float:
-        """The bound of the module's docstring for one output; infinite for NaN or infinity."""
+        """The bound of the module's docstring for one output.
+
+        NaN and infinity agree with the same in the same place, and differ infinitely from all else.
+        """
         difference = _largest_difference(kept, wanted) + self._spread.get((number, name), 0.0)
-        scale = float(np.max(np.abs(wanted.astype(np.float64)), initial=0.0))
+        sizes = np.abs(wanted.astype(np.float64))
+        scale = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
         if not math.isfinite(difference + scale):
             return math.inf
         if scale == 0.0:
@@ -102,11 +106,19 @@ def worst_of(agreements: Iterable[Agreement]) -> Agreement | None:
     return max(agreements, key=lambda found: found.max_relative_error, default=None)
 
 
+def _is_same(left: Array, right: Array) -> bool:
+    """Whether two arrays hold the same, NaN in the same places included."""
+    return np.array_equal(left, right) or _largest_difference(left, right) == 0.0
+
+
 def _largest_difference(left: Array, right: Array) -> float:
-    """max |left − right| in double precision; infinite for NaN, infinity or other shapes."""
+    """max |left − right| in double precision; infinite for other shapes, and for NaN or infinity
+    that only one of both has."""
     if left.shape != right.shape:
         return math.inf
+    one, other = left.astype(np.float64), right.astype(np.float64)
     with np.errstate(all="ignore"):
-        difference = np.abs(left.astype(np.float64) - right.astype(np.float64))
-    largest = float(np.max(difference, initial=0.0))
+        difference = np.abs(one - other)
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    largest = float(np.max(difference, initial=0.0, where=~same))
     return largest if math.isfinite(largest) else math.inf

@@ -28,6 +28,7 @@ from nodes.executors.base import Executor
 from nodes.loopback import Loopback, loopback_address
 from nodes.quotas import Quotas
 from nodes.sockets import AddressError
+from nodes.trace import Recorder
 from nodes.usage import usage
 from nodes.wire import Readable, Wire
 from nodes.worker import Worker
@@ -82,6 +83,7 @@ class Shell:
         self._rereads_keys = False
         self._parent = parent
         self._why: str | None = None
+        self._trace = Recorder()
         self._pending: deque[ev.Event] = deque()
         self._reported: deque[ev.Event] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -198,6 +200,8 @@ class Shell:
 
     def _take(self, event: ev.Event) -> None:
         """Hand an event to the core and do what it wants, then what came of that, in order."""
+        if self._trace.is_on:
+            self._trace.happened(event, time.monotonic())
         self._pending.append(event)
         if len(self._pending) > 1:
             return
@@ -214,8 +218,11 @@ class Shell:
 
     def _send_data(self, action: act.SendData) -> None:
         payload: Any = action.payload
+        began_s = time.monotonic()
         if not self._wire.send(action.link, action.message, payload):
             self._take(ev.LinkLost(action.link))
+        elif self._trace.is_on:
+            self._trace.sent(action, began_s, time.monotonic())
 
     def _dial(self, action: act.Dial) -> None:
         try:
@@ -276,6 +283,9 @@ class Shell:
     def _measure(self, action: act.Measure) -> None:
         self._take(ev.Measured(action.purpose, usage()))
 
+    def _tell_trace(self, action: act.TellTrace) -> None:
+        self._wire.reply(action.peer, self._trace.answer(action.number, action.now_s))
+
     def _log(self, action: act.Log) -> None:
         log.log(LEVELS[action.level], "%s", action.text)
 
@@ -296,6 +306,7 @@ class Shell:
         act.Unload: _unload,
         act.Release: lambda self, _: self._clean(self._store.release),
         act.Measure: _measure,
+        act.TellTrace: _tell_trace,
         act.Log: _log,
         act.Exit: _exit,
     }

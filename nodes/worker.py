@@ -249,15 +249,20 @@ class Worker:
     def _fire(self, firing: Fire) -> None:
         phase = self._phases[firing.phase]
         try:
-            outputs, busy_s, cpu_s = self._compute(phase, firing)
+            outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
             self._report(ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason))
             return
-        ended = ev.FiringEnded(firing.epoch, firing.phase, firing.frame, outputs, busy_s, cpu_s)
-        self._report(ended)
+        self._report(
+            ev.FiringEnded(
+                firing.epoch, firing.phase, firing.frame, outputs, busy_s, cpu_s, began_s
+            )
+        )
 
-    def _compute(self, phase: _LoadedPhase, firing: Fire) -> tuple[dict[str, object], float, float]:
+    def _compute(
+        self, phase: _LoadedPhase, firing: Fire
+    ) -> tuple[dict[str, object], float, float, float]:
         frame = firing.frame
         inputs = {
             tensor: (
@@ -283,7 +288,8 @@ class Worker:
                 self._store[tensor, frame] = array, readers - 1
         for tensor, readers in phase.kept.items():
             self._store[tensor, frame] = outputs[tensor], readers
-        return {tensor: outputs[tensor].data for tensor in phase.sent}, busy_s, cpu_s
+        sent: dict[str, object] = {tensor: outputs[tensor].data for tensor in phase.sent}
+        return sent, began, busy_s, cpu_s
 
     def _unload(self, epoch: int) -> None:
         if self._epoch == epoch:

@@ -114,6 +114,15 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class TellTrace:
+    """Answer a launcher's `GetTrace` of this number, which came at `now_s`."""
+
+    peer: Peer
+    number: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """Tell people."""
 
@@ -130,5 +139,5 @@ class Exit:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | Load | Fire | Unload | Release | Measure | Log | Exit
+    | Load | Fire | Unload | Release | Measure | TellTrace | Log | Exit
 )  # fmt: skip

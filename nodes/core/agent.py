@@ -24,6 +24,7 @@ from nodes.core.actions import (
     Measure,
     Release,
     Reply,
+    TellTrace,
     WriteChunk,
 )
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
@@ -35,6 +36,7 @@ from nodes.core.messages import (
     Deploy,
     Failed,
     GetStats,
+    GetTrace,
     Hello,
     Missing,
     Ping,
@@ -150,6 +152,9 @@ class Agent:
             raise RemoteProtocolError(f"a chunk beyond the end of blob {message.blob.digest[:12]}")
         return [] if self.session is None else [WriteChunk(self.session.peer, message)]
 
+    def _get_trace(self, message: GetTrace, now_s: float) -> list[Action]:
+        return [] if self.session is None else [TellTrace(self.session.peer, message.number, now_s)]
+
     def _bye(self, _: Bye, __: float) -> list[Action]:
         return self._end_session("the launcher said goodbye")
 
@@ -247,6 +252,7 @@ class Agent:
         Start: lambda self, message, now_s: self.life.start(message, now_s),
         Stop: lambda self, message, _: self.life.stop(message),
         GetStats: lambda _self, _message, _: [Measure("stats")],
+        GetTrace: _get_trace,
         Ping: lambda self, _message, _: self._tell(Pong()),
         Bye: _bye,
         Shutdown: _shutdown,

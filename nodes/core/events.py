@@ -140,8 +140,8 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class FiringEnded:
-    """A firing ended after `busy_s` seconds, for `cpu_s` of which the executor's thread had a CPU;
-    its outputs by tensor name, as opaque payloads."""
+    """A firing that began at `began_s` ended after `busy_s` seconds, for `cpu_s` of which the
+    executor's thread had a CPU; its outputs by tensor name, as opaque payloads."""
 
     epoch: int
     phase: int
@@ -149,6 +149,7 @@ class FiringEnded:
     outputs: Mapping[str, object]
     busy_s: float
     cpu_s: float = 0.0
+    began_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

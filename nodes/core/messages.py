@@ -5,9 +5,9 @@ opens a session with `Hello` and is told `Welcome` or `Refused`. It asks which b
 lacks (`Query` → `Missing`), sends those in chunks (`Put`, each answered by `Stored`, at most
 `PUT_WINDOW` unanswered), and deploys (`Deploy` → any number of `Progress` → `Deployed` or
 `Failed`). When every agent has deployed, it sends `Start`; after the last result `Stop` →
-`Stopped`. `GetStats` → `Stats` at any time. `Ping` → `Pong` keep the session's lease alive: an
-agent that hears nothing from its launcher for `lease_s` undeploys and is free for another. `Bye`
-ends the session; an agent started by a launcher exits on `Shutdown`.
+`Stopped`. `GetStats` → `Stats`, `GetTrace` → `Traced` at any time. `Ping` → `Pong` keep the
+session's lease alive: an agent that hears nothing from its launcher for `lease_s` undeploys and is
+free for another. `Bye` ends the session; an agent started by a launcher exits on `Shutdown`.
 
 **Data** (DEALER → ROUTER on an agent's data address, in both directions over that connection). On
 `Start` the producer of each channel dials the consumer and sends `Attach`; the consumer answers
@@ -28,6 +28,7 @@ protocol: the peer is cut off.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Literal
 
 PROTOCOL = 2
@@ -42,8 +43,23 @@ CHUNK_BYTES = 1 << 20
 PUT_WINDOW = 8
 """Chunks that may be sent before the first is answered by `Stored`."""
 
+TRACE_EVENT = "<ddqIB"
+"""An event of a trace (`struct`): when it began and how long it took (seconds), its frame, the
+number of its phase or channel, its kind."""
+
+TRACE_EVENTS = 32_768
+"""What an agent keeps of a trace at most between two questions; fits into `CHUNK_BYTES`."""
+
 Order = Literal["pipelined", "strict"]
 """`pipelined`: the oldest frame's ready phase fires. `strict`: phases in turn, frame by frame."""
+
+
+class TraceKind(IntEnum):
+    """What an event of a trace was: a phase fired; a tensor was sent on a channel, or came."""
+
+    FIRED = 1
+    SENT = 2
+    CAME = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +179,13 @@ class Stop:
 @dataclass(frozen=True, slots=True)
 class GetStats:
     """Ask for `Stats`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetTrace:
+    """Note from now on what happens, and tell what you noted since the last of these."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +323,17 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """The answer to `GetTrace`: its number, the agent's steady clock when it read that (seconds),
+    `events` one after the other (`TRACE_EVENT`), and how many more there was no room for."""
+
+    number: int
+    now_s: float
+    events: bytes
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pong:
     """So am I."""
 
@@ -336,8 +370,9 @@ class TensorHeader:
 
 
 Control = (
-    Hello | Query | Put | Deploy | Start | Stop | GetStats | Ping | Bye | Shutdown
-    | Welcome | Refused | Missing | Stored | Progress | Deployed | Failed | Stopped | Stats | Pong
+    Hello | Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
+    | Welcome | Refused | Missing | Stored | Progress | Deployed | Failed | Stopped | Stats | Traced
+    | Pong
 )  # fmt: skip
 Data = Attach | Credit | TensorHeader
 Message = Control | Data

@@ -102,6 +102,7 @@ WORDS = (
     Record(words.Start, {"epoch": _count}),
     Record(words.Stop, {"epoch": _count}),
     Record(words.GetStats, {}),
+    Record(words.GetTrace, {"number": _count}),
     Record(words.Ping, {}),
     Record(words.Bye, {}),
     Record(words.Shutdown, {}),
@@ -135,6 +136,10 @@ WORDS = (
     Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name}),
     Record(words.Stopped, {"epoch": _count, "stats": nested(_STATS)}),
     _STATS,
+    Record(
+        words.Traced,
+        {"number": _count, "now_s": _seconds, "events": chunk, "dropped": _count},
+    ),
     Record(words.Pong, {}),
     Record(words.Attach, {"epoch": _count, "node": _name}),
     Record(words.Credit, {"epoch": _count, "channel": _index, "frames": _positive}),

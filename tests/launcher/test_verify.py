@@ -48,11 +48,19 @@ def test_the_worst_frame_and_output_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_never_passes(tmp_path: Path, bad: float) -> None:
+def test_what_is_no_number_passes_only_where_the_whole_model_has_it(
+    tmp_path: Path, bad: float
+) -> None:
     assert agreement(tmp_path / "first", [(0, [1, bad])], [1, 2]) == math.inf
     assert agreement(tmp_path / "repeat", [(0, [1, 2]), (0, [1, bad])], [1, 2]) == math.inf
     assert agreement(tmp_path / "wanted", [(0, [1, 2])], [1, bad]) == math.inf
-    assert agreement(tmp_path / "both", [(0, [1, bad])], [1, bad]) == math.inf
+    assert agreement(tmp_path / "both", [(0, [1, bad])], [1, bad]) == 0
+    assert agreement(tmp_path / "place", [(0, [1, bad])], [bad, 1]) == math.inf
+    assert (
+        agreement(tmp_path / "kind", [(0, [1, bad])], [1, math.inf if bad < 0 else -math.inf])
+        == math.inf
+    )
+    assert agreement(tmp_path / "repeats", [(0, [3, bad]), (0, [4, bad])], [4, bad]) == 0.5
 
 
 def test_another_shape_never_passes(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ SENDABLE = {
     words.Deployed: (counts, tuples(seconds), counts),
     words.Failed: (counts, names),
     words.Stopped: (counts, stats),
+    words.GetTrace: (counts,),
+    words.Traced: (counts, seconds, st.binary(max_size=100), counts),
     words.Attach: (counts, names),
     words.Credit: (counts, indices, st.integers(1, 1000)),
     words.TensorHeader: (counts, indices, counts, dtypes, shapes),

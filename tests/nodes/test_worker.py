@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
@@ -181,6 +182,51 @@ def test_an_error_while_computing_names_phase_and_frame(worker, value, told):
     assert told in failed.reason
     worker.fire(Fire(1, 0, 0, {"x": frame(1)}))
     assert isinstance(worker.reported(), ev.FiringEnded)
+
+
+WATCHED = replace(DEPLOYMENT, check_finite=True)
+
+
+def broken(*values: float):
+    """What a phase's engine does from now on: these values, whatever comes in."""
+    return lambda inputs: {"y": np.resize(np.array(values, np.float32), SHAPE)}
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "NaN"), (-np.inf, "infinity")])
+def test_a_phase_that_makes_nan_of_numbers_has_failed_if_the_user_wants(
+    worker, engine, value, what
+):
+    loaded(worker, WATCHED)
+    engine.loaded[0].run = broken(1, value)
+    worker.fire(Fire(1, 0, 7, {"x": frame(0)}))
+    failed = worker.reported()
+    assert isinstance(failed, ev.FiringFailed)
+    assert failed.reason.startswith(f"phase 'first' at frame 7: 'y' holds {what}, made of inputs")
+
+
+def test_nan_is_passed_on_where_nobody_asked_or_it_came_in_or_always_was_there(worker, engine):
+    loaded(worker)
+    engine.loaded[0].run = broken(np.inf)
+    worker.fire(Fire(1, 0, 0, {"x": frame(0)}))
+    assert isinstance(worker.reported(), ev.FiringEnded)
+    worker.unload(1)
+    worker.reported()
+    loaded(worker, replace(WATCHED, epoch=2))
+    worker.fire(Fire(2, 0, 0, {"x": frame(np.inf)}))
+    assert isinstance(worker.reported(), ev.FiringEnded)
+    worker.unload(2)
+    worker.reported()
+    load = engine.load
+    engine.load = lambda graph, options: broken_from_the_start(load(graph, options))
+    loaded(worker, replace(WATCHED, epoch=3))
+    worker.fire(Fire(3, 0, 0, {"x": frame(0)}))
+    assert isinstance(worker.reported(), ev.FiringEnded)
+
+
+def broken_from_the_start(subnet: AddOne) -> AddOne:
+    compute = subnet.run
+    subnet.run = lambda inputs: {name: made * np.inf for name, made in compute(inputs).items()}
+    return subnet
 
 
 def test_a_phase_that_cannot_be_loaded_is_told_and_can_be_unloaded(worker, engine):

@@ -1,0 +1,58 @@
+"""What an agent notes for a trace: nothing before it is asked, then everything, within bounds."""
+
+from __future__ import annotations
+
+import struct
+
+from nodes.core import actions as act
+from nodes.core import events as ev
+from nodes.core.codec import decode, encode
+from nodes.core.messages import (
+    CHUNK_BYTES,
+    TRACE_EVENT,
+    TRACE_EVENTS,
+    Credit,
+    TensorHeader,
+    TraceKind,
+)
+from nodes.trace import Recorder
+
+HEADER = TensorHeader(1, 4, 9, "float32", (2,))
+
+
+def test_it_tells_of_firings_and_tensors_and_of_nothing_else() -> None:
+    recorder = Recorder()
+    assert not recorder.is_on
+    assert recorder.answer(1, 2.0).events == b""
+    assert recorder.is_on
+    recorder.happened(ev.FiringEnded(1, 3, 9, {}, 0.5, 0.4, 10.0), 11.0)
+    recorder.happened(ev.DataReceived(b"link", HEADER, b"12345678", 8), 12.0)
+    recorder.happened(ev.DataReceived(b"link", Credit(1, 4, 1), None, 0), 13.0)
+    recorder.happened(ev.Tick(), 13.0)
+    recorder.sent(act.SendData("b", HEADER, b""), 14.0, 14.5)
+    recorder.sent(act.SendData("b", Credit(1, 4, 1)), 14.0, 14.5)
+    answer = recorder.answer(2, 15.0)
+    assert list(struct.iter_unpack(TRACE_EVENT, answer.events)) == [
+        (10.0, 0.5, 9, 3, TraceKind.FIRED),
+        (12.0, 0.0, 9, 4, TraceKind.CAME),
+        (14.0, 0.5, 9, 4, TraceKind.SENT),
+    ]
+    assert (answer.number, answer.now_s, answer.dropped) == (2, 15.0, 0)
+    assert recorder.answer(3, 16.0).events == b"", "told once"
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    recorder = Recorder(most_events=2)
+    for frame in range(5):
+        recorder.note(TraceKind.FIRED, 0, frame, 0.0, 0.0)
+    answer = recorder.answer(1, 0.0)
+    assert (len(answer.events), answer.dropped) == (2 * struct.calcsize(TRACE_EVENT), 3)
+
+
+def test_a_full_buffer_fits_into_a_message() -> None:
+    assert TRACE_EVENTS * struct.calcsize(TRACE_EVENT) <= CHUNK_BYTES
+    recorder = Recorder()
+    for _ in range(TRACE_EVENTS):
+        recorder.note(TraceKind.SENT, 1, 1, 1.0, 1.0)
+    answer = recorder.answer(1, 1.0)
+    assert decode(encode(answer)) == answer
