@@ -18,7 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnxruntime as ort
@@ -208,7 +208,7 @@ def main() -> int:
             "Ten minutes of load and faults",
             rows,
             settings={"minutes": options.minutes, "seed": options.seed, "model": MODEL},
-            data={"streams": [asdict(one) for one in streams]},
+            data={"streams": [one.as_json() for one in streams]},
         )
         print_json(data)
     else:

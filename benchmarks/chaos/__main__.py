@@ -17,7 +17,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from textwrap import shorten
 
 import onnxruntime as ort
@@ -168,7 +168,7 @@ def main() -> int:
                     "result compared with the whole model's.",
                     *left_out,
                 ],
-                data={one.case.name: [asdict(stream) for stream in one.streams] for one in tried},
+                data={one.case.name: [stream.as_json() for stream in one.streams] for one in tried},
             )
         )
     else:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +77,11 @@ class Streamed:
     recover_s: tuple[float, ...]
     seconds: float
     ended: str | None
+
+    def as_json(self) -> dict[str, object]:
+        """The figures; sentences name folders of this machine, and are only counted."""
+        told = {"recoveries": len(self.recoveries), "ended": self.ended is not None}
+        return {**asdict(self), **told}
 
     @property
     def is_whole(self) -> bool:
