@@ -141,7 +141,12 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             subnets_folder = saved.path.parent / SUBNETS
         subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
         pace = cluster.config.pace
-        options = replace(run_options(cluster), pace=pace, on_drop=results.on_drop)
+        options = replace(
+            run_options(cluster),
+            pace=pace,
+            on_drop=results.on_drop,
+            check_phases=cluster.config.check == "phases",
+        )
         recovery = cluster.config.recovery
         if recovery.enabled:
             replan = Replanner(cluster, model, folder)
@@ -170,6 +175,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             agreement=worst_of(agreements.values()),
             networks=agreements if len(agreements) > 1 else None,
             journal=journal_report(results),
+            infinite=results.infinite,
             pace=None if pace is None else pace_report(pace, results.dropped),
             tolerance=request.tolerance,
             accuracy=results.accuracy(),

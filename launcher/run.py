@@ -119,6 +119,7 @@ def _share(
         {node.name: node.threads for node in nodes},
         epoch=epoch,
         order=options.order,
+        check_finite=options.check_phases,
     )
 
 

@@ -27,6 +27,7 @@ from nodes.code_pages import forget_code_pages
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.errors import NodeError
+from nodes.core.finite import check_finite, is_finite
 from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
 from nodes.errand import Errand
 from nodes.executors.base import Executor, LoadOptions, Subnet
@@ -81,6 +82,8 @@ class _LoadedPhase:
             for channel in outgoing
             if channel.target_node == node
         }
+        self.may_be_infinite: frozenset[str] | None = None
+        """Outputs that are not looked at for NaN and infinity; None: none is."""
         self._check(subnet.inputs, self.inputs, "input")
         self._check(subnet.outputs, self.outputs, "output")
 
@@ -111,6 +114,18 @@ class _LoadedPhase:
         """What it is in a rehearsal."""
         came = [name for name, spec in self.inputs.items() if spec.source_node != self.node]
         return Part(self.subnet, self._make_up, came, tuple(self.sent))
+
+    def watch_values(self) -> None:
+        """From now on look at outputs, but for those that are not finite when it is tried."""
+        tried = self.subnet.run(self._make_up())
+        infinite = (name for name in self.outputs if not is_finite(tried[name]))
+        self.may_be_infinite = frozenset(infinite)
+
+    def check_values(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Raise `NodeError` for NaN or infinity that this phase brought into the frame."""
+        if self.may_be_infinite is not None:
+            made = {name: outputs[name] for name in self.outputs}
+            check_finite(inputs.values(), made, self.may_be_infinite)
 
     def _make_up(self) -> dict[str, Array]:
         random = np.random.default_rng(0)
@@ -244,6 +259,9 @@ class Worker:
                 what = f"rehearsing, round {number}"
                 self._report(ev.LoadProgress(epoch, total, total, what))
                 told = number
+        if job.deployment.check_finite:
+            for phase in self._phases:
+                phase.watch_values()
         return tuple(part.typical_s for part in parts), rehearsal.costs()
 
     def _fire(self, firing: Fire) -> None:
@@ -282,6 +300,7 @@ class Worker:
                     f"{tensor!r} came out as {made.dtype}{list(made.shape)} instead of "
                     f"{channel.dtype}{list(channel.shape)}"
                 )
+        phase.check_values(inputs, outputs)
         for tensor in inputs.keys() - firing.inputs.keys():
             array, readers = self._store.pop((tensor, frame))
             if readers > 1:

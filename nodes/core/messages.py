@@ -1,4 +1,4 @@
-"""The words that launchers and agents exchange: the whole protocol, version 2.
+"""The words that launchers and agents exchange: the whole protocol, version 3.
 
 **Control** (one launcher at a time, DEALER → ROUTER on an agent's control address). A launcher
 opens a session with `Hello` and is told `Welcome` or `Refused`. It asks which blobs the agent
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
@@ -116,7 +116,10 @@ class PeerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """All that one agent needs to know: its phases in order, its channels, whom to dial."""
+    """All that one agent needs to know: its phases in order, its channels, whom to dial.
+
+    With `check_finite` a phase that makes NaN or infinity of inputs without any has failed.
+    """
 
     epoch: int
     node: str
@@ -125,6 +128,7 @@ class Deployment:
     channels: tuple[ChannelSpec, ...]
     dial: tuple[PeerSpec, ...]
     threads: int = 1
+    check_finite: bool = False
 
 
 # ---------------------------------------------------------------- control: launcher → agent

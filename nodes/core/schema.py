@@ -71,6 +71,7 @@ _DEPLOYMENT = Record(
         "channels": records(_CHANNEL),
         "dial": records(_PEER),
         "threads": integer(1, 1024),
+        "check_finite": flag,
     },
 )
 
