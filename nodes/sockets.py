@@ -25,6 +25,7 @@ from nodes.core.errors import NodeError
 from nodes.curve import OVERHEAD_BYTES, Context, caller, guard, identify
 from nodes.endpoints import HINTS, refuse_taken, shut
 from nodes.keys import CONTROL, DATA
+from nodes.waiter import BATCH
 
 COPY_BELOW_BYTES = 1 << 16
 """Payloads shorter than this are copied when they are sent: that is cheaper than being told when
@@ -39,9 +40,6 @@ MAX_PARTS = 3
 
 MAX_CUT_OFF = 1024
 """Routing ids of cut-off peers that are remembered."""
-
-BATCH = 64
-"""Messages taken from one socket before the others get their turn."""
 
 WAITING = 64
 """Messages from one peer that may wait to be read; then its connection is no longer read."""
@@ -138,7 +136,7 @@ class Listener:
     def receive(self, read: Callable[[bytes, list[Part]], Read]) -> list[Read]:
         """What `read` makes of the messages that have come in (routing id, parts).
 
-        If it returns nothing, nothing is left.
+        If it returns less than `BATCH`, nothing is left.
         """
         sock, peers = self.socket, self._peers
         found: list[Read] = []
@@ -281,7 +279,10 @@ class Dialler:
             raise AddressError(f"{address!r} cannot be dialled: {error}") from error
 
     def receive(self, read: Callable[[list[Part]], Read]) -> list[Read]:
-        """What `read` makes of the messages that have come in (their parts)."""
+        """What `read` makes of the messages that have come in (their parts).
+
+        If it returns less than `BATCH`, nothing is left.
+        """
         sock = self.socket
         found: list[Read] = []
         while len(found) < BATCH and sock.get(zmq.EVENTS) & READABLE:

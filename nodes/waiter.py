@@ -20,6 +20,9 @@ import zmq
 STREAK = 8
 """How often the busy sockets are read before the idle ones are asked too."""
 
+BATCH = 64
+"""Things taken from one socket before the others get their turn."""
+
 MOST_AT_ONCE = 64
 """Descriptors that the kernel names at once; of more, the others come next."""
 
@@ -31,27 +34,24 @@ Reader: TypeAlias = Callable[[], list[Any]]
 class Waiter:
     """Waits for sockets and file descriptors, and reads those that are ready.
 
-    Sockets that had something the last time are asked first, at most `STREAK` times in a row: under
-    load they mostly have more.
+    Sockets that may have more than what was read are asked first, at most `STREAK` times in a row.
     """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._readers: dict[int, Reader] = {}
         self._sockets: dict[Socket, int] = {}
-        self._plain: set[int] = set()
         self._due: dict[int, None] = {}
         self._streak = 0
 
     def add(self, source: Socket | int, reader: Reader) -> None:
         """Call `reader` when something can be read from this socket or descriptor.
 
-        A socket's reader takes in all that there is, or as much as it likes and returns something
-        of it; it is also called when nothing can be read, and then returns nothing.
+        A socket's reader takes in all that there is, or returns `BATCH` things at least; it is also
+        called when nothing can be read, and then returns nothing.
         """
         if isinstance(source, int):
             descriptor = source
-            self._plain.add(descriptor)
         else:
             descriptor = self._sockets[source] = int(source.getsockopt(zmq.FD))
             self._due[descriptor] = None
@@ -62,7 +62,6 @@ class Waiter:
         """No longer wait for this one; before it is closed."""
         descriptor = source if isinstance(source, int) else self._sockets.pop(source)
         del self._readers[descriptor]
-        self._plain.discard(descriptor)
         self._due.pop(descriptor, None)
         self._epoll.unregister(descriptor)
 
@@ -99,9 +98,9 @@ class Waiter:
         """Ask the sockets that may have something, whatever their descriptors show."""
         found: list[Any] = []
         for descriptor in tuple(self._due):
-            if arrived := self._readers[descriptor]():
-                found += arrived
-            else:
+            arrived = self._readers[descriptor]()
+            found += arrived
+            if len(arrived) < BATCH:
                 self._due.pop(descriptor, None)
         return found
 
@@ -111,8 +110,8 @@ class Waiter:
         for descriptor, _ in self._epoll.poll(timeout_s, MOST_AT_ONCE):
             if descriptor in self._due:
                 continue  # it has just been read, and will be again before the next sleep
-            if arrived := self._readers[descriptor]():
-                found += arrived
-                if descriptor not in self._plain:
-                    self._due[descriptor] = None
+            arrived = self._readers[descriptor]()
+            found += arrived
+            if len(arrived) >= BATCH:
+                self._due[descriptor] = None
         return found

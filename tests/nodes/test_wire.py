@@ -16,7 +16,7 @@ from nodes.sockets import (
     Dialler,
     Listener,
 )
-from nodes.waiter import STREAK, Waiter
+from nodes.waiter import BATCH, STREAK, Waiter
 from nodes.wire import Readable, Wire
 
 WAIT_S = 10.0
@@ -116,13 +116,14 @@ def test_a_busy_connection_does_not_keep_others_waiting():
     dialler = Dialler(context, port.address, 1000)
     dialler.send([b"never read, so that there is always something to read"])
     waiter = Waiter()
-    waiter.add(port.socket, lambda: ["busy"])
-    assert waiter.wait(WAIT_S) == ["busy"]
+    waiter.add(port.socket, lambda: ["busy"] * BATCH)
+    assert waiter.wait(WAIT_S) == ["busy"] * BATCH
     reading, writing = os.pipe()
     os.write(writing, b"x")
     waiter.add(reading, lambda: ["idle"])
     heard = [waiter.wait(WAIT_S) for _ in range(STREAK)]
-    assert heard == [["busy"]] * (STREAK - 1) + [["busy", "idle"]]
+    busy = ["busy"] * BATCH
+    assert heard == [busy] * (STREAK - 1) + [[*busy, "idle"]]
     for descriptor in (reading, writing):
         os.close(descriptor)
     dialler.close()
