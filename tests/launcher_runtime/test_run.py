@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 from collections.abc import Mapping
@@ -74,6 +75,24 @@ def test_bytes_moved_are_what_the_channels_carry(two: Cluster, cache: Path) -> N
         assert stats.received_bytes == 5 * sum(
             c.tensor.bytes for c in crossing if c.target_device == name
         )
+
+
+@pytest.mark.slow
+def test_a_trace_has_every_firing_and_every_tensor_of_all_nodes_on_one_clock(
+    two: Cluster, cache: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "trace.json"
+    two.run(RandomFrames(5), results(), RunOptions(cache=cache, trace=file))
+    trace = json.loads(file.read_text("utf-8"))
+    spans = trace["traceEvents"]
+    fired = {(s["args"]["phase"], s["args"]["frame"]) for s in spans if s.get("cat") == "firing"}
+    assert fired == {(phase.name, frame) for phase in two.plan.phases for frame in range(5)}
+    between = [c for c in two.plan.channels if {c.source_device, c.target_device} == {"n0", "n1"}]
+    under_way = [s["id"] for s in spans if s["ph"] == "b"]
+    assert len(set(under_way)) == len(under_way) == 5 * len(between)
+    for told in trace["otherData"].values():
+        assert told["events_dropped"] == 0
+        assert abs(told["clock_ahead_s"]) <= told["clock_error_s"], "their clock is ours"
 
 
 @pytest.mark.slow
