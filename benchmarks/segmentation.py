@@ -42,7 +42,7 @@ CACHE = 8 * MIB
 MODELS = Path(__file__).parent.parent / "tests" / "fixtures" / "models"
 
 TPU = Device(
-    "tpu", cache_bytes=CACHE, memory_bytes_per_s=1e12, link_bytes_per_s=1e9,
+    "tpu", cache_bytes=CACHE, memory_bytes_per_s=1e12, cut_s_per_byte=1e-12, link_bytes_per_s=1e9,
     firing_s=0.0, wire_s_per_message=0.0, wire_s_per_byte=0.0,
 )  # fmt: skip
 """An Edge TPU behind PCIe, of which nothing but its cache matters here."""

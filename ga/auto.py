@@ -2,9 +2,9 @@
 
 Every candidate becomes a plan, so that they are compared by what plans predict, whatever they
 rewrite. The comparison is by the preference for the problem's objective (`ga.objectives`), which
-the search of `vertical` goes by as well. Candidates: contiguous cuts, the vertical search, whole
-copies (if the objective is the period), and, where whole layers leave a device more than its share,
-the hybrid of slices and bands.
+the search of `vertical` goes by here as well; for the period it is `HELD`. Candidates: contiguous
+cuts, the vertical search, whole copies (if the objective is the period), and, where whole layers
+leave a device more than its share, the hybrid of slices and bands.
 
 One device alone is planned too. Where it is better by the objective itself, the explanation says
 so; where it is better by more than `ALONE_MARGIN`, it is chosen.
@@ -19,11 +19,11 @@ import numpy as np
 
 from ga.fairness import fair_memory
 from ga.hybrid import Hybrid
-from ga.objectives import PREFERENCES, negligible_bytes
+from ga.objectives import HELD, PREFERENCES, Preference, negligible_bytes
 from ga.vertical import Vertical
 from partition.energy import energy_j
 from partition.errors import PartitionError
-from partition.plan import Plan
+from partition.plan import MemoryPrediction, Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
@@ -58,8 +58,7 @@ class Auto:
         splitting: Strategy | None = None,
     ) -> None:
         """`splitting` is tried where `candidates` leave a device more than its share."""
-        chosen = (Sequential(), Vertical(), BatchSplit()) if candidates is None else candidates
-        self._candidates = tuple(chosen)
+        self._candidates = None if candidates is None else tuple(candidates)
         self._splitting = splitting or Hybrid()
 
     def solve(self, problem: Problem) -> Solution:
@@ -97,7 +96,9 @@ class Auto:
     def _solved(self, problem: Problem) -> tuple[list[_Candidate], list[PartitionError]]:
         found: list[_Candidate] = []
         refusals: list[PartitionError] = []
-        strategies = [each for each in self._candidates if _applies(each, problem)]
+        usual = Sequential(), Vertical(preference_for(problem)), BatchSplit()
+        candidates = self._candidates or usual
+        strategies = [each for each in candidates if _applies(each, problem)]
         total = len(strategies) + 1
         for number, strategy in enumerate([*strategies, self._splitting]):
             if strategy is self._splitting and not _is_uneven(problem, found):
@@ -137,25 +138,23 @@ def _applies(strategy: Strategy, problem: Problem) -> bool:
 
 
 def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
-    """Whether whole layers leave some device more than its share (or nothing fits at all)."""
+    """Whether whole layers leave some device more than its share (or nothing fits at all): of the
+    work in every plan, or of the weights because one layer has more than that."""
     if problem.model is None or problem.objective not in ("period", "memory"):
         return False
-    vertical = [candidate.plan for candidate in found if not candidate.plan.rewrites]
-    if not vertical:
+    whole = [each.solution.assignment for each in found if not each.plan.rewrites]
+    if not whole:
         return True
     work = problem.costs.layer_s
     fair_s = 1 / (1 / work.sum(axis=0)).sum()
     fair = fair_memory(problem.devices) / len(problem.devices)
-    weights = sum(tensor.bytes for tensor in problem.network.weights.values())
-    floor = negligible_bytes(problem.network)
+    network = problem.network
+    weights = sum(tensor.bytes for tensor in network.weights.values())
+    heaviest = max(network.weight_bytes((layer.name,)) for layer in network.layers)
+    share = heaviest / fair.max() / (weights + negligible_bytes(network))
 
-    def unevenness(plan: Plan) -> float:
-        busiest = max(load.compute_s for load in loads(plan.devices, plan.phases, ()).values())
-        held = np.array([plan.memory[device.name].weights_bytes for device in plan.devices])
-        share = (held / fair).max() / (weights + floor)
-        return float(max(busiest / fair_s, share))
-
-    return min(map(unevenness, vertical)) > UNEVEN
+    priced = problem.costs.evaluate(np.array([problem.numbers(each) for each in whole]))
+    return bool(max(share, priced.compute_s.max(axis=1).min() / fair_s) > UNEVEN)
 
 
 def _alone(problem: Problem) -> _Candidate | None:
@@ -206,22 +205,28 @@ def _shown(problem: Problem, value: float) -> str:
     return f"{value * 1e3:.1f} ms {per}"
 
 
+def preference_for(problem: Problem) -> Preference:
+    """What plans are compared by."""
+    return HELD if problem.objective == "period" else PREFERENCES[problem.objective]
+
+
 def ranking(problem: Problem) -> Callable[[Plan], float]:
-    """Ranks plans by the preference of `ga.objectives`, with the period for time; smaller is
-    better."""
-    preference, network = PREFERENCES[problem.objective], problem.network
+    """Ranks plans by the preference, with the period for time; smaller is better."""
+    preference, network = preference_for(problem), problem.network
     fair = fair_memory(problem.devices)
     floor = negligible_bytes(network)
 
     def rank(plan: Plan) -> float:
         memory = [plan.memory[device.name] for device in plan.devices]
         if problem.objective == "memory":
-            held = np.array([each.eq2_bytes for each in memory])
+            balanced = np.array([each.eq2_bytes for each in memory])
         else:
-            held = np.array([each.weights_bytes for each in memory]) + floor
+            balanced = np.array([each.weights_bytes for each in memory]) + floor
+        held = np.array([_tensor_bytes(each) for each in memory]) + floor
         terms = (
             (preference.time, plan.period_s),
-            (preference.memory, float((held / fair).max())),
+            (preference.memory, float((balanced / fair).max())),
+            (preference.held, float((held / fair).max())),
             (preference.traffic, plan.bytes_per_frame + 1),
             (preference.latency, _unloaded_latency_s(plan)),
             (preference.energy, energy_j(plan)),
@@ -229,3 +234,7 @@ def ranking(problem: Problem) -> Callable[[Plan], float]:
         return sum(weight * float(np.log(max(cost, 1e-300))) for weight, cost in terms if weight)
 
     return rank
+
+
+def _tensor_bytes(memory: MemoryPrediction) -> int:
+    return memory.weights_bytes + memory.activations_bytes + memory.channels_bytes

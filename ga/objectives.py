@@ -12,6 +12,9 @@ half per cent of memory. *Time* is a geometric mean of the period and of the bus
 layers, so that where the period is set by something else (a link, or cores that devices share) the
 work is still spread fairly; work that is little beside a firing is not worth spreading.
 
+Weights are what every implementation holds; what a device *holds* in this one are activations and
+channels as well, and those can be most of it. `HELD` is the preference that goes by that.
+
 **The slope.** Annealing towards a preference would stand still on plateaus if only the busiest
 device counted: the second busiest could not improve. So it sees `ga.fairness.smooth_maximum` in the
 place of maxima over devices.
@@ -35,7 +38,7 @@ from partition.strategies.base import Objective, Problem
 OVER_LIMIT = 10.0
 """The factor by which every objective worsens as soon as a memory limit is exceeded."""
 
-WORK = 0.8
+WORK = 0.9
 """How much the busiest device's layers count beside the period in the usual compromise."""
 
 NEGLIGIBLE = 0.01
@@ -49,12 +52,14 @@ Floats = NDArray[np.float64]
 class Preference:
     """Exchange rates between costs; a weight of 0 leaves a cost out.
 
-    `work` is how much the busiest device's layers count in the mean of them and the period.
+    `work` is how much the busiest device's layers count in the mean of them and the period,
+    `memory` is for weights (or Eq. 2), `held` for weights, activations and channels.
     """
 
     time: float = 1.0
     memory: float = 0.4
-    traffic: float = 0.005
+    held: float = 0.0
+    traffic: float = 0.03
     phases: float = 0.0
     latency: float = 0.0
     energy: float = 0.0
@@ -70,6 +75,9 @@ PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
     }
 )
 """The compromise for each objective of a problem."""
+
+HELD = Preference(memory=0.05, held=0.2, traffic=0.01, work=0.5)
+"""For the period, by what devices hold instead of by weights."""
 
 FASTEST = Preference(memory=0.0, traffic=0.0, work=0.0)
 """The period alone: the end of the front that no compromise reaches."""
@@ -133,6 +141,7 @@ class Objectives:
         total = total + preference.memory * _log(busiest(priced.memory))
         total = total + preference.traffic * _log(priced.objectives[:, 2])
         for weight, cost in (
+            (preference.held, busiest(costs.tensor_bytes / self._fair) + self._negligible),
             (preference.phases, costs.phases.sum(axis=1)),
             (preference.latency, costs.latency_s),
             (preference.energy, costs.energy_j),

@@ -93,7 +93,7 @@ class Shares:
         self._floor_bytes = sum(network.tensors[name].bytes for name in ends)
         limits = [device.memory_bytes for device in problem.devices]
         self._allowed = float(sum(limit for limit in limits if limit is not None))
-        self._touched_s = np.array([[1 / device.memory_bytes_per_s] for device in problem.devices])
+        self._touched_s = np.array([[device.cut_s_per_byte] for device in problem.devices])
         self._link_s_per_byte = np.array([[1 / d.link_bytes_per_s] for d in problem.devices])
         hosts = [device.host for device in problem.devices]
         alone = [host is None or hosts.count(host) == 1 for host in hosts]

@@ -96,11 +96,14 @@ def _devices(nodes: list[NodeConfig]) -> tuple[Device, ...]:
     for node in nodes:
         usual = Device(node.name)
         local = _is_here(node)
+        slower = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
         devices.append(
             Device(
                 node.name,
                 memory_bytes=node.memory,
                 macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
+                memory_bytes_per_s=usual.memory_bytes_per_s / slower,
+                cut_s_per_byte=usual.cut_s_per_byte * slower,
                 link_bytes_per_s=node.link or usual.link_bytes_per_s,
                 host=THIS_MACHINE if local else None,
                 host_cores=cores if local else 1,

@@ -51,7 +51,8 @@ class Costs:
     time of its phases; `busy_s` is all that its processor does per frame: phases, firings and,
     unless its wire is free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves
     a device or the launcher, once per device that it goes to. `cache_overrun_bytes` are the weights
-    that a device's cache has no room for. `memory_bytes` estimates what each device holds,
+    that a device's cache has no room for. `tensor_bytes` estimates what each device holds of
+    weights, activations and channels, `memory_bytes` all that it holds,
     `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits. `energy_j`
     [I] is joules per frame of all devices that have layers.
     """
@@ -70,6 +71,7 @@ class Costs:
     energy_j: Floats
     cache_overrun_bytes: Floats
     cut_s: Floats
+    tensor_bytes: Floats
 
 
 class CostModel:
@@ -111,7 +113,7 @@ class CostModel:
         flows = self._traffic.flows(device_of, levels, self._hosts)
         uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
         compute += uncached * self._column["cache_s_per_byte"]
-        cutting = flows.cut_bytes / self._column["memory_bytes_per_s"]
+        cutting = flows.cut_bytes * self._column["cut_s_per_byte"]
         busy, period = self.times(compute + cutting, phases, flows)
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
@@ -132,6 +134,7 @@ class CostModel:
             self._energy(busy, period, flows, phases),
             uncached.T,
             cutting.T,
+            tensors.T,
         )
 
     def times(self, compute: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
@@ -203,7 +206,7 @@ def _columns(devices: Sequence[Device]) -> dict[str, Floats]:
     """What devices are like, one array [devices, 1] per figure; no cache is an endless one."""
     keys = (
         "firing_s", "wire_s_per_message", "wire_s_per_byte", "link_bytes_per_s",
-        "memory_bytes_per_s", "cache_s_per_byte", "busy_w", "idle_w", "sent_j_per_byte",
+        "cut_s_per_byte", "cache_s_per_byte", "busy_w", "idle_w", "sent_j_per_byte",
     )  # fmt: skip
     column = {key: np.array([[float(getattr(d, key))] for d in devices]) for key in keys}
     column["serves"] = np.array([[float(not device.wire_is_free)] for device in devices])

@@ -12,6 +12,7 @@ _NOT_NEGATIVE = {
     "wire_s_per_message": "seconds",
     "wire_s_per_byte": "seconds",
     "cache_s_per_byte": "seconds",
+    "cut_s_per_byte": "seconds",
     "busy_w": "watts",
     "idle_w": "watts",
     "sent_j_per_byte": "joules",
@@ -27,6 +28,10 @@ class Device:
     second, estimates until measured times replace them. `host` names the machine it runs on:
     devices of one host share `host_cores` cores. `link_bytes_per_s` is its network interface's
     rate in each direction.
+
+    `cut_s_per_byte` is what a byte of a tensor that enters or leaves a phase costs the engine
+    (`partition.phase_time`). The default is the time of six multiply-accumulates, as measured for
+    ONNX Runtime on x86-64: 0.11 ns where ResNet50 takes 75 ms.
 
     `firing_s`, `wire_s_per_message` and `wire_s_per_byte` are processor time: what a phase costs
     besides its layers, and what each tensor and each byte sent or received costs. The defaults are
@@ -51,6 +56,7 @@ class Device:
     host: str | None = None
     host_cores: int = 1
     memory_bytes_per_s: float = 1e10
+    cut_s_per_byte: float = 3e-10
     firing_s: float = 1e-4
     wire_s_per_message: float = 5e-5
     wire_s_per_byte: float = 5e-10

@@ -96,7 +96,7 @@ def _layers_s(network: Network, device: Device, subnet: MeasuredSubnet) -> float
         if name in network.outputs or not inside.issuperset(network.consumers[name])
     ]
     cut_bytes = sum(network.tensors[name].bytes for name in (*read, *leaving))
-    cutting_s = cut_bytes / device.memory_bytes_per_s
+    cutting_s = cut_bytes * device.cut_s_per_byte
     return max(subnet.seconds - cutting_s, LEAST_SHARE * subnet.seconds)
 
 

@@ -3,12 +3,12 @@
 The layers' seconds, and two things that depend on how the network is divided:
 
 **Cutting.** An engine fuses layers and keeps tensors in a layout of its own. A tensor that enters
-or leaves a phase breaks a fusion and is converted, which touches it once more: it costs its bytes
-over the device's `memory_bytes_per_s`, once for each device that reads it (in the phase that reads
-it first) and once where it is made. Of the terms tried (a constant per phase, per tensor, per byte)
-only that per byte is needed: ONNX Runtime 1.31 on five networks in 1 to 259 phases takes 0.11 ns
-per byte, which leaves 2 ms (rms) of what cutting costs unexplained, where whole networks take 8
-to 292 ms (`python -m benchmarks.cutting`).
+or leaves a phase breaks a fusion, is converted and leaves the caches: it costs its bytes times the
+device's `cut_s_per_byte`, once for each device that reads it (in the phase that reads it first) and
+once where it is made. Of the terms tried (a constant per phase, per tensor, per byte) only that per
+byte is needed: ONNX Runtime 1.31 on five networks in 1 to 259 phases takes 0.11 ns per byte, which
+leaves 2 ms (rms) of what cutting costs unexplained, where whole networks take 8 to 292 ms
+(`python -m benchmarks.cutting`).
 
 **Cache.** Weights that a device's cache has no room for are fetched anew for each frame
 (`Device.cache_s_per_byte`); its phases share that time by their weights.
@@ -36,13 +36,13 @@ def phase_seconds(
     seconds = layer_seconds(dataflow.network, devices) if layer_s is None else layer_s
     row = {layer.name: number for number, layer in enumerate(dataflow.network.layers)}
     column = {device.name: number for number, device in enumerate(devices)}
-    rate = {device.name: device.memory_bytes_per_s for device in devices}
+    per_byte = {device.name: device.cut_s_per_byte for device in devices}
     cut = cut_bytes(dataflow)
     fetching = _fetching_s(dataflow, devices)
     return {
         phase.name: float(
             sum(seconds[row[layer], column[phase.device]] for layer in phase.layers)
-            + cut[phase.name] / rate[phase.device]
+            + cut[phase.name] * per_byte[phase.device]
             + fetching[phase.name]
         )
         for phase in dataflow.phases

@@ -140,7 +140,7 @@ class Loads:
         for layer, at in enumerate(self._placement.at):
             busy += terms.ticks(float(layer_s[layer])) * at[stage]
         for tensor, moved in enumerate(terms.tensors):
-            cut = terms.ticks(moved.bytes / own.memory_bytes_per_s * factor)
+            cut = terms.ticks(moved.bytes * own.cut_s_per_byte * factor)
             reads = self.traffic.reads(tensor, stage)
             busy += cut * (reads + self.traffic.leaves(tensor, stage))
             if not own.wire_is_free:

@@ -167,7 +167,7 @@ class Terms:
         return float(self.problem.costs.layer_s.max(axis=1).sum()) + max(
             ways * device.firing_s
             + 2 * len(self.tensors) * ways * device.wire_s_per_message
-            + 2 * moved * (device.wire_s_per_byte + 1 / device.memory_bytes_per_s)
+            + 2 * moved * (device.wire_s_per_byte + device.cut_s_per_byte)
             + 2 * moved / device.link_bytes_per_s
             + ways * self.weights * self.weight_unit * device.cache_s_per_byte
             + moved * device.sent_j_per_byte / self.watts

@@ -94,7 +94,7 @@ class Segments:
     def _busy(self, kind: int) -> Floats:
         device = self.devices[kind]
         moved = self.received_bytes + self.sent_bytes
-        busy = self.layer_s[kind] + device.firing_s + moved / device.memory_bytes_per_s
+        busy = self.layer_s[kind] + device.firing_s + moved * device.cut_s_per_byte
         if not device.wire_is_free:
             busy += moved * device.wire_s_per_byte
             busy += (self.received_tensors + self.sent_tensors) * device.wire_s_per_message

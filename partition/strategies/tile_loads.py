@@ -78,7 +78,7 @@ class LoadEstimate:
         total = moved.received_bytes + moved.sent_bytes
         for number, described in enumerate(self._problem.devices):
             busy[number] += phases[number] * described.firing_s
-            busy[number] += total[number] / described.memory_bytes_per_s
+            busy[number] += total[number] * described.cut_s_per_byte
             if not described.wire_is_free:
                 busy[number] += total[number] * described.wire_s_per_byte
                 busy[number] += moved.messages[number] * described.wire_s_per_message

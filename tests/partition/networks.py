@@ -105,6 +105,7 @@ def device_sets(draw: st.DrawFn, max_devices: int = 4) -> tuple[Device, ...]:
             f"d{i}",
             macs_per_s=draw(st.sampled_from((2.0**24, 2.0**26, 2.0**30))),
             memory_bytes_per_s=draw(st.sampled_from((2.0**22, 2.0**30))),
+            cut_s_per_byte=draw(st.sampled_from((2.0**-22, 2.0**-30))),
             link_bytes_per_s=draw(st.sampled_from((2.0**12, 2.0**20, 2.0**30))),
             host=draw(st.sampled_from((None, None, "box"))),
             host_cores=draw(st.integers(1, 2)),

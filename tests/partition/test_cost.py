@@ -138,7 +138,7 @@ def test_devices_of_one_machine_share_its_cores() -> None:
 
 def test_a_free_wire_does_not_delay_the_layers_but_still_takes_its_time() -> None:
     network = chain(1024, 1024, elements=1 << 20)
-    slow = Device("a", wire_s_per_byte=1e-6, memory_bytes_per_s=1e12)
+    slow = Device("a", wire_s_per_byte=1e-6, cut_s_per_byte=1e-12)
     spread = np.array([[0, 1]])
     paying = CostModel(network, (slow, replace(slow, name="b"))).evaluate(spread)
     free = [replace(slow, name=name, wire_is_free=True) for name in "ab"]

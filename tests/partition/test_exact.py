@@ -255,7 +255,7 @@ def test_siblings_that_are_pinned_apart_are_refused() -> None:
 
 def _linear(device: Device) -> Device:
     link = max(device.link_bytes_per_s, 2.0**20)
-    return replace(device, firing_s=0.0, memory_bytes_per_s=2.0**60, link_bytes_per_s=link)
+    return replace(device, firing_s=0.0, cut_s_per_byte=0.0, link_bytes_per_s=link)
 
 
 class Fixed:

@@ -12,7 +12,7 @@ from partition.errors import PartitionError
 from partition.fused_seconds import MeasuredSubnet, corrected
 from tests.partition.networks import chain
 
-NO_CUTTING = Device("d", memory_bytes_per_s=1e30)
+NO_CUTTING = Device("d", cut_s_per_byte=0.0)
 NETWORK = chain(*[1] * 6)
 NAMES = tuple(layer.name for layer in NETWORK.layers)
 SECONDS = np.array([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]])
@@ -52,7 +52,7 @@ def test_subnets_that_contradict_each_other_are_met_half_way() -> None:
 
 
 def test_what_cutting_has_cost_is_taken_off() -> None:
-    device = Device("d", memory_bytes_per_s=1e3)
+    device = Device("d", cut_s_per_byte=1e-3)
     # 8 floats go in and 8 come out: 64 ms.
     found = corrected(NETWORK, [device], SECONDS, [MeasuredSubnet(0, NAMES[1:3], 5.064)])[:, 0]
     assert found[1:3] == pytest.approx([2.0, 3.0])

@@ -13,14 +13,14 @@ from partition.devices import Device
 from partition.phase_time import cut_bytes, phase_seconds
 from tests.partition.networks import chain, residual
 
-NEVER_BUSY = Device("d", macs_per_s=1e30, memory_bytes_per_s=1e30)
+NEVER_BUSY = Device("d", macs_per_s=1e30, memory_bytes_per_s=1e30, cut_s_per_byte=0.0)
 
 
 def test_a_tensor_that_crosses_is_touched_once_more_at_either_end() -> None:
     network = chain(1, 1, elements=1000)
     dataflow = convert(network, {"l0": "a", "l1": "b"})
     assert cut_bytes(dataflow) == {"a/0": 2 * 4000, "b/0": 2 * 4000}
-    devices = (Device("a", memory_bytes_per_s=1e6), Device("b", memory_bytes_per_s=2e6))
+    devices = (Device("a", cut_s_per_byte=1e-6), Device("b", cut_s_per_byte=5e-7))
     layers = layer_seconds(network, devices)
     seconds = phase_seconds(dataflow, devices)
     assert seconds["a/0"] == pytest.approx(layers[0, 0] + 8000 / 1e6)

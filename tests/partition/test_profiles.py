@@ -26,7 +26,7 @@ from partition.profiles import (
 from tests.partition.networks import chain
 
 NETWORK = chain(10, 20, 30, 40)
-A, B = Device("a", memory_bytes_per_s=1e18), Device("b", memory_bytes_per_s=1e18)
+A, B = Device("a", cut_s_per_byte=0.0), Device("b", cut_s_per_byte=0.0)
 ALONE = {"l0": 1e-3, "l1": 2e-3, "l2": 3e-3, "l3": 4e-3}
 PROFILE = Profile({"a": NodeProfile(ALONE), "b": NodeProfile(ALONE)})
 

@@ -21,7 +21,9 @@ def plan(devices: tuple[Device, ...], assignment: str, elements: int = 8) -> Pla
 
 
 def device(name: str, **changes: float | str | int | None) -> Device:
-    return Device(name, macs_per_s=1e9, memory_bytes_per_s=1e15, **(FAST_WIRE | changes))  # type: ignore[arg-type]
+    return Device(
+        name, macs_per_s=1e9, memory_bytes_per_s=1e15, cut_s_per_byte=0.0, **(FAST_WIRE | changes)
+    )  # type: ignore[arg-type]
 
 
 def test_the_period_is_that_of_the_heaviest_device() -> None:
