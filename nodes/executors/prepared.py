@@ -3,7 +3,8 @@
 An entry is a directory named by its key, with its files and `entry.json`, which holds their sizes
 and CRC-32s. It is made in a private directory and renamed into place, so a reader sees all of it or
 nothing; what a crash, a full disk or a bad card has damaged nevertheless fails its check and is
-made anew. Several agents may share the directory; whoever renames first wins.
+made anew, so nobody waits for the disk. Several agents may share the directory; whoever renames
+first wins.
 """
 
 from __future__ import annotations
@@ -130,14 +131,11 @@ class PreparedFiles:
             if path.is_file()
         }
         (folder / _ENTRY).write_text(json.dumps({"files": files}), "utf-8")
-        for path in (*folder.iterdir(), folder):
-            _sync(path)
         try:
             folder.rename(self._root / key)
         except OSError:
             if self.find(key) is None:  # else another process was faster
                 folder.rename(self._root / key)
-        _sync(self._root)
 
 
 def _crc32(path: Path) -> int:
@@ -146,11 +144,3 @@ def _crc32(path: Path) -> int:
         while chunk := file.read(_CHUNK):
             crc = zlib.crc32(chunk, crc)
     return crc
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
