@@ -13,8 +13,8 @@ from tests.partition.networks import chain
 def device(name: str, **power: float) -> Device:
     """One second per layer of 1e9 multiply-accumulates, nothing for anything else."""
     return Device(
-        name, macs_per_s=1e9, memory_bytes_per_s=1e15, cut_s_per_byte=0.0, firing_s=0.0, wire_s_per_message=0.0,
-        wire_s_per_byte=0.0, **power,  # type: ignore[arg-type]
+        name, macs_per_s=1e9, memory_bytes_per_s=1e15, cut_s_per_byte=0.0, firing_s=0.0,
+        wire_s_per_message=0.0, wire_s_per_byte=0.0, **power,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
