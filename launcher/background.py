@@ -1,7 +1,7 @@
 """Planning while a run goes on: in a thread, so that heartbeats are heard meanwhile.
 
-A plan that is asked for while another is searched makes that one pointless: its result, if it ever
-comes, is dropped. A search cannot be broken off, but what remains of one ends with the process.
+A plan that is asked for while another is searched makes that one pointless: the search is told so
+whenever it asks, and its result, if one ever comes, is dropped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from launcher.errors import LauncherError, RunFailedError
 
 Made = TypeVar("Made")
 
+IsWanted = Callable[[], bool]
+"""Whether what is being done is still of use."""
+
 
 class Background(Generic[Made]):
     """Does one piece of work after another; `descriptor` can be read when one is done."""
@@ -25,20 +28,28 @@ class Background(Generic[Made]):
         self._lock = threading.Lock()
         self._is_open = True
         self._done: deque[tuple[int, Made | LauncherError]] = deque()
+        self._wanted: int | None = None
 
-    def start(self, number: int, work: Callable[[], Made]) -> None:
-        """Begin a piece of work; `number` tells it from the others."""
+    def start(self, number: int, work: Callable[[IsWanted], Made]) -> None:
+        """Begin a piece of work; `number` tells it from the others, which nobody wants any more.
+
+        `work` is given what tells it, in its thread and at any time, whether it is still wanted.
+        """
+        self._wanted = number
+
+        def is_wanted() -> bool:
+            return self._is_open and self._wanted == number
 
         def do() -> None:
             made: Made | LauncherError
             try:
-                made = work()
+                made = work(is_wanted)
             except LauncherError as error:
                 made = error
             except Exception as error:  # noqa: BLE001 - it must be told, whatever it is
                 made = RunFailedError(f"{type(error).__name__}: {error}")
             with self._lock:
-                if self._is_open:
+                if is_wanted():
                     self._done.append((number, made))
                     os.eventfd_write(self.descriptor, 1)
 

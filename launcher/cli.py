@@ -30,6 +30,12 @@ class _Order(str, Enum):
     strict = "strict"
 
 
+class _Rebalance(str, Enum):
+    auto = "auto"
+    ask = "ask"
+    never = "never"
+
+
 @app.command()
 def launch(
     target: Annotated[
@@ -89,6 +95,10 @@ def launch(
         Path | None,
         typer.Option(help="File for what every node did and when, which Perfetto opens"),
     ] = None,
+    rebalance: Annotated[
+        _Rebalance | None,
+        typer.Option(help="Use a node that comes back: if worth it, if you say so, or never"),
+    ] = None,
     make_keys: Annotated[
         bool,
         typer.Option(
@@ -130,6 +140,7 @@ def launch(
         make_keys=make_keys,
         journal=journal,
         resume=resume,
+        rebalance=rebalance.value if rebalance is not None else None,
     )
 
 

@@ -253,6 +253,13 @@ class RecoveryConfig(_Strict):
         float,
         Field(gt=0, description="For a new plan, and then for each node to turn to its part of it"),
     ] = 10.0
+    rebalance: Annotated[
+        Literal["auto", "ask", "never"],
+        Field(
+            description="A node that comes back is used when that is worth a pause (auto), when "
+            "you say so (ask), or once another one is lost (never)"
+        ),
+    ] = "auto"
 
 
 class ClusterConfig(_Strict):

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launcher.access import NO_HANDSHAKE, barred
-from launcher.background import Background
-from launcher.core.blueprint import Blueprint
+from launcher.background import Background, IsWanted
+from launcher.consent import Consent
 from launcher.core.events import (
     Abandoned,
     Action,
     Begin,
+    Consented,
     Disconnected,
     End,
     Event,
@@ -29,6 +30,7 @@ from launcher.core.events import (
     Linked,
     Notice,
     Planned,
+    Reached,
     Replan,
     Report,
     Send,
@@ -51,17 +53,18 @@ from launcher.sockets import (
     LinkStands,
     Readable,
     Sockets,
+    Stands,
     Unreadable,
 )
 from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Control, Put, Start, Stop, Traced, Welcome
 
-Replanner = Callable[[int, tuple[str, ...]], tuple[Blueprint, Mapping[str, Path]]]
-"""An epoch and the nodes that are left → a blueprint on them and its blobs by digest. Runs in a
-thread of its own; raises `LauncherError` if there is none."""
+Replanner = Callable[[Replan, int, IsWanted], tuple[Planned, Mapping[str, Path]]]
+"""What is asked for and the epoch that streams → the answer and its blobs by digest. Runs in a
+thread of its own; raises `LauncherError` if there is no such plan."""
 
-Found = tuple[Blueprint, Mapping[str, Path]] | LauncherError
+Found = tuple[Planned, Mapping[str, Path]] | LauncherError
 
 FRUITLESS = 3
 """Handshakes that may fail for no stated reason (an agent that is just ending, say)."""
@@ -90,10 +93,13 @@ class Drive:
         replan: Replanner | None = None,
         keys: Path | None = None,
         tracer: Tracer | None = None,
+        consent: Consent | None = None,
     ) -> None:
         """`files` are the blobs by digest; `on_update` hears of progress; `replan` finds another
         plan, and without it none is asked for; `keys` is the launching machine's folder of keys, if
-        there is one; `tracer` asks what happens while frames stream."""
+        there is one; `tracer` asks what happens while frames stream; `consent` is how the user
+        agrees to something."""
+        self._consent = consent
         self._supervisor = supervisor
         self._host = host
         self._sockets = sockets
@@ -111,7 +117,7 @@ class Drive:
         self._has_streamed = False
         self._told = host.progress
         self._replan = replan
-        self._background: Background[tuple[Blueprint, Mapping[str, Path]]] = Background()
+        self._background: Background[tuple[Planned, Mapping[str, Path]]] = Background()
 
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
@@ -126,6 +132,8 @@ class Drive:
     def _run(self) -> None:
         for descriptor in (*self._by_stderr, self._background.descriptor):
             self._sockets.watch(descriptor)
+        if self._consent is not None:
+            self._sockets.watch(self._consent.descriptor)
         try:
             self._handle(Begin())
             while self._end is None:
@@ -204,15 +212,24 @@ class Drive:
                 self._handle(Garbled(node, reason))
             case LinkStands(node):
                 self._handle(Linked(node))
+            case Stands(node):
+                self._handle(Reached(node))
             case Closed(node):
                 self._handle(Disconnected(node))
             case Barred(node, why):
                 self._barred(node, why)
-            case Readable(descriptor) if descriptor == self._background.descriptor:
-                for planned in self._background.done():
-                    self._planned(*planned)
             case Readable(descriptor):
-                self._read_stderr(self._by_stderr[descriptor])
+                self._readable(descriptor)
+
+    def _readable(self, descriptor: int) -> None:
+        if descriptor == self._background.descriptor:
+            for planned in self._background.done():
+                self._planned(*planned)
+        elif self._consent is not None and descriptor == self._consent.descriptor:
+            self._consent.take()
+            self._handle(Consented())
+        else:
+            self._read_stderr(self._by_stderr[descriptor])
 
     def _barred(self, node: str, why: str) -> None:
         """An agent that was never reached may be one that we shall never agree with."""
@@ -222,7 +239,7 @@ class Drive:
             self._keys is not None and self._fruitless[node] >= FRUITLESS
         )
         needed = node in self._supervisor.blueprint.deployments
-        if session.welcome is None and in_vain and needed:
+        if session.welcome is None and in_vain and needed and not self._has_streamed:
             self._barred_nodes.add(node)
             if self._barred_error is None:
                 self._barred_error = barred(node, session.address, self._keys, why)
@@ -259,9 +276,9 @@ class Drive:
         if isinstance(found, LauncherError):
             self._handle(Unplannable(epoch, str(found)))
             return
-        blueprint, files = found
+        planned, files = found
         self._files |= files
-        self._handle(Planned(blueprint))
+        self._handle(planned)
 
     # ------------------------------------------------------------ actions
 
@@ -282,8 +299,10 @@ class Drive:
                 self._host.attach(blueprint, data_addresses)
             case Halt():
                 self._handle(Halted(*self._host.halt()))
-            case Replan(epoch, nodes) if self._replan is not None:
-                self._background.start(epoch, functools.partial(self._replan, epoch, nodes))
+            case Replan(epoch) if self._replan is not None:
+                streaming = self._supervisor.blueprint.epoch
+                work = functools.partial(self._replan, action, streaming)
+                self._background.start(epoch, work)
             case Report(stage, done, total):
                 self._on_update(Update(stage, done, total))
             case Notice(text):

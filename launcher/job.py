@@ -151,7 +151,12 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         if recovery.enabled:
             replan = Replanner(cluster, model, folder)
             stack.callback(replan.close)
-            going_on = RecoveryOptions(replan, recovery.heartbeat_s, recovery.recovery_s)
+            going_on = RecoveryOptions(
+                replan,
+                recovery.heartbeat_s,
+                recovery.recovery_s,
+                rebalance=request.rebalance or recovery.rebalance,
+            )
             options = replace(options, recovery=going_on)
         result = runner(
             plan,

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from cnn.errors import CnnError
 from cnn.model import Model
+from launcher.background import IsWanted
 from launcher.config_load import Cluster
 from launcher.errors import BadInputError, LauncherError, RunFailedError
-from launcher.planning import search_plan
-from launcher.runtime import SubnetFiles
+from launcher.planning import problem_of, search_plan
+from launcher.profiling_use import cluster_profile
+from launcher.runtime import PlanRequest, Replanned
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
+from partition.planner import make_plan
+from partition.profiles import with_profile
+from partition.rewriting import divided_seconds
 
 QUICK = "sequential"
 """The strategy that takes the place of one that is too slow."""
@@ -36,22 +40,26 @@ class TooLateError(LauncherError):
     """The search took too long."""
 
 
-class RunIsOverError(LauncherError):
-    """Nobody wants a plan any more."""
+class UnwantedError(LauncherError):
+    """Nobody wants this plan any more: the run is over, or another one was asked for."""
 
 
-def _check(is_over: threading.Event) -> None:
-    if is_over.is_set():
-        raise RunIsOverError("the run is over")
+class NotBetterError(LauncherError):
+    """No plan was found that is worth a change."""
+
+
+def _check(is_wanted: IsWanted) -> None:
+    if not is_wanted():
+        raise UnwantedError("nobody wants this plan any more")
 
 
 class Hurry:
     """A `Progress` that shows nothing, and breaks off a search that is at it after `until_s`, or
-    when the run `is_over`."""
+    when it is not wanted any more."""
 
-    def __init__(self, until_s: float, is_over: threading.Event) -> None:
+    def __init__(self, until_s: float, is_wanted: IsWanted) -> None:
         self._until_s = until_s
-        self._is_over = is_over
+        self._is_wanted = is_wanted
 
     def __enter__(self) -> Hurry:
         return self
@@ -63,8 +71,8 @@ class Hurry:
         """See `launcher.progress.Progress`."""
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG002
-        """See `launcher.progress.Progress`; raises `TooLateError`, `RunIsOverError`."""
-        _check(self._is_over)
+        """See `launcher.progress.Progress`; raises `TooLateError`, `UnwantedError`."""
+        _check(self._is_wanted)
         if time.monotonic() > self._until_s:
             raise TooLateError
 
@@ -86,32 +94,69 @@ class Replanner:
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
 
-    def __call__(self, nodes: tuple[str, ...]) -> tuple[Plan, Mapping[str, SubnetFiles]]:
-        """A plan on some of these nodes, and its subnets; raises `LauncherError`."""
+    def __call__(self, request: PlanRequest) -> Replanned:
+        """A plan as it is asked for, and its subnets; raises `LauncherError`."""
+
+        def is_wanted() -> bool:
+            return request.is_wanted() and not self._is_over.is_set()
+
         with self._lock:
-            _check(self._is_over)
+            _check(is_wanted)
             self._count += 1
             folder = self._folder / f"replanned-{self._count}"
             try:
-                plan = self._plan(nodes)
-                _check(self._is_over)
-                return plan, cut_subnets(self._model, plan, folder, lambda _done, _total: None)
+                plan = self._plan(request.nodes, is_wanted)
+                gain = self._gain(plan, request)
+                _check(is_wanted)
+                subnets = cut_subnets(self._model, plan, folder, lambda _done, _total: None)
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error
+            return Replanned(plan, subnets, gain)
 
-    def _plan(self, nodes: tuple[str, ...]) -> Plan:
+    def _gain(self, plan: Plan, request: PlanRequest) -> float:
+        if request.better_than is None:
+            return 1.0
+        gain = self._period_s(request.better_than) / plan.period_s
+        if gain < request.least_gain:
+            raise NotBetterError(
+                f"the best plan that was found is {gain:.2f} times as fast as this one, "
+                f"and a change is worth it from {request.least_gain:g} times on"
+            )
+        return gain
+
+    def _period_s(self, plan: Plan) -> float:
+        """What the cost model that searches says of a plan, whatever else it was foreseen by."""
+        network = self._model.rewritten(plan.rewrites).network
+        profile = cluster_profile(self._cluster, self._model)
+        nodes = [device.name for device in plan.devices]
+        problem = problem_of(self._cluster, self._model, profile, nodes=nodes)
+        layer_s = problem.layer_s
+        if layer_s is not None and plan.rewrites:
+            layer_s = divided_seconds(self._model.network, layer_s, network)
+        again = make_plan(
+            network,
+            plan.model_digest,
+            problem.devices,
+            plan.assignment,
+            strategy=plan.strategy,
+            explanation=plan.explanation,
+            slack_frames=self._cluster.config.slack_frames,
+            rewrites=plan.rewrites,
+            layer_s=layer_s,
+        )
+        return (again if profile is None else with_profile(again, profile)).period_s
+
+    def _plan(self, nodes: tuple[str, ...], is_wanted: IsWanted) -> Plan:
         until_s = time.monotonic() + SEARCH_SHARE * self._cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         try:
-            return search_plan(
-                self._cluster, self._model, Hurry(until_s, self._is_over), nodes=nodes
-            )
+            return search_plan(self._cluster, self._model, Hurry(until_s, is_wanted), nodes=nodes)
         except TooLateError:
             pass
         except BadInputError as error:
             failed = error
         quick = self._cluster.changed(strategy=QUICK)
         try:
-            return search_plan(quick, self._model, Hurry(float("inf"), self._is_over), nodes=nodes)
+            return search_plan(quick, self._model, Hurry(float("inf"), is_wanted), nodes=nodes)
         except BadInputError as error:
             raise failed or error from error

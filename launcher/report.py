@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from launcher.core.intake import Overload, Pace
+from launcher.core.recovery import Cause
 from launcher.planning import THIS_MACHINE
 from launcher.prediction import predicted_run, times_of
 from launcher.runtime import Array, RunResult
@@ -60,7 +61,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """A loss of nodes that the run got over, see `launcher.core.recovery.Recovery`.
+    """A change of epochs that the run got over, see `launcher.core.recovery.Recovery`.
 
     `pause_s` passed between the last result before it and the first one after it, None if the loss
     came before any result.
@@ -72,6 +73,7 @@ class RecoveryReport:
     frame: int
     replayed: int
     pause_s: float | None
+    cause: Cause = "loss"
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +326,7 @@ def _recoveries(result: RunResult) -> tuple[RecoveryReport, ...]:
             pause_s=received_s[past.frame] - received_s[past.frame - 1]
             if 0 < past.frame < len(received_s)
             else None,
+            cause=past.cause,
         )
         for past in result.recoveries
     )

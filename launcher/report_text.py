@@ -130,17 +130,21 @@ def _networks(report: Report) -> list[str]:
     return lines
 
 
+_CAUSES = {"loss": "lost", "return": "back again", "slow": "slower or faster than planned"}
+
+
 def _recoveries(report: Report) -> list[str]:
-    """A line for each loss that the run got over."""
+    """A line for each change of epochs that the run got over."""
     lines = []
     for past in report.recoveries:
         pause = "" if past.pause_s is None else f", no result for {_seconds(past.pause_s)}"
         lines.append(
-            f"lost {', '.join(past.nodes)}: streaming again after {_seconds(past.seconds)}{pause}, "
-            f"from frame {past.frame} on, {past.replayed} sent again ({'; '.join(past.reasons)})"
+            f"{_CAUSES[past.cause]} {', '.join(past.nodes)}: streaming again after "
+            f"{_seconds(past.seconds)}{pause}, from frame {past.frame} on, {past.replayed} sent "
+            f"again ({'; '.join(past.reasons)})"
         )
     if lines:
-        lines.append("nodes are those that were left, and what is told of them is from then on")
+        lines.append("nodes are those of the last plan, and what is told of them is from then on")
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.core.watch import Rebalance
 from nodes.core.messages import Order
 
 TOLERANCE = 1e-4
@@ -32,3 +33,4 @@ class Request:
     make_keys: bool = False
     journal: Path | None = None
     resume: bool = False
+    rebalance: Rebalance | None = None

@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.access import launcher_keys
+from launcher.background import IsWanted
+from launcher.consent import hearing_consent, how_to_consent
 from launcher.core.blueprint import Blueprint
+from launcher.core.events import Planned, Replan
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import HEARTBEAT_S, Limits
@@ -26,6 +29,7 @@ from launcher.runtime import (
     Node,
     OnResult,
     OnUpdate,
+    PlanRequest,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -64,12 +68,17 @@ def run(
     share = _share(plan, nodes, subnets, secrets.randbits(62), options)
     plans = {share.epoch: plan}
 
-    def replan(epoch: int, left: tuple[str, ...]) -> tuple[Blueprint, Mapping[str, Path]]:
+    def replan(
+        asked: Replan, streaming: int, is_wanted: IsWanted
+    ) -> tuple[Planned, Mapping[str, Path]]:
         if options.recovery is None:
             raise RunFailedError("this run is not to go on without a node")
-        another, its_subnets = options.recovery.replan(left)
-        plans[epoch] = another
-        return _share(another, nodes, its_subnets, epoch, options), _blob_files(its_subnets)
+        now = None if asked.least_gain is None else plans[streaming]
+        request = PlanRequest(asked.nodes, now, asked.least_gain or 1.0, is_wanted)
+        found = options.recovery.replan(request)
+        plans[asked.epoch] = found.plan
+        share = _share(found.plan, nodes, found.subnets, asked.epoch, options)
+        return Planned(share, found.gain), _blob_files(found.subnets)
 
     with contextlib.ExitStack() as stack:
         if agents is None:
@@ -85,7 +94,12 @@ def run(
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
-        drive = Drive(supervisor, host, sockets, agents, blobs, on_update, replan, folder, tracer)
+        consent = None
+        if options.recovery is not None and options.recovery.rebalance == "ask":
+            consent = stack.enter_context(hearing_consent())
+        drive = Drive(
+            supervisor, host, sockets, agents, blobs, on_update, replan, folder, tracer, consent
+        )
         drive.run()
     if tracer is not None and options.trace is not None:
         tracer.write(options.trace, supervisor.blueprint)
@@ -149,6 +163,8 @@ def _limits(options: RunOptions) -> Limits:
         lease_s=options.lease_s,
         heartbeat_s=options.recovery.heartbeat_s if options.recovery else HEARTBEAT_S,
         recovery_s=options.recovery.recovery_s if options.recovery else None,
+        rebalance=options.recovery.rebalance if options.recovery else "never",
+        consent=how_to_consent(),
     )
 
 

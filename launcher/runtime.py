@@ -10,8 +10,10 @@ from typing import Any, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from launcher.access import Access
+from launcher.background import IsWanted
 from launcher.core.intake import Pace
 from launcher.core.recovery import Recovery
+from launcher.core.watch import Rebalance
 from nodes.core.messages import Order, Stats, Welcome
 from partition.plan import Plan
 
@@ -48,22 +50,48 @@ class Frames(Protocol):
     def __getitem__(self, index: int) -> Frame: ...
 
 
-Replan = Callable[[tuple[str, ...]], tuple[Plan, Mapping[str, SubnetFiles]]]
-"""Nodes → a plan on some of them for the same network, and its subnets. Called in another thread
-while the run goes on; raises `LauncherError` if there is no such plan."""
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A plan is asked for on some of `nodes`, for the same network.
+
+    If frames stream through the plan `better_than` meanwhile, one is of use that is predicted to be
+    `least_gain` times as fast. `is_wanted` may be asked in any thread.
+    """
+
+    nodes: tuple[str, ...]
+    better_than: Plan | None = None
+    least_gain: float = 1.0
+    is_wanted: IsWanted = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """The plan that was asked for, its subnets, and how many times as fast it is as the one that it
+    was to be better than."""
+
+    plan: Plan
+    subnets: Mapping[str, SubnetFiles]
+    gain: float = 1.0
+
+
+Replan = Callable[[PlanRequest], Replanned]
+"""Called in another thread while the run goes on; raises `LauncherError` if there is no such plan.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
-    """How a run goes on without a node that was lost while frames streamed.
+    """How a run goes on without a node that was lost while frames streamed, and with it again.
 
     `replan` plans on the nodes that are left. While they stream, nodes are lost after `heartbeat_s`
     seconds of silence; one that takes more than `recovery_s` to turn to its new part is lost too.
+    `rebalance` tells what becomes of nodes that come back (`launcher.core.improving`).
     """
 
     replan: Replan
     heartbeat_s: float = 2.0
     recovery_s: float = 10.0
+    rebalance: Rebalance = "auto"
 
 
 OnDrop = Callable[[int], None]

@@ -31,6 +31,10 @@ MISMATCH = 0x11000002
 GOODBYE_S = 1.0
 """How long the last messages to agents may take to leave when everything closes."""
 
+RECONNECT_AT_LEAST_MS = 3200
+"""How often a node that is gone is dialled at least: at first ten times a second, then ever more
+rarely."""
+
 COPY_BELOW_BYTES = 1 << 16
 """Smaller tensors are copied when they arrive: they would keep a receive buffer alive."""
 
@@ -69,6 +73,13 @@ class LinkStands:
 
 
 @dataclass(frozen=True, slots=True)
+class Stands:
+    """A node's control connection stands, for the first time or again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """A connection with a node that stood has closed."""
 
@@ -90,7 +101,7 @@ class Readable:
     descriptor: int
 
 
-Arrival = FromControl | FromData | Unreadable | LinkStands | Closed | Barred | Readable
+Arrival = FromControl | FromData | Unreadable | LinkStands | Stands | Closed | Barred | Readable
 
 
 class Sockets:
@@ -136,7 +147,12 @@ class Sockets:
         socket = self._control[node] = self._context.socket(zmq.DEALER)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES + OVERHEAD_BYTES)
         self._secure(socket, node, address)
-        self._monitor(socket, {zmq.EVENT_DISCONNECTED: Closed(node), **_barred(node)})
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_AT_LEAST_MS)
+        told: dict[int, Arrival] = {
+            zmq.EVENT_HANDSHAKE_SUCCEEDED: Stands(node),
+            zmq.EVENT_DISCONNECTED: Closed(node),
+        }
+        self._monitor(socket, {**told, **_barred(node)})
         self._read(socket, lambda: self._drain_control(node, socket))
         _connect(socket, address)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.session import Session, State
+from launcher.core.session import Session
 from launcher.core.watch import Suspicion
 from nodes.core.messages import HOST, ChannelSpec
 
@@ -23,7 +23,7 @@ def at_fault(
     """Those that failed by themselves, each with what it said; if there are none, the peer that is
     blamed most often (of several, the first to be blamed). A peer that is not there is nobody's
     fault but the accuser's."""
-    there = [node for node, session in sessions.items() if session.state is not State.LOST]
+    there = [node for node, session in sessions.items() if session.is_there]
     own = [(s.session, s) for s in suspicions if s.peer not in there]
     if own or not suspicions:
         return own

@@ -41,6 +41,13 @@ class Linked:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """The control connection with a node stands, for the first time or again."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
     """A connection with an agent, control or data, closed."""
 
@@ -81,14 +88,16 @@ class Halted:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The plan that a `Replan` of this epoch asked for."""
+    """The plan that a `Replan` of this epoch asked for; if that was to be better than the one that
+    streams, it is predicted to be `gain` times as fast."""
 
     blueprint: Blueprint
+    gain: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Unplannable:
-    """There is no plan for the nodes of the `Replan` of this epoch; `reason` is a sentence."""
+    """There is no plan as the `Replan` of this epoch wants it; `reason` is a sentence."""
 
     epoch: int
     reason: str
@@ -102,12 +111,17 @@ class Abandoned:
 
 
 @dataclass(frozen=True, slots=True)
+class Consented:
+    """The user says that nodes that came back are to be used."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; due at `Supervisor.deadline_s` at the latest."""
 
 
-FromNode = Heard | Garbled | Linked | Disconnected | Exited
-Event = FromNode | Begin | Taken | Halted | Planned | Unplannable | Abandoned | Tick
+FromNode = Heard | Garbled | Linked | Reached | Disconnected | Exited
+Event = FromNode | Begin | Taken | Halted | Planned | Unplannable | Consented | Abandoned | Tick
 
 # ---------------------------------------------------------------- actions
 
@@ -148,10 +162,14 @@ class Halt:
 @dataclass(frozen=True, slots=True)
 class Replan:
     """Find a plan on these nodes, none of which needs to be used, as this epoch. Answered by
-    `Planned` or `Unplannable`, unless a later one takes its place."""
+    `Planned` or `Unplannable`, unless a later one takes its place.
+
+    With `least_gain`, frames stream on meanwhile, and only a plan that is predicted to be so many
+    times as fast as theirs is wanted."""
 
     epoch: int
     nodes: tuple[str, ...]
+    least_gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,16 @@
-"""From the loss of a node to the next epoch: who is left, what they are told, what it took."""
+"""From one epoch to the next: who is left, what they are told, what it took.
+
+An epoch ends because a node is lost, and then a plan has to be found first, or because there is a
+better plan (`launcher.core.improving`), which takes its place at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
+from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Halt, Halted, Notice, Replan, Send
 from launcher.core.session import Session, State
 from launcher.core.watch import Limits, is_past
@@ -16,14 +22,17 @@ HOLDS_A_DEPLOYMENT = (State.DEPLOYING, State.READY, State.RUNNING, State.FAILED)
 Loss = tuple[Session, LauncherError]
 """A node that is lost, and the sentence that tells of it."""
 
+Cause = Literal["loss", "return", "slow"]
+"""Why an epoch ended: nodes were lost, came back, or are not as fast as the plan takes them for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A loss that the run got over.
+    """A change of epochs that the run got over.
 
-    `nodes` were lost, for `reasons` (one sentence each). `seconds` passed from noticing the first
-    of them until all nodes that were left streamed again, with frame `frame` first; `replayed`
-    frames from there on were sent a second time.
+    It was about `nodes`, for `reasons` (one sentence each). `seconds` passed from noticing the
+    first loss, or from giving the epoch up, until all nodes streamed again, with frame `frame`
+    first; `replayed` frames from there on were sent a second time.
     """
 
     nodes: tuple[str, ...]
@@ -31,15 +40,28 @@ class Recovery:
     seconds: float
     frame: int
     replayed: int
+    cause: Cause = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A better plan, the nodes that are the cause of it, and why, for people."""
+
+    blueprint: Blueprint
+    cause: Cause
+    nodes: tuple[str, ...]
+    why: str
 
 
 @dataclass(slots=True)
 class Outage:
-    """A loss that the run has not got over yet: the stream is being halted, then a plan is searched
-    until `plan_due_s`, then the nodes turn to it. If it `lacks_nothing`, every result has arrived,
-    and no plan is asked for."""
+    """A change that the run has not got over yet: the stream is being halted, then a plan is
+    searched until `plan_due_s` unless there is a `better` one, then the nodes turn to it. If it
+    `lacks_nothing`, every result has arrived, and no plan is asked for."""
 
     began_s: float
+    cause: Cause = "loss"
+    better: Blueprint | None = None
     nodes: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     is_halted: bool = False
@@ -87,18 +109,32 @@ class Recoverer:
         the run ends if none is left."""
         begins = self.outage is None
         outage = self.outage = self.outage or Outage(now_s)
+        if outage.cause != "loss":
+            outage.cause, outage.nodes, outage.reasons = "loss", [], []
+        outage.better = None
         outage.nodes += [session.node for session, _ in losses]
         outage.reasons += [str(error) for _, error in losses]
         outage.is_planned, outage.plan_due_s = False, None
+        actions = self._stop(epoch)
+        if begins:
+            return [*actions, Halt()]
+        further = self._go_on(outage, now_s) if outage.is_halted else []
+        return further if isinstance(further, LauncherError) else actions + further
+
+    def change(self, change: Change, epoch: int, now_s: float) -> list[Action]:
+        """End `epoch` for a better plan."""
+        self.outage = Outage(
+            now_s, change.cause, change.blueprint, list(change.nodes), [change.why]
+        )
+        return [Notice(change.why), *self._stop(epoch), Halt()]
+
+    def _stop(self, epoch: int) -> list[Action]:
         actions: list[Action] = []
         for session in self.left:
             if session.state in HOLDS_A_DEPLOYMENT:
                 actions.append(Send(session.node, Stop(epoch)))
             session.renew()
-        if begins:
-            return [*actions, Halt()]
-        further = self._go_on(outage, now_s) if outage.is_halted else []
-        return further if isinstance(further, LauncherError) else actions + further
+        return actions
 
     def halted(self, event: Halted, frames: int, now_s: float) -> list[Action] | LauncherError:
         """The stream was halted, with the first frame of the next epoch at hand: go on with it, if
@@ -112,12 +148,28 @@ class Recoverer:
     def _go_on(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
         if outage.lacks_nothing:
             return [Notice(f"{outage.reasons[-1]}; every result had arrived before")]
+        if outage.better is not None:
+            return []
         if not self.left:
             return self._none_left(outage)
         return self._replan(outage, now_s)
 
-    def _replan(self, outage: Outage, now_s: float) -> list[Action]:
+    def better(self) -> Blueprint | None:
+        """The plan that takes the place of the one that was halted, if that was given up for it:
+        asked once."""
+        if self.outage is None or self.outage.better is None or not self.outage.is_halted:
+            return None
+        better, self.outage.better = self.outage.better, None
+        self.outage.is_planned = True
+        return better
+
+    def next_epoch(self) -> int:
+        """A number for another plan; what was asked for before is not wanted any more."""
         self._epoch += 1
+        return self._epoch
+
+    def _replan(self, outage: Outage, now_s: float) -> list[Action]:
+        self.next_epoch()
         outage.plan_due_s = now_s + self._limits.deploy_timeout_s
         nodes = tuple(session.node for session in self.left)
         told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
@@ -155,7 +207,14 @@ class Recoverer:
         past, self.outage = self.outage, None
         passed_s = now_s - past.began_s
         self.done.append(
-            Recovery(tuple(past.nodes), tuple(past.reasons), passed_s, past.frame, past.replayed)
+            Recovery(
+                tuple(past.nodes),
+                tuple(past.reasons),
+                passed_s,
+                past.frame,
+                past.replayed,
+                past.cause,
+            )
         )
         again = f"; {past.replayed} were under way and are sent again" if past.replayed else ""
         return [
@@ -163,7 +222,8 @@ class Recoverer:
         ]
 
     def _none_left(self, outage: Outage) -> LauncherError:
-        past = [reason for recovery in self.done for reason in recovery.reasons]
+        losses = [recovery for recovery in self.done if recovery.cause == "loss"]
+        past = [reason for recovery in losses for reason in recovery.reasons]
         *before, last = [*past, *outage.reasons]
         told = f"; no node is left. Before: {'; '.join(before)}" if before else ""
         return RunFailedError(f"{last}{told}")

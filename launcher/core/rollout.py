@@ -47,6 +47,11 @@ class Rollout:
         """Whether every member is ready to start."""
         return all(session.state is State.READY for session in self.members)
 
+    def leave(self, session: Session) -> None:
+        """A member is lost, and has no part in this any more, even if it comes back."""
+        if session in self.members:
+            self.members.remove(session)
+
     def join(self, session: Session, now_s: float) -> list[Action]:
         """Ask a member what it lacks."""
         session.step(Step.QUERY)

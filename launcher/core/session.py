@@ -8,6 +8,8 @@
     FAILED ◀──Failed── any   │          ▼
                        any of an epoch: RUNNING ──last result──▶ STOPPING ──Stopped──▶ STOPPED
 
+    LOST ──it may be back: Hello──▶ RETURNING ──Welcome──▶ IDLE
+
 Some steps are taken by the agent (it sends a message), others by the supervisor once all agents
 are so far: no agent is told to deploy before every peer's data address is known, none to start
 before every one is ready. A message that the table does not have for the present state breaks the
@@ -17,6 +19,9 @@ When an epoch is given up, because a node of it was lost, every session that is 
 whatever it was about is abandoned, and it waits for the next epoch like one that was just welcomed.
 Answers to what was abandoned may still come. Those that carry an epoch are known by it; those that
 do not (`Missing`, `Stored`) are counted: on one connection they come in the order of the questions.
+
+A node that was lost is greeted again (`launcher.core.returns`). Until its Welcome, all that it says
+belongs to the time before.
 """
 
 from __future__ import annotations
@@ -60,6 +65,7 @@ class State(Enum):
     STOPPED = "stopped"
     FAILED = "failed"
     LOST = "lost"
+    RETURNING = "being greeted again"
 
 
 class Step(Enum):
@@ -72,9 +78,13 @@ class Step(Enum):
     STOP = "the last result is in: Stop"
     RENEW = "the epoch is given up"
     LOSE = "it is gone"
+    GREET = "it may be back: Hello"
 
 
 Trigger = type[Control] | Step
+
+AWAY = (State.LOST, State.RETURNING)
+"""Nothing is expected of such a node, and it has no part in anything."""
 
 _S = State
 _GIVEN_UP = (
@@ -88,10 +98,12 @@ _OWN_STEPS: Mapping[tuple[State, Trigger], State] = {
     (_S.RUNNING, Step.STOP): _S.STOPPING,
     **{(state, Step.RENEW): _S.IDLE for state in _GIVEN_UP},
     **{(state, Step.LOSE): _S.LOST for state in _S},
+    (_S.LOST, Step.GREET): _S.RETURNING,
 }
 _HEARD: Mapping[tuple[State, Trigger], State] = {
     (_S.CONNECTING, Welcome): _S.IDLE,
     (_S.CONNECTING, Refused): _S.LOST,
+    (_S.RETURNING, Welcome): _S.IDLE,
     (_S.QUERYING, Missing): _S.UPLOADING,
     (_S.UPLOADING, Stored): _S.UPLOADING,
     (_S.DEPLOYING, Progress): _S.DEPLOYING,
@@ -102,7 +114,7 @@ _HEARD: Mapping[tuple[State, Trigger], State] = {
     **{
         (state, kind): {Failed: _S.FAILED, Refused: _S.LOST}.get(kind, state)
         for state in _S
-        if state not in (_S.CONNECTING, _S.FAILED, _S.LOST)
+        if state not in (_S.CONNECTING, _S.FAILED, *AWAY)
         for kind in (Pong, Stats, Failed, Refused)
     },
 }
@@ -144,6 +156,8 @@ class Session:
     """How many answers of a kind are to come; of these, those that nobody waits for any more are
     `abandoned`, and come first."""
     abandoned: Counter[type[Control]] = field(default_factory=Counter)
+    losses: int = 0
+    """How often it was lost."""
 
     def step(self, step: Step) -> None:
         """Take a step of our own; raises `LocalProtocolError` if the table has none."""
@@ -162,8 +176,21 @@ class Session:
 
     def lose(self) -> None:
         """It is gone, and nothing is expected of it any more."""
+        self.losses += self.state not in AWAY
         self.step(Step.LOSE)
         self.deadline_s = self.asked_s = None
+
+    def come_back(self) -> None:
+        """It was welcomed again, and nothing of the time before is left."""
+        self.renew()
+        self.unanswered.clear()
+        self.abandoned.clear()
+        self.asked_s = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is not lost, as far as we know."""
+        return self.state not in AWAY
 
     def counts(self, answer: Control) -> bool:
         """Note that it answered; False if the question was abandoned."""
@@ -191,4 +218,4 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether the agent holds our session, as far as we know."""
-        return self.welcome is not None and self.state is not State.LOST
+        return self.welcome is not None and self.is_there

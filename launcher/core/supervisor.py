@@ -14,13 +14,13 @@ and `End` carries the sentence to tell the user. Otherwise a node that is lost i
         └─────────────────────────────────────────────────────────────────────────────────────┘
 
 The epoch is given up on all nodes at once. The next has a higher number, so nothing of the old one
-is acted upon any more, and streams the frames that have no result. A node that was lost stays lost.
-Nodes without a part in the plan are greeted too and stand by; the run does not need them.
+is acted upon any more, and streams the frames that have no result. Nodes without a part in the plan
+are greeted too and stand by; the run does not need them. A node that was lost is greeted again
+(`launcher.core.returns`) and stands by like these, until another loss, or a plan with it that is
+worth a change of epochs (`launcher.core.improving`), gives it a part.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from launcher.core import sentences
 from launcher.core.blame import at_fault, stuck
@@ -29,6 +29,7 @@ from launcher.core.events import (
     Abandoned,
     Action,
     Begin,
+    Consented,
     Disconnected,
     End,
     Event,
@@ -40,6 +41,7 @@ from launcher.core.events import (
     Linked,
     Notice,
     Planned,
+    Reached,
     Report,
     Send,
     Stream,
@@ -47,19 +49,20 @@ from launcher.core.events import (
     Tick,
     Unplannable,
 )
-from launcher.core.recovery import Loss, Recoverer, Recovery
+from launcher.core.recovery import Change, Loss
 from launcher.core.rollout import Rollout
-from launcher.core.session import Contact, Session, State, Step
-from launcher.core.watch import EXIT_GRACE_S, Limits, Suspicion, Watch
+from launcher.core.session import Session, State, Step
+from launcher.core.standing import Standing
+from launcher.core.watch import EXIT_GRACE_S, Suspicion
 from launcher.errors import BadInputError, LauncherError
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import (
     PROTOCOL,
+    Bye,
     Control,
     Deployed,
     Failed,
     GetStats,
-    Hello,
     Missing,
     Ping,
     Progress,
@@ -72,67 +75,36 @@ from nodes.core.messages import (
 )
 
 
-class Supervisor:
+class Supervisor(Standing):
     """One run, first of `blueprint`; `handle` every event, perform every action."""
-
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        contacts: Iterable[Contact],
-        frames: int,
-        session: str,
-        limits: Limits,
-    ) -> None:
-        self.blueprint = blueprint
-        self.frames = frames
-        self.taken = 0
-        self.sessions = {
-            contact.name: Session(contact.name, contact.address, contact.started_by_us)
-            for contact in contacts
-        }
-        self.ended = False
-        self._session_name = session
-        self._limits = limits
-        self._watch = Watch(self.sessions, limits, frames)
-        self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
-        self._recoverer = Recoverer(blueprint.epoch, self.sessions, limits)
-        self._has_streamed = False
-
-    @property
-    def recoveries(self) -> list[Recovery]:
-        """The losses that it got over so far."""
-        return self._recoverer.done
-
-    @property
-    def deadline_s(self) -> float | None:
-        """When the next `Tick` is due at the latest; None if none is."""
-        if self.ended:
-            return None
-        due = (self._watch.deadline_s, self._recoverer.deadline_s)
-        return min((at_s for at_s in due if at_s is not None), default=None)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Follow an event at `now_s` (seconds of any steady clock); nothing once it has ended."""
         if self.ended:
             return []
-        if isinstance(event, Heard | Garbled | Linked | Disconnected | Exited):
+        if isinstance(event, FromNode):
             session = self.sessions[event.node]
-            gone = session.state is State.LOST  # nobody listens to it any more
-            return [] if gone else self._happened(session, event, now_s)
+            happened = self._happened if session.is_there else self._happened_to_lost
+            return happened(session, event, now_s)
         match event:
             case Begin():
                 return self._begin(now_s)
             case Taken(taken, frames):
                 self.taken, self.frames = taken, frames
-                self._watch.took(event, now_s, is_down=self._recoverer.outage is not None)
+                is_down = self._recoverer.outage is not None
+                self._watch.took(event, now_s, is_down=is_down)
+                if not is_down:
+                    self._improver.pace.took(taken, now_s)
                 return [Report("streaming", taken, frames), *self._stop_if_done(now_s)]
             case Halted():
-                return self._unless_hopeless(self._recoverer.halted(event, self.frames, now_s))
-            case Planned(blueprint):
-                return self._planned(blueprint, now_s)
+                return self._halted(event, now_s)
+            case Planned():
+                return self._planned(event, now_s)
             case Unplannable(epoch, reason):
                 hopeless = self._recoverer.unplannable(epoch, reason)
-                return self._end(hopeless) if hopeless else []
+                return self._end(hopeless) if hopeless else self._improver.unplannable(event)
+            case Consented():
+                return self._improver.consented(self._members) if self._may_recover else []
             case Abandoned(error):
                 return self._end(error)
             case Tick():
@@ -148,34 +120,47 @@ class Supervisor:
             case Linked(node):
                 self._watch.linked(node)
                 return []
+            case Reached():
+                return []
             case Disconnected():
                 return self._disconnected(session, now_s)
             case Exited(_, code, last_words):
                 return self._exited(session, code, last_words, now_s)
 
-    @property
-    def _members(self) -> list[Session]:
-        """Those that have a part in the epoch and are not lost."""
-        return [s for s in self._rollout.members if s.state is not State.LOST]
+    def _happened_to_lost(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
+        """Nobody listens to a node that is lost, except for whether it is back."""
+        if self._limits.recovery_s is None or self._is_over:
+            return []
+        match event:
+            case Reached():
+                return self._returns.connected(session, now_s)
+            case Heard(_, message, host):
+                return self._hear_lost(session, message, host, now_s)
+        return []
 
-    def _needs(self, session: Session) -> bool:
-        """Whether it has a part in the epoch, or may get one in the next."""
-        is_there = session.state is not State.CONNECTING
-        return session in self._rollout.members or (self._recoverer.is_planning and is_there)
+    def _hear_lost(
+        self, session: Session, message: Control, host: str | None, now_s: float
+    ) -> list[Action]:
+        actions = self._returns.heard(session, message, now_s)
+        if session.is_there and isinstance(message, Welcome):
+            session.welcome, session.host = message, host
+            actions += self._improver.is_back(session, self._members, now_s)
+        return actions
 
     # ------------------------------------------------------------ the way up
 
     def _begin(self, now_s: float) -> list[Action]:
-        hello = Hello(PROTOCOL, self._session_name, self._limits.lease_s)
         for session in self.sessions.values():
             session.deadline_s = now_s + self._limits.patience_s([session])
         return [
             Report("connecting", 0, len(self._members)),
-            *(Send(node, hello) for node in self.sessions),
+            *(Send(node, self._hello) for node in self.sessions),
         ]
 
     def _hear(self, session: Session, message: Control, now_s: float) -> list[Action]:
         session.asked_s = None
+        if session.losses and isinstance(message, Welcome):  # to a greeting before the last one
+            return []
         if not session.counts(message) or session.state is State.FAILED or self._is_stale(message):
             return []
         state = session.state
@@ -188,14 +173,14 @@ class Supervisor:
                     return self._unusable(session, sentences.refused(session, message))
                 case Refused(reason):
                     how = f"its agent no longer knows this launcher ({reason})"
-                    return self._down([(session, self._lost(session, how, state))], now_s)
+                    return self._down([(session, self._how_lost(session, how, state))], now_s)
                 case Missing() | Stored() | Progress() | Deployed():
                     actions = self._rollout.hear(session, message, now_s)
                     return actions + (self._start(now_s) if self._rollout.is_ready else [])
                 case Failed(_, reason, peer):
                     why = sentences.failed(session, state, reason, self._progress(state))
                     if not self._needs(session):
-                        return self._down([(session, why)], now_s)
+                        return self._down([(session, why)], now_s, failed=True)
                     self._watch.suspect(Suspicion(session, peer, why), now_s)
                 case Stopped(_, stats):
                     session.stats = stats
@@ -208,13 +193,6 @@ class Supervisor:
         except BadInputError as error:
             return self._end(error)
         return []
-
-    def _is_stale(self, message: Control) -> bool:
-        if isinstance(message, Failed) and message.epoch == 0:  # it was no deployment that failed
-            return False
-        if isinstance(message, Progress | Deployed | Stopped | Failed):
-            return self._recoverer.is_planning or message.epoch != self.blueprint.epoch
-        return False
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
         if welcome.protocol != PROTOCOL:
@@ -244,6 +222,7 @@ class Supervisor:
         self._has_streamed = True
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.over(now_s)
+        self._improver.streams(now_s)
         return [*actions, Report("streaming", self.taken, self.frames)]
 
     # ------------------------------------------------------------ the way down
@@ -254,6 +233,8 @@ class Supervisor:
         if self._recoverer.outage is not None:
             return self._end(None)
         self._watch.expect_no_results()
+        self._returns.give_up()
+        self._improver.is_interrupted()
         actions: list[Action] = []
         for session in self._members:
             if session.state is State.RUNNING:
@@ -268,21 +249,24 @@ class Supervisor:
 
     def _end(self, error: LauncherError | None) -> list[Action]:
         self.ended = True
-        open_sessions = [session for session in self.sessions.values() if session.is_open]
+        open_sessions = [
+            s for s in self.sessions.values() if s.is_open or s.state is State.RETURNING
+        ]
         return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
 
     # ------------------------------------------------------------ what can go wrong
 
     def _breach(self, session: Session, reason: str, now_s: float) -> list[Action]:
-        return self._down([(session, sentences.unintelligible(session, reason))], now_s)
+        why = sentences.unintelligible(session, reason)
+        return self._down([(session, why)], now_s, failed=True)
 
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
         if not session.is_open:
             return []
         if session.state is State.FAILED:
-            return self._down([(session, self._watch.confession(session))], now_s)
+            return self._down([(session, self._watch.confession(session))], now_s, failed=True)
         if not session.started_by_us:
-            return self._down([(session, self._lost(session, sentences.CLOSED))], now_s)
+            return self._down([(session, self._how_lost(session, sentences.CLOSED))], now_s)
         # Its exit code, which says more, is about to follow.
         session.deadline_s = now_s + EXIT_GRACE_S
         session.overdue = sentences.CLOSED
@@ -305,10 +289,10 @@ class Supervisor:
         for session in unreached:
             waited_s = self._limits.patience_s([session])
             actions += self._unusable(session, sentences.unreachable([session], waited_s))
-        return actions + self._trouble(now_s)
+        return [*actions, *self._returns.due(now_s), *self._trouble(now_s)]
 
     def _trouble(self, now_s: float) -> list[Action]:
-        gone = [(session, self._lost(session, how)) for session, how in self._watch.gone(now_s)]
+        gone = [(session, self._how_lost(session, how)) for session, how in self._watch.gone(now_s)]
         if gone:
             return self._down(gone, now_s)
         if self._watch.suspicion_is_due(now_s):
@@ -321,14 +305,14 @@ class Supervisor:
         questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
         if self._watch.inquiry_is_due(now_s):
             questions += [Send(session.node, GetStats()) for session in self._members]
-        return questions
+        return questions + self._improver.due(self._members, now_s)
 
     def _suspicion_stands(self, now_s: float) -> list[Action]:
         suspicions = self._watch.settled()
         guilty = at_fault(suspicions, self.sessions)
         if not self._may_recover:
             return self._end(suspicions[0].error)
-        return self._down([(session, said.error) for session, said in guilty], now_s)
+        return self._down([(session, said.error) for session, said in guilty], now_s, failed=True)
 
     def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
         progress = self._progress(State.RUNNING)
@@ -336,43 +320,43 @@ class Supervisor:
         firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
         frames, taken = (n - self._recoverer.first for n in (self._watch.offered, self.taken))
         found = stuck(self.blueprint, firings, frames, taken) if self._may_recover else []
-        return self._down([(self.sessions[n], error) for n in found], now_s) or self._end(error)
-
-    def _lost(self, session: Session, how: str, state: State | None = None) -> LauncherError:
-        state = state or session.state
-        return sentences.lost(session, state, how, self._progress(state))
-
-    def _progress(self, state: State) -> str:
-        if self._has_streamed or state in (State.RUNNING, State.STOPPING, State.STOPPED):
-            return f", after {self.taken} of {self.frames} results"
-        return ""
+        losses = [(self.sessions[node], error) for node in found]
+        return self._down(losses, now_s, failed=True) or self._end(error)
 
     # ------------------------------------------------------------ going on without a node
 
-    @property
-    def _may_recover(self) -> bool:
-        return self._limits.recovery_s is not None and self._has_streamed
+    def _down(self, losses: list[Loss], now_s: float, *, failed: bool = False) -> list[Action]:
+        """These nodes are lost: go on without them if that is wanted and possible.
 
-    def _down(self, losses: list[Loss], now_s: float) -> list[Action]:
-        """These nodes are lost: go on without them if that is wanted and possible."""
+        They `failed` by themselves, or else are out of reach.
+        """
         if not losses:
             return []
         needed = [loss for loss in losses if self._needs(loss[0])]
         if needed and not self._may_recover:
             return self._end(needed[0][1])
-        actions: list[Action] = [Send(s.node, s.goodbye) for s, _ in losses if s.is_open]
-        for session, _ in losses:
-            session.lose()
-        if needed and self.taken == self.frames:  # nothing is left to do for those that failed
-            failed = [session for session in self._members if session.state is State.FAILED]
-            for session in failed:
-                session.lose()
+        actions = [action for s, _ in losses for action in self._lose(s, now_s, failed=failed)]
+        if needed and self._is_over:  # nothing is left to do for those that failed
+            for session in [s for s in self._members if s.state is State.FAILED]:
+                actions += self._lose(session, now_s, failed=True)
             self._watch.expect_nothing()
-            actions += [Send(session.node, session.goodbye) for session in failed]
             return actions + self._stop_if_done(now_s)
         if needed:
             return actions + self._give_up_epoch(needed, now_s)
         return actions + [Notice(f"{error}; it stood by") for _, error in losses]
+
+    def _lose(self, session: Session, now_s: float, *, failed: bool) -> list[Action]:
+        """Say goodbye to a node; an agent of ours lives on if it may be of use again."""
+        goodbye = session.goodbye
+        was_open, is_member = session.is_open, session in self._rollout.members
+        session.lose()
+        self._returns.lost(
+            session, now_s, self.blueprint.epoch if is_member else None, failed=failed
+        )
+        if not failed and self._limits.recovery_s and self._returns.may_return(session):
+            goodbye = Bye()
+        self._rollout.leave(session)
+        return [Send(session.node, goodbye)] if was_open else []
 
     def _give_up_epoch(self, losses: list[Loss], now_s: float) -> list[Action]:
         # Who answered a question with a failure is not asked again: no answer would be known by it.
@@ -380,20 +364,36 @@ class Supervisor:
             s for s in self.sessions.values() if s.state is State.FAILED and s.unanswered.total()
         ]
         losses = [*losses, *((s, self._watch.confession(s)) for s in broken)]
-        for session in broken:
-            session.lose()
+        goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
         self._watch.expect_nothing()
-        goodbyes: list[Action] = [Send(session.node, session.goodbye) for session in broken]
+        self._improver.is_interrupted()
         given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s)
-        return goodbyes + self._unless_hopeless(given_up)
+        return goodbyes + self._unless_hopeless(given_up, now_s)
 
-    def _unless_hopeless(self, found: list[Action] | LauncherError) -> list[Action]:
-        return self._end(found) if isinstance(found, LauncherError) else found
+    def _halted(self, event: Halted, now_s: float) -> list[Action]:
+        found = self._recoverer.halted(event, self.frames, now_s)
+        return self._unless_hopeless(found, now_s)
 
-    def _planned(self, blueprint: Blueprint, now_s: float) -> list[Action]:
+    def _unless_hopeless(self, found: list[Action] | LauncherError, now_s: float) -> list[Action]:
+        if isinstance(found, LauncherError):
+            return self._end(found)
+        better = self._recoverer.better()
+        return found if better is None else found + self._roll_out(better, now_s)
+
+    def _planned(self, event: Planned, now_s: float) -> list[Action]:
+        blueprint = event.blueprint
+        if self._recoverer.outage is None:
+            left = self.frames - self.taken
+            found = self._improver.planned(event, self._members, left)
+            if not isinstance(found, Change) or self._watch.suspicions:
+                return [] if isinstance(found, Change) else found
+            self._watch.expect_nothing()
+            self._improver.is_interrupted()
+            return self._recoverer.change(found, self.blueprint.epoch, now_s)
         instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
-        if instead is not None:
-            return instead
+        return self._roll_out(blueprint, now_s) if instead is None else instead
+
+    def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
         self.blueprint = blueprint
         self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
         return [a for session in self._members for a in self._rollout.join(session, now_s)]

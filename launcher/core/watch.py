@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from launcher.core.events import Taken
 from launcher.core.session import Session, State
@@ -32,6 +33,10 @@ STALL_WARM_UPS = 50.0
 """A run stalls if no result comes for this many times the time that all phases take together."""
 
 
+Rebalance = Literal["auto", "ask", "never"]
+"""What to do about a node that comes back, see `launcher.core.improving`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Patience, in seconds: see `launcher.run.RunOptions`.
@@ -40,6 +45,8 @@ class Limits:
     which first have to import their engine. `recovery_s` is None where the loss of a node ends the
     run; otherwise nodes that are streaming are lost after `heartbeat_s` of silence, and one that
     has not begun to load its part of a new epoch `recovery_s` after it was told to is lost too.
+    `rebalance` tells what becomes of nodes that come back, `consent` how the user can agree to use
+    them (empty: not at all).
     """
 
     connect_timeout_s: float
@@ -49,6 +56,8 @@ class Limits:
     start_timeout_s: float = 60.0
     heartbeat_s: float = HEARTBEAT_S
     recovery_s: float | None = None
+    rebalance: Rebalance = "auto"
+    consent: str = ""
 
     def patience_s(self, sessions: Iterable[Session]) -> float:
         """How long these may take to answer the first time."""
@@ -96,7 +105,7 @@ class Watch:
 
     @property
     def _sessions(self) -> list[Session]:
-        return [session for session in self._all.values() if session.state is not State.LOST]
+        return [session for session in self._all.values() if session.is_there]
 
     def begin(self, now_s: float) -> None:
         """Somebody is there to be pinged."""

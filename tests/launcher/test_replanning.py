@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.background import Background
+from launcher.background import Background, IsWanted
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, LauncherError
 from launcher.planning import devices_of, read_model
-from launcher.replanning import QUICK, Hurry, Replanner, RunIsOverError
+from launcher.replanning import QUICK, Hurry, NotBetterError, Replanner, UnwantedError
+from launcher.runtime import PlanRequest
 from tests.launcher.models import write_branches
 
 
@@ -29,7 +30,8 @@ def replanner(cluster: Cluster, folder: Path) -> Replanner:
 
 def test_the_plan_is_for_the_nodes_that_are_left_with_its_subnets_cut(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n")
-    plan, subnets = replanner(cluster, tmp_path / "subnets")(("a", "c"))
+    found = replanner(cluster, tmp_path / "subnets")(PlanRequest(("a", "c")))
+    plan, subnets = found.plan, found.subnets
     assert [device.name for device in plan.devices] == ["a", "c"]
     assert set(plan.assignment.values()) <= {"a", "c"}
     assert subnets.keys() == {phase.name for phase in plan.phases}
@@ -39,37 +41,38 @@ def test_the_plan_is_for_the_nodes_that_are_left_with_its_subnets_cut(tmp_path: 
 def test_a_node_that_stands_by_has_a_part_only_once_it_is_needed(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n", "{name: c, standby: true}")
     assert [device.name for device in devices_of(cluster)] == ["a", "b"]
-    plan, _ = replanner(cluster, tmp_path / "subnets")(("c",))
+    plan = replanner(cluster, tmp_path / "subnets")(PlanRequest(("c",))).plan
     assert set(plan.assignment.values()) == {"c"}
 
 
 def test_a_search_that_takes_too_long_gives_way_to_a_quick_one(tmp_path: Path) -> None:
     more = "strategy: vertical\nrecovery: {recovery_s: 0.000001}\n"
-    plan, _ = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")(("a", "b"))
+    planner = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")
+    plan = planner(PlanRequest(("a", "b"))).plan
     assert plan.strategy == QUICK
 
 
 def test_once_the_run_is_over_nothing_is_searched_or_written(tmp_path: Path) -> None:
     planner = replanner(cluster_of(tmp_path, "strategy: sequential\n"), tmp_path / "gone")
     planner.close()
-    with pytest.raises(RunIsOverError):
-        planner(("a", "c"))
+    with pytest.raises(UnwantedError):
+        planner(PlanRequest(("a", "c")))
     assert not (tmp_path / "gone").exists()
 
 
-def test_a_search_under_way_breaks_off_once_the_run_is_over() -> None:
-    is_over = threading.Event()
-    hurry = Hurry(float("inf"), is_over)
+def test_a_search_under_way_breaks_off_once_nobody_wants_it() -> None:
+    wanted = [True]
+    hurry = Hurry(float("inf"), lambda: wanted[0])
     hurry.update("searching", 1, 2)
-    is_over.set()
-    with pytest.raises(RunIsOverError):
+    wanted[0] = False
+    with pytest.raises(UnwantedError):
         hurry.update("searching", 2, 2)
 
 
 def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "pins: {stem: b}\nstrategy: sequential\n")
     with pytest.raises(BadInputError) as failed:
-        replanner(cluster, tmp_path / "subnets")(("a", "c"))
+        replanner(cluster, tmp_path / "subnets")(PlanRequest(("a", "c")))
     assert str(failed.value) == (
         "layer 'stem' is pinned to node 'b', which is lost: without the pin another node could "
         "take it"
@@ -79,18 +82,18 @@ def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:
 def test_a_memory_that_is_too_small_is_named_with_the_need(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n", "{name: c, memory: 1MB}")
     with pytest.raises(BadInputError, match=r"(?s)'c'.*MB"):
-        replanner(cluster, tmp_path / "subnets")(("c",))
+        replanner(cluster, tmp_path / "subnets")(PlanRequest(("c",)))
 
 
 def test_work_in_the_background_is_told_by_a_descriptor_and_by_number() -> None:
     background: Background[str] = Background()
     may_go_on = threading.Event()
 
-    def wait() -> str:
+    def wait(_: IsWanted) -> str:
         may_go_on.wait()
         return "made"
 
-    def fail() -> str:
+    def fail(_: IsWanted) -> str:
         raise BadInputError("there is none")
 
     background.start(1, fail)
@@ -106,11 +109,43 @@ def test_work_in_the_background_is_told_by_a_descriptor_and_by_number() -> None:
     background.close()
 
 
+def test_a_search_that_nobody_wants_any_more_stops_early_and_is_not_told_of() -> None:
+    background: Background[str] = Background()
+    has_begun, has_stopped = threading.Event(), threading.Event()
+
+    def search(is_wanted: IsWanted) -> str:
+        has_begun.set()
+        while is_wanted():
+            pass
+        has_stopped.set()
+        raise UnwantedError("nobody wants it")
+
+    background.start(1, search)
+    assert has_begun.wait(20)
+    background.start(2, lambda _: "made")
+    assert has_stopped.wait(20)
+    assert select.select([background.descriptor], [], [], 20)[0]
+    assert background.done() == [(2, "made")]
+    background.close()
+
+
+def test_a_plan_that_is_hardly_better_than_the_one_that_streams_is_not_cut(
+    tmp_path: Path,
+) -> None:
+    cluster = cluster_of(tmp_path, "strategy: sequential\n")
+    planner = replanner(cluster, tmp_path / "subnets")
+    plan = planner(PlanRequest(("a", "b"))).plan
+    with pytest.raises(NotBetterError, match=r"1\.00 times as fast"):
+        planner(PlanRequest(("a", "b"), better_than=plan, least_gain=1.1))
+    assert not (tmp_path / "subnets" / "replanned-2").exists()
+    assert planner(PlanRequest(("a", "b"), better_than=plan)).gain == pytest.approx(1.0)
+
+
 def test_what_is_done_after_the_end_is_forgotten() -> None:
     """Telling of it would raise an error in its thread, which fails the test."""
     background: Background[None] = Background()
     may_go_on = threading.Event()
-    background.start(1, lambda: may_go_on.wait() and None)
+    background.start(1, lambda _: may_go_on.wait() and None)
     background.close()
     may_go_on.set()
     for thread in threading.enumerate():

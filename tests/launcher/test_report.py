@@ -189,6 +189,7 @@ def test_a_loss_that_the_run_got_over_is_told_in_both_forms() -> None:
         "frame": 2,
         "replayed": 3,
         "pause_s": pytest.approx(0.1),
+        "cause": "loss",
     }
     text = " ".join(printed(report_text(found)).split())
     assert "lost b: streaming again after 1.25 s, no result for 100.0 ms, from frame 2 on" in text

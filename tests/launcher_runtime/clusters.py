@@ -223,22 +223,26 @@ def daemons(
     try:
         for name in names:
             address = f"tcp://{host}:{free_port(host)}"
-            command = [sys.executable, "-m", "nodes.cli", "--listen", address, "--name", name]
-            command += [] if keys is None else ["--keys", str(keys / name)]
-            processes[name] = (
-                address,
-                subprocess.Popen(
-                    [*command, "--cache", str(cache / name)],
-                    stdin=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                ),
-            )
+            processes[name] = (address, start_daemon(name, address, cache, keys))
         yield {name: (address, process.pid) for name, (address, process) in processes.items()}
     finally:
         for _, process in processes.values():
             process.send_signal(signal.SIGTERM)
         for _, process in processes.values():
             stop(process)
+
+
+def start_daemon(
+    name: str, address: str, cache: Path, keys: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """`node-agent --listen ADDRESS`."""
+    command = [sys.executable, "-m", "nodes.cli", "--listen", address, "--name", name]
+    command += [] if keys is None else ["--keys", str(keys / name)]
+    return subprocess.Popen(
+        [*command, "--cache", str(cache / name)],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from cnn.network import Tensor
 from launcher.core import events as lev
@@ -33,6 +34,9 @@ BLOB_BYTES = (1 << 20) + 1
 
 TCP_GIVES_UP_S = 30.0
 """After which both ends of a silent data connection hear that it is gone."""
+
+RECONNECTING_S = 0.2
+"""Until a connection that was reset is made anew."""
 
 RECOVERING = replace(LIMITS, recovery_s=10.0, heartbeat_s=2.0, deploy_timeout_s=60.0)
 
@@ -90,6 +94,7 @@ class FaultyWorld(World):
         standby: int,
         room: int | None,
         pace: Pace | None = None,
+        **given: Any,
     ) -> None:
         self.random = random
         self.room = room
@@ -100,6 +105,8 @@ class FaultyWorld(World):
         self.over: dict[str, set[int]] = {}
         self.blocked: set[frozenset[str]] = set()
         self.refused_plan = False
+        self.unreached: set[str] = set()
+        """Nodes whose control connection is not made anew yet."""
         self.blows: list[tuple[str, float]] = []
         """Crashes in store for the next recovery: of whom, how long after its plan is made."""
         names = [f"n{i}" for i in range(nodes + standby)]
@@ -110,18 +117,24 @@ class FaultyWorld(World):
         ]
         owner = names[:nodes] + [random.choice(names[:nodes]) for _ in range(count - nodes)]
         delays = (0.0, 0.0, 0.001, 0.02, 0.1)
+        rebalance = random.choice(("auto", "auto", "ask", "never"))
+        few = random.randint(1, 40)
+        drawn = {
+            "frames": random.choice((few, few if pace else random.randint(100, 400))),
+            "delay_s": lambda: random.choice(delays),
+            "started_by_us": random.random() < 0.5,
+            "limits": replace(RECOVERING, rebalance=rebalance, consent="say so"),
+            "take_s": random.choice((0.0, 0.02, 0.1)),
+        }
         super().__init__(
             spread(self.reads, owner, self._capacity),
-            frames=random.randint(1, 40),
-            delay_s=lambda: random.choice(delays),
-            started_by_us=random.random() < 0.5,
-            limits=RECOVERING,
-            take_s=random.choice((0.0, 0.02, 0.1)),
+            **(drawn | given),
             replan=self._plan_again,
             standby=tuple(names[nodes:]),
             bytes_each=BLOB_BYTES,
             pace=pace,
         )
+        self.gain = lambda: random.choice((0.9, 1.1, 1.5, 3.0))
         for name, node in self.nodes.items():
             node.cached = lambda digest, n=name: self._has(n, digest)
 
@@ -174,6 +187,8 @@ class FaultyWorld(World):
         node.agent, node.is_gone = self.new_agent(name), False
         self.newest.pop(name, None)
         self.over.pop(name, None)
+        self.broken.discard(name)
+        self._reach(name)
 
     def pause(self, name: str) -> None:
         """SIGSTOP."""
@@ -195,6 +210,7 @@ class FaultyWorld(World):
             self.tell(name, event)
         if node.firings:
             self.begin_firing(name, node)
+        self._reach(name)
 
     def hang(self, name: str) -> None:
         """Its engine never ends a firing again."""
@@ -235,6 +251,8 @@ class FaultyWorld(World):
             self.control[node] = self.connect(HOST, node)
             self._hold()
             self.at(self.now_s + self._delay_s(), lambda: self.event(lev.Disconnected(node)))
+            self.unreached.add(node)
+            self.at(self.now_s + RECONNECTING_S, lambda: self._reach(node))
             return
         for end in (over.dialler, over.dialled):
             self.at(self.now_s + self._delay_s(), lambda e=end: self.lose_link(over, e))
@@ -256,6 +274,16 @@ class FaultyWorld(World):
     def _heal(self, pair: frozenset[str]) -> None:
         self.blocked.discard(pair)
         self._hold()
+        for name in pair & self.unreached:
+            self._reach(name)
+
+    def _reach(self, name: str) -> None:
+        """The launcher's connection with a node is made anew, if nothing is in the way."""
+        way = frozenset((HOST, name))
+        if name in self.unreached and not self.is_off(name) and way not in self.blocked:
+            self.unreached.discard(name)
+            self.tell_story(f"{name} can be reached again")
+            self.event(lev.Reached(name))
 
     def _hold(self) -> None:
         """Let connections wait that cannot deliver, and deliver what can be."""

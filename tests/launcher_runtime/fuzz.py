@@ -10,6 +10,7 @@ import sys
 import time
 from random import Random
 
+from launcher.core import events as lev
 from launcher.core.intake import Pace
 from nodes.core.messages import HOST
 from tests.launcher_runtime.faults import FaultyWorld
@@ -25,6 +26,7 @@ FAULTS = (
     "full disk",
     "partition",
     "cut",
+    "consent",
 )
 
 
@@ -96,6 +98,9 @@ def plan_fault(world: FaultyWorld, random: Random, at_s: float) -> None:
                 world.partition(name, other, random.choice((0.5, 3.0, 60.0)))
             case "cut":
                 world.cut_any(number)
+            case "consent":
+                world.tell_story("the user agrees")
+                world.event(lev.Consented())
 
     world.at(at_s, strike)
 

@@ -101,6 +101,8 @@ class World(SimulatedHost):
         self.control = {name: self.connect(HOST, name) for name in self.nodes}
         self.dialled: dict[str, dict[str, Connection]] = defaultdict(dict)
         self.known: dict[str, dict[bytes, Connection]] = defaultdict(dict)
+        self.gain: Callable[[], float] = lambda: 2.0
+        """Of the plans that are to be better than the one that streams."""
         self._replan = replan
         self._delay_s = delay_s
 
@@ -217,7 +219,7 @@ class World(SimulatedHost):
                     self.halt()
                 case lev.Replan(epoch, left):
                     self.tell_story(f"plan epoch {epoch} for {left}")
-                    self.at(self.now_s + PLANNING_S, lambda e=epoch, n=left: self._plan(e, n))
+                    self.at(self.now_s + PLANNING_S, lambda asked=action: self._plan(asked))
                 case lev.Report():
                     assert 0 <= action.done <= action.total
                     self.reports.append(action)
@@ -228,10 +230,16 @@ class World(SimulatedHost):
                     self.tell_story(f"the end: {error}")
                     self.end, self.end_s = action, self.now_s
 
-    def _plan(self, epoch: int, left: tuple[str, ...]) -> None:
-        found = self._replan(epoch, left)
+    def _plan(self, asked: lev.Replan) -> None:
+        gain = 1.0 if asked.least_gain is None else self.gain()
+        if asked.least_gain is not None and gain < asked.least_gain:
+            self.event(lev.Unplannable(asked.epoch, "there is no better plan"))
+            return
+        found = self._replan(asked.epoch, asked.nodes)
         planned = isinstance(found, Blueprint)
-        self.event(lev.Planned(found) if planned else lev.Unplannable(epoch, str(found)))
+        self.event(
+            lev.Planned(found, gain) if planned else lev.Unplannable(asked.epoch, str(found))
+        )
 
     def _command(self, node: str, message: Control) -> None:
         over = self.control[node]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,19 @@ import pytest
 from cnn import read
 from launcher.errors import BadInputError, RunFailedError
 from launcher.processes import start_agents
-from launcher.runtime import RecoveryOptions, RunOptions, RunResult, SubnetFiles
+from launcher.runtime import PlanRequest, RecoveryOptions, Replanned, RunOptions, RunResult
 from launcher.subnet_files import cut_subnets
 from partition.devices import Device
-from partition.plan import Plan
 from partition.planner import make_plan
-from tests.launcher_runtime.clusters import Cluster, RandomFrames, Results, daemons, make_cluster
+from tests.launcher_runtime.clusters import (
+    Cluster,
+    RandomFrames,
+    Results,
+    daemons,
+    make_cluster,
+    start_daemon,
+    stop,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +39,10 @@ def three(tmp_path: Path) -> Cluster:
     return make_cluster(tmp_path, nodes=3)
 
 
+class EnoughError(Exception):
+    """The test has seen what it wants to see."""
+
+
 class Replan:
     """Deals the layers out to the nodes that are left, each of which holds at most `most`."""
 
@@ -40,7 +52,8 @@ class Replan:
         self._folder = folder
         self._most = most
 
-    def __call__(self, nodes: tuple[str, ...]) -> tuple[Plan, Mapping[str, SubnetFiles]]:
+    def __call__(self, request: PlanRequest) -> Replanned:
+        nodes = request.nodes
         self.asked.append(nodes)
         model = read(self._cluster.model)
         layers = [layer.name for layer in model.network.layers]
@@ -56,7 +69,8 @@ class Replan:
             strategy="test",
             explanation="dealt out again",
         )
-        return plan, cut_subnets(model, plan, self._folder, lambda _done, _total: None)
+        subnets = cut_subnets(model, plan, self._folder, lambda _done, _total: None)
+        return Replanned(plan, subnets, gain=2.0)
 
 
 class Strikes:
@@ -124,6 +138,41 @@ def test_daemons_are_killed_one_after_the_other_until_one_is_left(
         result = three.run(RandomFrames(FRAMES), take, options_, nodes=nodes)
     three.check(take.results.outputs, FRAMES)
     check(result, ("n2", "n0"))
+
+
+def test_a_daemon_that_is_started_again_is_used_again(three: Cluster, tmp_path: Path) -> None:
+    replan = Replan(three, tmp_path / "again")
+    take = Results([], [])
+    begun: list[subprocess.Popen[bytes]] = []
+    many = 100_000
+
+    def streams_again() -> bool:
+        told = [update.text for update in take.updates if not update.stage]
+        return sum("streaming again" in text for text in told) == 2
+
+    with daemons(three.names, tmp_path / "cache") as running:
+        address, pid = running["n1"]
+
+        def strike(frame: int, outputs: Mapping[str, np.ndarray]) -> None:
+            take(frame, outputs)
+            if frame == 20:
+                os.kill(pid, signal.SIGKILL)
+            elif frame == 60:
+                begun.append(start_daemon("n1", address, tmp_path / "cache"))
+            elif streams_again():
+                raise EnoughError
+
+        nodes = three.nodes({name: where for name, (where, _) in running.items()})
+        going_on = options(replan, tmp_path)
+        with pytest.raises(EnoughError):
+            three.run(
+                RandomFrames(many), strike, going_on, nodes=nodes, on_update=take.updates.append
+            )
+        for process in begun:
+            stop(process)
+    three.check(take.outputs, len(take.outputs))
+    assert replan.asked == [("n0", "n2"), ("n0", "n1", "n2")]
+    assert any("node 'n1' is back" in update.text for update in take.updates)
 
 
 def test_a_node_without_a_part_stands_by_and_takes_over(three: Cluster, tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""A node that comes back is noticed and used: at once, when the user agrees, or when needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from launcher.core import events as lev
+from launcher.core.returns import MOST_LOSSES
+from launcher.core.session import State
+from launcher.core.watch import Rebalance
+from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
+
+
+def three_daemons(rebalance: Rebalance = "auto", frames: int = 200) -> FaultyWorld:
+    """Three nodes with as many phases at least, three results a second."""
+    limits = replace(RECOVERING, rebalance=rebalance, consent="say so")
+    given = {"frames": frames, "started_by_us": False, "take_s": 0.3, "limits": limits}
+    world = FaultyWorld(Random(5), nodes=3, standby=0, room=None, delay_s=lambda: 0.01, **given)
+    world.gain = lambda: 1.5
+    return world
+
+
+def finish(world: FaultyWorld) -> FaultyWorld:
+    world.run(2000.0)
+    world.check_end()
+    assert world.end == lev.End(None)
+    return world
+
+
+def causes(world: FaultyWorld) -> list[str]:
+    return [past.cause for past in world.supervisor.recoveries]
+
+
+def told(world: FaultyWorld, text: str) -> bool:
+    return any(text in notice for notice in world.notices)
+
+
+def crash_and_restart(world: FaultyWorld, name: str, at_s: float, after_s: float = 3.0) -> None:
+    world.at(at_s, lambda: world.crash(name))
+    world.at(at_s + after_s, lambda: world.restart(name))
+
+
+def test_a_restarted_node_is_used_again_if_that_is_worth_a_pause() -> None:
+    world = three_daemons()
+    crash_and_restart(world, "n1", 2.0)
+    finish(world)
+    assert causes(world) == ["loss", "return"]
+    assert world.supervisor.recoveries[1].nodes == ("n1",)
+    assert told(world, "1.50 times as fast: n1 is back")
+
+
+def test_a_node_whose_link_was_only_silent_is_used_again() -> None:
+    world = three_daemons()
+    world.at(2.0, lambda: world.pause("n1"))
+    world.at(9.0, lambda: world.resume("n1"))
+    finish(world)
+    assert causes(world) == ["loss", "return"]
+
+
+def test_it_stands_by_where_no_plan_is_much_better() -> None:
+    world = three_daemons()
+    world.gain = lambda: 1.05
+    crash_and_restart(world, "n1", 2.0)
+    finish(world)
+    assert causes(world) == ["loss"]
+    assert told(world, "n1 stands by: there is no better plan")
+
+
+def test_it_stands_by_where_too_few_frames_are_left_to_save_the_pause() -> None:
+    world = three_daemons(frames=30)
+    world.gain = lambda: 1.2
+    crash_and_restart(world, "n1", 2.0, 1.0)
+    finish(world)
+    assert causes(world) == ["loss"]
+    assert told(world, "n1 stands by: it would save")
+
+
+@pytest.mark.parametrize("rebalance", ["ask", "never"])
+def test_unless_it_is_to_be_used_by_itself_it_stands_by_until_another_one_is_lost(
+    rebalance: Rebalance,
+) -> None:
+    world = three_daemons(rebalance)
+    crash_and_restart(world, "n1", 2.0)
+    world.at(20.0, lambda: world.crash("n0"))
+    world.at(25.0, lambda: world.crash("n2"))
+    finish(world)
+    assert set(causes(world)) == {"loss"}
+    assert world.supervisor.sessions["n1"].state is State.STOPPED
+    assert told(world, "to use it: say so") == (rebalance == "ask")
+
+
+def test_the_user_may_say_that_it_is_to_be_used_whatever_the_pause_costs() -> None:
+    world = three_daemons("ask", frames=30)
+    world.gain = lambda: 1.01
+    crash_and_restart(world, "n1", 2.0, 1.0)
+    world.at(7.0, lambda: world.event(lev.Consented()))
+    finish(world)
+    assert causes(world) == ["loss", "return"]
+
+
+def test_consent_without_a_node_that_is_back_changes_nothing() -> None:
+    world = three_daemons("ask")
+    world.at(2.0, lambda: world.event(lev.Consented()))
+    finish(world)
+    assert causes(world) == []
+    assert told(world, "no node is back")
+
+
+def test_a_node_whose_engine_breaks_does_not_come_back_by_itself_but_does_when_restarted() -> None:
+    world = three_daemons()
+    world.at(2.0, lambda: world.break_engine("n1"))
+    crash_and_restart(world, "n1", 30.0)
+    world.event(lev.Begin())
+    while world.now_s < 29.0:
+        assert world.step()
+    assert causes(world) == ["loss"]
+    world.go_on(2000.0)
+    assert causes(world) == ["loss", "return"]
+    assert world.end == lev.End(None)
+
+
+def test_a_node_that_is_lost_again_and_again_stays_lost_in_the_end() -> None:
+    world = three_daemons(frames=400)
+    for turn in range(6):
+        crash_and_restart(world, "n1", 2.0 + 15.0 * turn, 1.0)
+    finish(world)
+    assert causes(world).count("loss") <= MOST_LOSSES
+    assert world.supervisor.sessions["n1"].state is State.LOST
+
+
+def test_another_loss_while_nodes_turn_to_the_better_plan_is_a_loss_like_any() -> None:
+    world = three_daemons()
+    crash_and_restart(world, "n1", 2.0)
+    world.event(lev.Begin())
+    while not told(world, "'n1' is back;"):
+        assert world.step()
+    while not told(world, "times as fast"):
+        assert world.step()
+    member = next(iter(world.supervisor.blueprint.deployments))
+    world.event(lev.Disconnected(member))
+    world.crash(member)
+    world.go_on(2000.0)
+    assert world.end == lev.End(None)
+    assert causes(world)[:2] == ["loss", "loss"]
+    assert world.supervisor.recoveries[1].nodes == (member,)
