@@ -260,6 +260,13 @@ class RecoveryConfig(_Strict):
             "you say so (ask), or once another one is lost (never)"
         ),
     ] = "auto"
+    adapt: Annotated[
+        bool,
+        Field(
+            description="Whether nodes that are slower than planned get less to do while frames "
+            "stream (never where a saved plan is run)"
+        ),
+    ] = True
 
 
 class ClusterConfig(_Strict):

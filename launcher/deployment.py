@@ -89,6 +89,7 @@ def blueprint(
             )
         ),
         dealing=dealing,
+        phase_s={node: tuple(p.predicted_s for p in own) for node, own in phases.items()},
     )
 
 

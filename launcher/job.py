@@ -156,6 +156,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
                 recovery.heartbeat_s,
                 recovery.recovery_s,
                 rebalance=request.rebalance or recovery.rebalance,
+                adapt=recovery.adapt and saved is None,
             )
             options = replace(options, recovery=going_on)
         result = runner(

@@ -6,6 +6,7 @@ import fnmatch
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from cnn.errors import CnnError
@@ -30,6 +31,7 @@ from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
 from partition.profiles import Profile, told, with_profile
 from partition.rewriting import divided_seconds
+from partition.slowed import slowed
 from partition.strategies.base import Problem, SearchProgress, Strategy
 
 THIS_MACHINE = "this machine"
@@ -173,11 +175,12 @@ def problem_of(
     profile: Profile | None,
     progress: Progress | None = None,
     nodes: Collection[str] | None = None,
+    slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Problem:
     """The problem that the cluster poses; raises `BadInputError`.
 
-    Times are those of `profile`, or else estimates. It is for the nodes called `nodes`, or for all
-    that do not stand by.
+    Times are those of `profile`, or else estimates, multiplied by what is known of nodes that are
+    `slower`. It is for the nodes called `nodes`, or for all that do not stand by.
     """
     config = cluster.config
     stage = f"searching ({config.strategy})"
@@ -187,6 +190,7 @@ def problem_of(
             progress.update(stage, search.done, search.total, search.best)
 
     devices, layer_s = profiled(cluster, model.network, devices_of(cluster, nodes), profile)
+    devices, layer_s = slowed(devices, layer_s, slower)
     pins = pinned_layers(cluster, model.network)
     if nodes is not None:
         _check_pins_to(nodes, pins)
@@ -201,7 +205,7 @@ def problem_of(
             objective=config.objective,
             model=model,
             layer_s=layer_s,
-            copies={} if profile is None else profile.copies(),
+            copies={} if profile is None or slower else profile.copies(),
         )
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error
@@ -225,20 +229,24 @@ def choice_digest(cluster: Cluster, problem: Problem, name: str) -> str:
 
 
 def search_plan(
-    cluster: Cluster, model: Model, progress: Progress, nodes: Collection[str] | None = None
+    cluster: Cluster,
+    model: Model,
+    progress: Progress,
+    nodes: Collection[str] | None = None,
+    slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`.
 
-    Times are those of the profile that the cluster names, or else estimates; nodes as in
-    `problem_of`.
+    Times are those of the profile that the cluster names, or else estimates; `nodes` and `slower`
+    as in `problem_of`.
     """
     profile = cluster_profile(cluster, model)
-    problem = problem_of(cluster, model, profile, progress, nodes)
+    problem = problem_of(cluster, model, profile, progress, nodes, slower)
     name = cluster.config.strategy
     try:
         solution = strategy_for(cluster, model, problem, name).solve(problem)
         plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
-        if profile is None:
+        if profile is None or slower:  # a profile of phases does not know of that
             return plan
         progress.say(told(plan, profile))
         return with_profile(plan, profile)

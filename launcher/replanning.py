@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from cnn.errors import CnnError
@@ -105,7 +106,7 @@ class Replanner:
             self._count += 1
             folder = self._folder / f"replanned-{self._count}"
             try:
-                plan = self._plan(request.nodes, is_wanted)
+                plan = self._plan(request, is_wanted)
                 gain = self._gain(plan, request)
                 _check(is_wanted)
                 subnets = cut_subnets(self._model, plan, folder, lambda _done, _total: None)
@@ -116,7 +117,7 @@ class Replanner:
     def _gain(self, plan: Plan, request: PlanRequest) -> float:
         if request.better_than is None:
             return 1.0
-        gain = self._period_s(request.better_than) / plan.period_s
+        gain = self._period_s(request.better_than, request.slower) / plan.period_s
         if gain < request.least_gain:
             raise NotBetterError(
                 f"the best plan that was found is {gain:.2f} times as fast as this one, "
@@ -124,12 +125,12 @@ class Replanner:
             )
         return gain
 
-    def _period_s(self, plan: Plan) -> float:
+    def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
         """What the cost model that searches says of a plan, whatever else it was foreseen by."""
         network = self._model.rewritten(plan.rewrites).network
         profile = cluster_profile(self._cluster, self._model)
         nodes = [device.name for device in plan.devices]
-        problem = problem_of(self._cluster, self._model, profile, nodes=nodes)
+        problem = problem_of(self._cluster, self._model, profile, nodes=nodes, slower=slower)
         layer_s = problem.layer_s
         if layer_s is not None and plan.rewrites:
             layer_s = divided_seconds(self._model.network, layer_s, network)
@@ -144,19 +145,20 @@ class Replanner:
             rewrites=plan.rewrites,
             layer_s=layer_s,
         )
-        return (again if profile is None else with_profile(again, profile)).period_s
+        return (again if profile is None or slower else with_profile(again, profile)).period_s
 
-    def _plan(self, nodes: tuple[str, ...], is_wanted: IsWanted) -> Plan:
+    def _plan(self, request: PlanRequest, is_wanted: IsWanted) -> Plan:
+        nodes, slower = request.nodes, request.slower
         until_s = time.monotonic() + SEARCH_SHARE * self._cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         try:
-            return search_plan(self._cluster, self._model, Hurry(until_s, is_wanted), nodes=nodes)
+            return search_plan(self._cluster, self._model, Hurry(until_s, is_wanted), nodes, slower)
         except TooLateError:
             pass
         except BadInputError as error:
             failed = error
         quick = self._cluster.changed(strategy=QUICK)
         try:
-            return search_plan(quick, self._model, Hurry(float("inf"), is_wanted), nodes=nodes)
+            return search_plan(quick, self._model, Hurry(float("inf"), is_wanted), nodes, slower)
         except BadInputError as error:
             raise failed or error from error

@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.access import launcher_keys
@@ -74,10 +75,11 @@ def run(
         if options.recovery is None:
             raise RunFailedError("this run is not to go on without a node")
         now = None if asked.least_gain is None else plans[streaming]
-        request = PlanRequest(asked.nodes, now, asked.least_gain or 1.0, is_wanted)
+        request = PlanRequest(asked.nodes, now, asked.least_gain or 1.0, asked.slower, is_wanted)
         found = options.recovery.replan(request)
         plans[asked.epoch] = found.plan
         share = _share(found.plan, nodes, found.subnets, asked.epoch, options)
+        share = replace(share, slower=asked.slower)
         return Planned(share, found.gain), _blob_files(found.subnets)
 
     with contextlib.ExitStack() as stack:
@@ -165,6 +167,7 @@ def _limits(options: RunOptions) -> Limits:
         recovery_s=options.recovery.recovery_s if options.recovery else None,
         rebalance=options.recovery.rebalance if options.recovery else "never",
         consent=how_to_consent(),
+        adapt=options.recovery is not None and options.recovery.adapt,
     )
 
 

@@ -55,12 +55,14 @@ class PlanRequest:
     """A plan is asked for on some of `nodes`, for the same network.
 
     If frames stream through the plan `better_than` meanwhile, one is of use that is predicted to be
-    `least_gain` times as fast. `is_wanted` may be asked in any thread.
+    `least_gain` times as fast. Nodes were measured to be `slower` than the cost model takes them
+    for by these factors. `is_wanted` may be asked in any thread.
     """
 
     nodes: tuple[str, ...]
     better_than: Plan | None = None
     least_gain: float = 1.0
+    slower: Mapping[str, float] = field(default_factory=dict)
     is_wanted: IsWanted = lambda: True
 
 
@@ -85,13 +87,15 @@ class RecoveryOptions:
 
     `replan` plans on the nodes that are left. While they stream, nodes are lost after `heartbeat_s`
     seconds of silence; one that takes more than `recovery_s` to turn to its new part is lost too.
-    `rebalance` tells what becomes of nodes that come back (`launcher.core.improving`).
+    `rebalance` tells what becomes of nodes that come back, and with `adapt` nodes that are slower
+    than planned get less to do (`launcher.core.improving`).
     """
 
     replan: Replan
     heartbeat_s: float = 2.0
     recovery_s: float = 10.0
     rebalance: Rebalance = "auto"
+    adapt: bool = False
 
 
 OnDrop = Callable[[int], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from launcher.core.addresses import is_loopback
 from launcher.core.dealing import Dealing
@@ -18,6 +18,8 @@ class Blueprint:
 
     `to_host` and `from_host` are the launcher's ends; `passed_through` names the network inputs
     that are network outputs too and never leave the host; `dealing` deals frames out to copies.
+    `phase_s` are the predicted seconds of each node's phases, for nodes that are `slower` than the
+    cost model takes them for by these factors (1 where none is given).
     """
 
     epoch: int
@@ -26,6 +28,8 @@ class Blueprint:
     to_host: tuple[ChannelSpec, ...]
     passed_through: tuple[str, ...] = ()
     dealing: Dealing = WHOLE
+    phase_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    slower: Mapping[str, float] = field(default_factory=dict)
 
     def blobs(self, node: str) -> tuple[BlobInfo, ...]:
         """The blobs that a node needs, each once, in the order of its phases."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from launcher.core.blueprint import Blueprint
 from launcher.errors import LauncherError
@@ -165,11 +166,13 @@ class Replan:
     `Planned` or `Unplannable`, unless a later one takes its place.
 
     With `least_gain`, frames stream on meanwhile, and only a plan that is predicted to be so many
-    times as fast as theirs is wanted."""
+    times as fast as theirs is wanted. Nodes were measured to be `slower` than the cost model takes
+    them for by these factors."""
 
     epoch: int
     nodes: tuple[str, ...]
     least_gain: float | None = None
+    slower: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

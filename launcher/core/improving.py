@@ -12,18 +12,31 @@ again. That pays only if enough frames are left, so three things must hold (hyst
 The occasion here is a node that came back (`Limits.rebalance`): `auto` does the above, `ask` waits
 for the user's consent, which then replaces the second condition, and `never` leaves the node idle.
 In each case it is among the nodes of the next plan that a loss forces.
+
+The other occasion are nodes that are not as fast as the plan takes them for (`Limits.adapt`): they
+run hot, another program wants their processor, or the cost model was wrong from the start. Agents
+are asked for their counters every `LOOK_EVERY_S`, and if some node's speed (`launcher.core.speeds`)
+has changed, beside the others', by more than `LEAST_GAIN` since it was last considered, and a fair
+share for each would be that much faster, a plan for the measured speeds is searched. Changes are at
+least `SETTLE_S` apart, and each doubles that. One that did not relieve the busiest node shows that
+predictions are worth less here than they seem: from then on, twice the gain is asked for. So noise,
+or a cost model that is wrong, leads to a few changes and not to swinging.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from launcher.core.events import Action, Notice, Planned, Replan, Unplannable
+from launcher.core.blueprint import Blueprint
+from launcher.core.events import Action, Notice, Planned, Replan, Send, Unplannable
 from launcher.core.recovery import Cause, Change, Recoverer
 from launcher.core.session import Session, State
+from launcher.core.speeds import Factors, Speeds, differs, filled
 from launcher.core.watch import Limits, is_past
+from nodes.core.messages import GetStats
 
 LEAST_GAIN = 1.15
 """How many times as fast a plan must be to take the place of the one that streams."""
@@ -31,8 +44,12 @@ LEAST_GAIN = 1.15
 WORTH = 2.0
 """How many times the pause must be saved by it."""
 
-LOOK_AGAIN_S = 1.0
-"""How often to look whether the pace is known."""
+LOOK_EVERY_S = 2.0
+"""How often to look whether the pace is known, and at speeds."""
+
+SETTLE_S, LONGEST_S = 15.0, 600.0
+"""From the begin of an epoch to the first change on account of speeds; doubled by each, up to this
+much."""
 
 PACE_RESULTS = 32
 """The last results that tell how fast frames come."""
@@ -46,6 +63,7 @@ class Asked:
     cause: Cause
     nodes: tuple[str, ...]
     consented: bool = False
+    busiest_s: float | None = None
 
 
 class ResultPace:
@@ -84,15 +102,26 @@ class Improver:
         self._asked: Asked | None = None
         self._considered: frozenset[str] = frozenset()
         self._look_at_s: float | None = None
+        self._speeds: Speeds | None = None
+        self._considered_speeds: Factors = {}
+        self._least_gain = LEAST_GAIN
+        self._adapted = 0
+        self._not_before_s = 0.0
+        self._to_beat_s: float | None = None
+        self._epoch: int | None = None
 
     @property
     def deadline_s(self) -> float | None:
         """When there is something to think about next."""
         return self._look_at_s
 
-    def streams(self, now_s: float) -> None:
+    def streams(self, blueprint: Blueprint, now_s: float) -> None:
         """All nodes stream, anew or for the first time."""
         self._asked = None
+        self._speeds = Speeds(blueprint) if self._adapts else None
+        self._not_before_s = now_s + min(LONGEST_S, SETTLE_S * 2**self._adapted)
+        if blueprint.epoch != self._epoch:
+            self._to_beat_s = None
         self.pace.begin()
         self._look_at_s = now_s
 
@@ -140,12 +169,42 @@ class Improver:
             return []
         self._look_at_s = None
         if self.pace.period_s is None:
-            self._look_at_s = now_s + LOOK_AGAIN_S
+            self._look_at_s = now_s + LOOK_EVERY_S
             return []
         back = self._back(members)
-        if self._limits.rebalance != "auto" or not set(back) - self._considered:
+        if self._limits.rebalance == "auto" and set(back) - self._considered:
+            return self._ask("return", back, members, LEAST_GAIN)
+        return self._look(members, now_s)
+
+    @property
+    def _adapts(self) -> bool:
+        return self._limits.adapt and self._limits.recovery_s is not None
+
+    def _look(self, members: list[Session], now_s: float) -> list[Action]:
+        """At speeds: ask for a plan on account of them, and for the next counters."""
+        if self._speeds is None or any(s.state is not State.RUNNING for s in members):
             return []
-        return self._ask("return", back, members, LEAST_GAIN)
+        self._look_at_s = now_s + LOOK_EVERY_S
+        for session in members:
+            self._speeds.saw(session.node, session.stats)
+        questions: list[Action] = [Send(session.node, GetStats()) for session in members]
+        factors, busiest_s = self._speeds.factors, self._speeds.busiest_s
+        if factors is None or busiest_s is None or now_s < self._not_before_s:
+            return questions
+        self._recoverer.slower = factors
+        if self._to_beat_s is not None and busiest_s >= self._to_beat_s:
+            self._least_gain = 2 * self._least_gain - 1
+        self._to_beat_s = None
+        least = self._least_gain
+        if self._asked or self._speeds.imbalance < least:
+            return questions
+        considered = self._considered_speeds
+        if differs(factors, considered) < (LEAST_GAIN if considered else least):
+            return questions
+        self._considered_speeds = factors
+        mean = statistics.geometric_mean(factors.values())
+        slow = tuple(n for n, f in factors.items() if f > mean) or tuple(factors)
+        return questions + self._ask("slow", slow, members, least)
 
     def _ask(
         self,
@@ -157,10 +216,15 @@ class Improver:
         consented: bool = False,
     ) -> list[Action]:
         epoch = self._recoverer.next_epoch()
-        self._asked = Asked(epoch, cause, nodes, consented)
-        self._considered = frozenset(self._back(members))
-        wanted = {session.node for session in members} | self._considered
-        return [Replan(epoch, tuple(n for n in self._sessions if n in wanted), least_gain)]
+        busiest_s = None if self._speeds is None else self._speeds.busiest_s
+        self._asked = Asked(epoch, cause, nodes, consented, busiest_s)
+        wanted = {session.node for session in members}
+        if cause == "return" or self._limits.rebalance == "auto":
+            self._considered = frozenset(self._back(members))
+            wanted |= self._considered
+        among = tuple(node for node in self._sessions if node in wanted)
+        slower = filled(self._recoverer.slower, among)
+        return [Replan(epoch, among, least_gain, slower)]
 
     # ------------------------------------------------------------ answers
 
@@ -181,7 +245,15 @@ class Improver:
                 asked, f"it would save {saved_s:.1f} s of the rest, and a change takes some seconds"
             )
         names = ", ".join(asked.nodes)
-        why = f"changing to a plan that is {planned.gain:.2f} times as fast: {names} is back"
+        reason = (
+            f"{names} is back" if asked.cause == "return" else f"{names} is slower than planned"
+        )
+        why = f"changing to a plan that is {planned.gain:.2f} times as fast: {reason}"
+        if asked.cause == "slow":
+            self._adapted += 1
+            self._epoch = epoch
+            if asked.busiest_s is not None:  # a quarter of what is hoped for, at least
+                self._to_beat_s = asked.busiest_s / (1 + (planned.gain - 1) / 4)
         return Change(planned.blueprint, asked.cause, asked.nodes, why)
 
     def unplannable(self, answer: Unplannable) -> list[Action]:
@@ -193,6 +265,9 @@ class Improver:
         return self._not_worth(asked, answer.reason)
 
     def _not_worth(self, asked: Asked, reason: str) -> list[Action]:
+        if asked.cause == "slow":
+            slow = f"{', '.join(asked.nodes)} is slower than planned"
+            return [Notice(f"{slow}, and nothing is changed: {reason}")]
         return [Notice(f"{', '.join(asked.nodes)} stands by: {reason}")]
 
     def _saved_s(self, gain: float, left: int) -> float:

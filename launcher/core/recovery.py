@@ -13,6 +13,7 @@ from typing import Literal
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Halt, Halted, Notice, Replan, Send
 from launcher.core.session import Session, State
+from launcher.core.speeds import Factors, filled
 from launcher.core.watch import Limits, is_past
 from launcher.errors import LauncherError, RunFailedError
 from nodes.core.messages import Stop
@@ -78,6 +79,8 @@ class Recoverer:
     def __init__(self, epoch: int, sessions: Mapping[str, Session], limits: Limits) -> None:
         self.outage: Outage | None = None
         self.done: list[Recovery] = []
+        self.slower: Factors = {}
+        """What is known of the nodes' speeds, for the next plan."""
         self._epoch = epoch
         self._sessions = sessions
         self._limits = limits
@@ -173,7 +176,7 @@ class Recoverer:
         outage.plan_due_s = now_s + self._limits.deploy_timeout_s
         nodes = tuple(session.node for session in self.left)
         told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
-        return [Notice(told), Replan(self._epoch, nodes)]
+        return [Notice(told), Replan(self._epoch, nodes, slower=filled(self.slower, nodes))]
 
     def planned(self, epoch: int, nodes: Iterable[str], now_s: float) -> list[Action] | None:
         """A plan on these nodes is there: None if it is the one to roll out, or what to do

@@ -222,7 +222,7 @@ class Supervisor(Standing):
         self._has_streamed = True
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.over(now_s)
-        self._improver.streams(now_s)
+        self._improver.streams(self.blueprint, now_s)
         return [*actions, Report("streaming", self.taken, self.frames)]
 
     # ------------------------------------------------------------ the way down

@@ -46,7 +46,7 @@ class Limits:
     run; otherwise nodes that are streaming are lost after `heartbeat_s` of silence, and one that
     has not begun to load its part of a new epoch `recovery_s` after it was told to is lost too.
     `rebalance` tells what becomes of nodes that come back, `consent` how the user can agree to use
-    them (empty: not at all).
+    them (empty: not at all). `adapt`: nodes that are slower than planned get less to do.
     """
 
     connect_timeout_s: float
@@ -57,6 +57,7 @@ class Limits:
     heartbeat_s: float = HEARTBEAT_S
     recovery_s: float | None = None
     rebalance: Rebalance = "auto"
+    adapt: bool = False
     consent: str = ""
 
     def patience_s(self, sessions: Iterable[Session]) -> float:

@@ -123,7 +123,7 @@ class FaultyWorld(World):
             "frames": random.choice((few, few if pace else random.randint(100, 400))),
             "delay_s": lambda: random.choice(delays),
             "started_by_us": random.random() < 0.5,
-            "limits": replace(RECOVERING, rebalance=rebalance, consent="say so"),
+            "limits": replace(RECOVERING, rebalance=rebalance, consent="say so", adapt=True),
             "take_s": random.choice((0.0, 0.02, 0.1)),
         }
         super().__init__(
@@ -226,6 +226,11 @@ class FaultyWorld(World):
         """No blob can be stored there any more."""
         self._touch(name, "has no room for blobs")
         self.full.add(name)
+
+    def slow_down(self, name: str, times: float) -> None:
+        """It takes so many times as long for everything that it computes."""
+        self.tell_story(f"{name} takes {times} times as long")
+        self.slow[name] = times
 
     def partition(self, one: str, other: str, seconds: float) -> None:
         """Nothing gets through between two machines for a while."""

@@ -27,6 +27,7 @@ FAULTS = (
     "partition",
     "cut",
     "consent",
+    "slow",
 )
 
 
@@ -98,6 +99,8 @@ def plan_fault(world: FaultyWorld, random: Random, at_s: float) -> None:
                 world.partition(name, other, random.choice((0.5, 3.0, 60.0)))
             case "cut":
                 world.cut_any(number)
+            case "slow":
+                world.slow_down(name, random.choice((0.5, 2.0, 5.0, 20.0)))
             case "consent":
                 world.tell_story("the user agrees")
                 world.event(lev.Consented())

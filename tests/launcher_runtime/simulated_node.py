@@ -89,8 +89,8 @@ class SimulatedNode:
         self.deployment = deployment
         self.local.clear()
 
-    def end_firing(self) -> nev.FiringEnded:
-        """End the oldest firing."""
+    def end_firing(self, busy_s: float) -> nev.FiringEnded:
+        """End the oldest firing, which took `busy_s`."""
         fire = self.firings.popleft()
         assert self.deployment is not None
         assert fire.epoch == self.deployment.epoch, "a firing of another epoch"
@@ -102,4 +102,4 @@ class SimulatedNode:
         }
         outputs = {tensor: computed(tensor, inputs) for tensor in phase.outputs}
         self.local.update({(tensor, fire.frame): value for tensor, value in outputs.items()})
-        return nev.FiringEnded(fire.epoch, fire.phase, fire.frame, outputs, FIRING_S)
+        return nev.FiringEnded(fire.epoch, fire.phase, fire.frame, outputs, busy_s)

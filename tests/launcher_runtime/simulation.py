@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
@@ -103,6 +104,8 @@ class World(SimulatedHost):
         self.known: dict[str, dict[bytes, Connection]] = defaultdict(dict)
         self.gain: Callable[[], float] = lambda: 2.0
         """Of the plans that are to be better than the one that streams."""
+        self.slow: dict[str, float] = {}
+        """Nodes that take so many times as long for a firing."""
         self._replan = replan
         self._delay_s = delay_s
 
@@ -236,6 +239,8 @@ class World(SimulatedHost):
             self.event(lev.Unplannable(asked.epoch, "there is no better plan"))
             return
         found = self._replan(asked.epoch, asked.nodes)
+        if isinstance(found, Blueprint):
+            found = replace(found, slower=asked.slower)
         planned = isinstance(found, Blueprint)
         self.event(
             lev.Planned(found, gain) if planned else lev.Unplannable(asked.epoch, str(found))
@@ -341,11 +346,11 @@ class World(SimulatedHost):
                 self.begin_firing(name, node)
             self.tell(name, ended)
 
-        self.at(self.now_s + FIRING_S, end)
+        self.at(self.now_s + FIRING_S * self.slow.get(name, 1.0), end)
 
     def end_firing(self, name: str, node: SimulatedNode) -> nev.Event:
         """How the oldest firing ends."""
-        return node.end_firing()
+        return node.end_firing(FIRING_S * self.slow.get(name, 1.0))
 
     def _answer(self, name: str, over: Connection, answer: Control) -> None:
         if name in self.silent or self.control[name] is not over:

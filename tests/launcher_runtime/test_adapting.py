@@ -1,0 +1,199 @@
+"""Slow is a fault too: measured speeds change the plan if that is worth it, and noise does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.core import events as lev
+from launcher.core.blueprint import Blueprint
+from launcher.core.improving import LEAST_GAIN, LOOK_EVERY_S, SETTLE_S, Improver
+from launcher.core.recovery import Change, Recoverer
+from launcher.core.session import Session, State
+from launcher.core.speeds import FIRINGS_EACH, LEAST_LOOKS, Speeds, differs, filled
+from launcher.core.watch import Limits
+from nodes.core.messages import Stats, Welcome
+from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.plans import blueprint_of, in_a_row
+from tests.launcher_runtime.simulation import World
+from tests.launcher_runtime.test_faults import on_all
+
+ADAPTING = replace(RECOVERING, adapt=True)
+WORK_S = 3.0
+
+
+def stats(epoch: int, firings: int, busy_s: float) -> Stats:
+    return Stats(epoch, (firings,), (busy_s,), 1.0, 1.0, 0, 0, 1, 1, 1, 0, 0)
+
+
+def shares(epoch: int, loads: dict[str, float], slower: dict[str, float]) -> Blueprint:
+    """One phase per node that is predicted to take so many seconds."""
+    deployments = blueprint_of(in_a_row(len(loads))).deployments
+    return Blueprint(
+        epoch, deployments, (), (), phase_s={n: (s,) for n, s in loads.items()}, slower=slower
+    )
+
+
+class Boards:
+    """Nodes that really are `true` times as slow as the model says, and plans that share the work
+    out as evenly as the factors that they are made for say."""
+
+    def __init__(self, true: list[float], noise: Random, spread: float) -> None:
+        self.true = {f"n{i}": factor for i, factor in enumerate(true)}
+        self.sessions = {n: Session(n, "tcp://x:1", False, State.RUNNING) for n in self.true}
+        for session in self.sessions.values():
+            session.welcome = Welcome(2, session.node, "0", "tcp://x:2", "none", "sim", 1, 1)
+        limits: Limits = ADAPTING
+        self.recoverer = Recoverer(1, self.sessions, limits)
+        self.improver = Improver(self.sessions, limits, self.recoverer)
+        self.now_s, self.changes = 0.0, 0
+        self._noise, self._spread = noise, spread
+        self._stream(shares(1, self._even(dict.fromkeys(self.true, 1.0)), {}))
+
+    def _even(self, slower: dict[str, float]) -> dict[str, float]:
+        period_s = WORK_S / sum(1 / slower[n] for n in self.true)
+        return dict.fromkeys(self.true, period_s)
+
+    @property
+    def period_s(self) -> float:
+        """What a frame really takes the busiest node, now."""
+        assumed = self.blueprint.slower
+        return max(
+            self.blueprint.phase_s[n][0] / assumed.get(n, 1.0) * f for n, f in self.true.items()
+        )
+
+    def _stream(self, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
+        self.counted = dict.fromkeys(self.true, (0, 0.0))
+        for session in self.sessions.values():
+            session.stats = None
+        self.improver.streams(blueprint, self.now_s)
+        for result in range(5):
+            self.improver.pace.took(result, self.now_s + result * self.period_s)
+
+    def run(self, seconds: float) -> None:
+        """Look every `LOOK_EVERY_S` at noisy counters, and do what the improver wants."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.now_s += LOOK_EVERY_S
+            for node, session in self.sessions.items():
+                firings, busy_s = self.counted[node]
+                own_s = self.blueprint.phase_s[node][0] / self.blueprint.slower.get(node, 1.0)
+                disturbed = 1 + self._noise.uniform(-self._spread, self._spread)
+                firings, busy_s = (
+                    firings + FIRINGS_EACH,
+                    busy_s + FIRINGS_EACH * own_s * self.true[node] * disturbed,
+                )
+                self.counted[node] = firings, busy_s
+                session.stats = stats(self.blueprint.epoch, firings, busy_s)
+            for action in self.improver.due(list(self.sessions.values()), self.now_s):
+                if isinstance(action, lev.Replan):
+                    self._plan(action)
+
+    def _plan(self, asked: lev.Replan) -> None:
+        slower = dict(asked.slower)
+        loads = self._even(slower)
+        assumed = self.blueprint.slower
+        now_s = max(
+            self.blueprint.phase_s[n][0] / assumed.get(n, 1.0) * slower[n] for n in self.true
+        )
+        gain = now_s / max(loads.values())
+        if asked.least_gain is not None and gain < asked.least_gain:
+            self.improver.unplannable(lev.Unplannable(asked.epoch, "there is none"))
+            return
+        blueprint = shares(asked.epoch, loads, slower)
+        members = list(self.sessions.values())
+        found = self.improver.planned(lev.Planned(blueprint, gain), members, 1_000_000)
+        assert isinstance(found, Change)
+        self.changes += 1
+        self._stream(blueprint)
+
+
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 2**32), scale=st.floats(0.2, 5.0), nodes=st.integers(2, 5))
+def test_noise_never_changes_a_balanced_plan_however_wrong_the_scale(
+    seed: int, scale: float, nodes: int
+) -> None:
+    boards = Boards([scale] * nodes, Random(seed), 0.12)
+    boards.run(600.0)
+    assert boards.changes == 0
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    seed=st.integers(0, 2**32),
+    factor=st.floats(1.6, 8.0),
+    others=st.integers(1, 4),
+)
+def test_a_node_that_slows_down_gets_less_to_do_once_and_noise_does_not_make_it_swing(
+    seed: int, factor: float, others: int
+) -> None:
+    boards = Boards([1.0] * (others + 1), Random(seed), 0.05)
+    boards.run(60.0)
+    boards.true["n0"] = factor
+    slow_s = boards.period_s
+    boards.run(2000.0)
+    ideal_s = WORK_S / (others + 1 / factor)
+    if slow_s / ideal_s > 1.1 * LEAST_GAIN:
+        assert boards.changes >= 1
+        assert boards.period_s < 1.3 * ideal_s
+    assert boards.changes <= 2
+
+
+def test_a_plan_that_was_unbalanced_to_begin_with_is_changed_too() -> None:
+    boards = Boards([1.0, 1.0, 3.0], Random(1), 0.02)
+    boards.run(SETTLE_S + 3 * LOOK_EVERY_S)
+    assert boards.changes == 1
+    assert boards.period_s < 1.05 * WORK_S / (2 + 1 / 3)
+
+
+def test_a_factor_is_known_after_some_looks_and_is_their_median() -> None:
+    speeds = Speeds(shares(1, {"n0": 1.0}, {}))
+    busy_s = 0.0
+    for look, took_s in enumerate([0.0, 2.0, 90.0, 2.0]):
+        assert speeds.factors is None
+        busy_s += FIRINGS_EACH * took_s
+        speeds.saw("n0", stats(1, look * FIRINGS_EACH, busy_s))
+    assert LEAST_LOOKS == 3
+    assert speeds.factors == {"n0": pytest.approx(2.0)}
+
+
+def test_counters_of_another_epoch_do_not_count() -> None:
+    speeds = Speeds(shares(2, {"n0": 1.0}, {}))
+    for look in range(9):
+        speeds.saw("n0", stats(1, look * FIRINGS_EACH, float(look)))
+    assert speeds.factors is None
+
+
+def test_only_differences_between_nodes_count() -> None:
+    assert differs({"a": 3.0, "b": 3.0}, {}) == pytest.approx(1.0)
+    assert differs({"a": 4.0, "b": 1.0}, {}) == pytest.approx(2.0)
+    assert filled({"a": 2.0, "b": 4.0}, ("a", "b", "c")) == {"a": 2.0, "b": 4.0, "c": 3.0}
+
+
+def streaming(frames: int = 300, slow: float = 30.0) -> World:
+    world = World(
+        in_a_row(3), frames, limits=ADAPTING, replan=on_all(3), take_s=0.0, delay_s=lambda: 0.001
+    )
+    world.at(1.0, lambda: world.slow.update(n1=slow))
+    return world
+
+
+def test_a_node_that_slows_down_in_a_run_changes_the_plan_and_no_frame_is_lost_or_doubled() -> None:
+    world = streaming()
+    world.run()
+    assert world.end == lev.End(None)
+    assert world.results == list(range(300))
+    assert [past.cause for past in world.supervisor.recoveries][:1] == ["slow"]
+    assert any("n1 is slower than planned" in notice for notice in world.notices)
+
+
+def test_without_adapting_nothing_changes() -> None:
+    world = streaming(100)
+    world.supervisor._improver._limits = RECOVERING
+    world.run()
+    assert world.supervisor.recoveries == []
