@@ -1,0 +1,244 @@
+"""What adapting to a slow node brings, in the laboratory (`benchmarks.lab`):
+
+    python -m benchmarks.adaptation [--frames 300] [--starve 0.4] [--json]
+
+Three emulated boards run a network. When `--at` results are in, the middle board is left with
+`--starve` of its processor, as a board that runs hot or has another program to serve. Told are
+frames per second before that, while the old plan goes on, and after the change of plans; then the
+same without adapting. Frames differ, and every result must be that of its frame (those of the first
+`KINDS` frames stand for all of their kind): lost, doubled and wrong ones are counted.
+
+It needs root; see docs/laboratory.md for what emulation leaves out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
+from benchmarks.report import Figure, print_json, report
+from benchmarks.undisturbed import undisturbed
+from cnn.model import Model
+from cnn.network import Network
+from launcher.config_load import Cluster, load_cluster
+from launcher.errors import EXIT_BAD_INPUT, LauncherError
+from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.progress import Progress, open_progress
+from launcher.replanning import Replanner
+from launcher.run import run
+from launcher.runtime import Array, RecoveryOptions, RunResult, Update
+from launcher.subnet_files import cut_subnets
+from partition.plan import Plan
+
+STARVED = "node2"
+KINDS = 8
+FILLING = 9
+"""Results that are left out after each change, while the pipeline fills."""
+
+
+class Kinds:
+    """`count` frames of `KINDS` kinds in turn."""
+
+    def __init__(self, network: Network, count: int) -> None:
+        random = np.random.default_rng(0)
+        self._count = count
+        self._frames = [
+            {
+                name: random.standard_normal(network.tensors[name].shape, dtype=np.float32)
+                for name in network.inputs
+            }
+            for _ in range(KINDS)
+        ]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Mapping[str, Array]:
+        return self._frames[index % KINDS]
+
+
+class Ledger:
+    """Takes results, counts what is not as it must be, and starves the board on the way."""
+
+    def __init__(self, lab: Lab, at: int, cpu: float) -> None:
+        self.doubled = self.wrong = self.taken = 0
+        self._seen: set[int] = set()
+        self._kinds: dict[int, Mapping[str, Array]] = {}
+        self._lab, self._at, self._cpu = lab, at, cpu
+
+    def __call__(self, frame: int, outputs: Mapping[str, Array]) -> None:
+        self.taken += 1
+        self.doubled += frame in self._seen
+        self._seen.add(frame)
+        first = self._kinds.setdefault(frame % KINDS, outputs)
+        if not all(np.allclose(first[n], outputs[n], rtol=1e-3, atol=1e-4) for n in first):
+            self.wrong += 1
+        if frame == self._at:
+            self._lab.starve(STARVED, self._cpu)
+
+
+@dataclass(frozen=True)
+class Course:
+    """One run: frames per second before the board was starved, with the old plan, with the new."""
+
+    adapt: bool
+    before: float
+    starved: float
+    after: float | None
+    pause_s: float | None
+    wall_s: float
+    lost: int
+    doubled: int
+    wrong: int
+    changes: tuple[str, ...]
+
+
+def course(
+    lab: Lab,
+    cluster: Cluster,
+    model: Model,
+    plan: Plan,
+    folder: Path,
+    options: argparse.Namespace,
+    progress: Progress,
+    *,
+    adapt: bool,
+) -> Course:
+    """One run over boards that have all of their processors at first."""
+    lab.starve(STARVED, options.cpu)
+    subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
+    ledger = Ledger(lab, options.at, options.cpu * options.starve)
+    replanner = Replanner(cluster, model, folder)
+    recovery = RecoveryOptions(replanner, adapt=adapt)
+
+    def tell(update: Update) -> None:
+        if not update.stage:
+            progress.say(update.text)
+
+    result = run(
+        plan,
+        nodes_of(cluster),
+        subnets,
+        Kinds(model.network, options.frames),
+        ledger,
+        tell,
+        replace(run_options(cluster), recovery=recovery),
+    )
+    replanner.close()
+    return _told(result, ledger, options, adapt=adapt)
+
+
+def _told(result: RunResult, ledger: Ledger, options: argparse.Namespace, *, adapt: bool) -> Course:
+    came = result.received_s
+    slow = [past for past in result.recoveries if past.cause == "slow" and past.frame > options.at]
+    changed = slow[0].frame if slow else len(came)
+    last = slow[-1].frame if slow else len(came)
+
+    def rate(first: int, end: int) -> float:
+        return (end - 1 - first) / (came[end - 1] - came[first])
+
+    return Course(
+        adapt=adapt,
+        before=rate(FILLING, options.at),
+        starved=rate(options.at + FILLING, changed),
+        after=rate(last + FILLING, len(came)) if slow else None,
+        pause_s=came[changed] - came[changed - 1] if slow else None,
+        wall_s=came[-1] - came[0],
+        lost=options.frames - ledger.taken + ledger.doubled,
+        doubled=ledger.doubled,
+        wrong=ledger.wrong,
+        changes=tuple("; ".join(past.reasons) for past in result.recoveries),
+    )
+
+
+def measure(options: argparse.Namespace) -> tuple[Course, Course]:
+    """With and without adapting, on the same boards."""
+    config = LabConfig(
+        name="adapt",
+        undisturbed=True,
+        defaults=BoardConfig(cpu=options.cpu),
+        devices=(DeviceConfig(count=3),),
+        cluster={"model": options.model, "strategy": "sequential"},
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="adaptation-") as place,
+        Lab(config) as lab,
+        open_progress() as progress,
+    ):
+        cluster = load_cluster(lab.cluster_file)
+        model = read_model(cluster)
+        plan = search_plan(cluster, model, progress)
+        given = (lab, cluster, model, plan, Path(place), options, progress)
+        return course(*given, adapt=True), course(*given, adapt=False)
+
+
+def figures(adapted: Course, left: Course) -> list[Figure]:
+    """For people and for the table."""
+    both = (adapted, left)
+    rates = "frames/s"
+    found = [
+        Figure("before, with adapting", round(adapted.before, 2), rates),
+        Figure("board starved, plan not yet changed", round(adapted.starved, 2), rates),
+    ]
+    if adapted.after is not None and adapted.pause_s is not None:
+        found += [
+            Figure("after the plan was changed", round(adapted.after, 2), rates),
+            Figure("pause of the change", round(adapted.pause_s, 2), "s"),
+            Figure("after ÷ without adapting", round(adapted.after / left.starved, 2), "×"),
+        ]
+    return [
+        *found,
+        Figure("before, without adapting", round(left.before, 2), rates),
+        Figure("board starved, without adapting", round(left.starved, 2), rates),
+        Figure("whole run with adapting", round(adapted.wall_s, 1), "s"),
+        Figure("whole run without", round(left.wall_s, 1), "s"),
+        Figure("frames lost", sum(one.lost for one in both), at_most=0),
+        Figure("frames doubled", sum(one.doubled for one in both), at_most=0),
+        Figure("frames wrong", sum(one.wrong for one in both), at_most=0),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="onnx-wheel:resnet50")
+    parser.add_argument("--frames", type=int, default=300)
+    parser.add_argument("--at", type=int, default=60, help="the result that starves the board")
+    parser.add_argument("--cpu", type=float, default=0.2, help="cores per board")
+    parser.add_argument("--starve", type=float, default=0.4, help="the part that is left of it")
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    ort.set_default_logger_severity(4)
+    try:
+        missing = machine.look(LabConfig(devices=(DeviceConfig(),))).missing
+        if missing:
+            print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
+            return EXIT_BAD_INPUT
+        with undisturbed():
+            adapted, left = measure(options)
+    except LauncherError as error:
+        print(f"adaptation: {error}", file=sys.stderr)
+        return error.exit_code
+    found = figures(adapted, left)
+    if options.json:
+        settings = {key: value for key, value in vars(options).items() if key != "json"}
+        title = "A board that slows down in the middle of a run"
+        raw = {"adapted": asdict(adapted), "left": asdict(left)}
+        print_json(report("adaptation", title, found, settings=settings, data=raw))
+    else:
+        for one in found:
+            print(f"{one.what:<40} {one.measured} {one.unit}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
