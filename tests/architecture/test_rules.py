@@ -15,7 +15,7 @@ CORES = tuple(s for s in OURS if s.name.startswith(("nodes/core/", "launcher/cor
 PURE = {
     *("__future__", "abc", "bisect", "collections", "dataclasses", "enum", "fractions"),
     *("functools", "hashlib", "heapq", "ipaddress", "itertools", "math", "msgpack", "numpy"),
-    *("operator", "re", "signal", "struct", "types", "typing"),
+    *("operator", "re", "signal", "statistics", "struct", "types", "typing"),
 }
 """What a core may import from outside: nothing in it reaches a clock, a socket or a file."""
 
