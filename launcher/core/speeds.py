@@ -8,7 +8,7 @@ last looks counts, so that one disturbed look changes nothing. A plan may alread
 Only the differences between nodes matter: where all are twice as slow as the cost model believes,
 no layer is better off elsewhere. So factors are compared after division by their geometric mean
 (`differs`), and `imbalance` tells how many times as fast the nodes would be if the same work were
-shared out evenly: Kim et al.'s measured stage times, in units of a plan.
+shared out evenly: Velasco-Montero et al.'s measured stage times, in units of a plan.
 """
 
 from __future__ import annotations
