@@ -58,7 +58,9 @@ from launcher.sockets import (
 )
 from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import Control, Put, Start, Stop, Traced, Welcome
+from nodes.core.messages import Control, Hello, Put, Refused, Start, Stop, Traced, Welcome
+from nodes.core.session import succession
+from nodes.owner import has_ended
 
 Replanner = Callable[[Replan, int, IsWanted], tuple[Planned, Mapping[str, Path]]]
 """What is asked for and the epoch that streams → the answer and its blobs by digest. Runs in a
@@ -113,6 +115,7 @@ class Drive:
         self._barred_nodes: set[str] = set()
         self._barred_error: BadInputError | None = None
         self._barred_until_s = 0.0
+        self._greeting: dict[str, Hello] = {}
         self._end: End | None = None
         self._has_streamed = False
         self._told = host.progress
@@ -202,7 +205,8 @@ class Drive:
             case FromControl(node, message, host):
                 if isinstance(message, Welcome) and node in self._agents:
                     self._agents[node].forget_words()
-                self._handle(Heard(node, message, host))
+                if not (isinstance(message, Refused) and self._has_succeeded(node, message)):
+                    self._handle(Heard(node, message, host))
             case FromData(node):
                 try:
                     self._host.arrived(arrival)
@@ -230,6 +234,16 @@ class Drive:
             self._handle(Consented())
         else:
             self._read_stderr(self._by_stderr[descriptor])
+
+    def _has_succeeded(self, node: str, refused: Refused) -> bool:
+        """Greet an agent again whose launcher is seen to have ended, if it has."""
+        hello = self._greeting.get(node)
+        if hello is None:
+            return False
+        again = succession(hello, refused, has_ended(refused.holder))
+        if again is not None:
+            self._perform(Send(node, again))
+        return again is not None
 
     def _barred(self, node: str, why: str) -> None:
         """An agent that was never reached may be one that we shall never agree with."""
@@ -290,6 +304,8 @@ class Drive:
         match action:
             case Send(node, message):
                 self._ask_for_trace(node, message)
+                if isinstance(message, Hello):
+                    self._greeting[node] = message
                 self._sockets.send(node, message)
             case SendChunk(node, blob, offset, size):
                 data = self._read_blob(blob.digest, offset, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import re
 import secrets
@@ -37,8 +38,12 @@ from launcher.runtime import (
 )
 from launcher.sockets import Sockets
 from launcher.tracing import Tracer
-from nodes.core.messages import HOST, BlobInfo
+from nodes.core.messages import HOST, PROTOCOL, BlobInfo, Hello
+from nodes.owner import process_id
 from partition.plan import Plan
+
+MOST_OWNER = 200
+"""Characters of a launcher's name for people that the protocol takes."""
 
 
 def run(
@@ -92,7 +97,8 @@ def run(
         for contact in contacts:
             _connect(sockets, contact)
         host = Host(share, frames, on_result, sockets, began_s, options.pace, options.on_drop)
-        supervisor = Supervisor(share, contacts, len(frames), _session_name(), _limits(options))
+        limits = _limits(options)
+        supervisor = Supervisor(share, contacts, len(frames), greeting(limits.lease_s), limits)
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
@@ -152,9 +158,14 @@ def _connect(sockets: Sockets, contact: Contact) -> None:
         raise BadInputError(f"node {contact.name!r}: {error}") from error
 
 
-def _session_name() -> str:
-    """Random, and telling whoever is refused meanwhile who has the agent."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+def greeting(lease_s: float) -> Hello:
+    """What this launcher says first; whoever is refused meanwhile is told who has the agent."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = f"user {os.getuid()}"
+    owner = f"{user}@{socket.gethostname()}, process {os.getpid()}"
+    return Hello(PROTOCOL, secrets.token_hex(16), lease_s, owner[:MOST_OWNER], process_id())
 
 
 def _limits(options: RunOptions) -> Limits:

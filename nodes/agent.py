@@ -24,6 +24,7 @@ from nodes.cache import BlobStore, CacheError
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
+from nodes.core.session import LONGEST_LEASE_S
 from nodes.executors.base import Executor
 from nodes.loopback import Loopback, loopback_address
 from nodes.quotas import Quotas
@@ -73,9 +74,10 @@ class Shell:
         quotas: Quotas | None = None,
         *,
         obeys_shutdown: bool = False,
+        longest_lease_s: float = LONGEST_LEASE_S,
         parent: int | None = None,
     ) -> None:
-        self._core = Agent(identity, obeys_shutdown=obeys_shutdown)
+        self._core = Agent(identity, obeys_shutdown=obeys_shutdown, longest_lease_s=longest_lease_s)
         self._wire = wire
         self._store = store
         self._executor = executor

@@ -28,6 +28,7 @@ from nodes.core.addresses import is_exposed
 from nodes.core.agent import Identity
 from nodes.core.errors import NodeError
 from nodes.core.messages import HOST
+from nodes.core.session import LONGEST_LEASE_S
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.registry import EngineName, open_executor
 from nodes.keygen import default_keys, keygen
@@ -152,6 +153,7 @@ def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Iden
             executor,
             quotas,
             obeys_shutdown=options.exit_with_parent,
+            longest_lease_s=options.longest_lease,
             parent=sys.stdin.fileno() if options.exit_with_parent else None,
         )
         opened.pop_all()  # from here on the shell closes them
@@ -239,6 +241,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="connections of each port at most (default: %(default)s)",
     )
+    add(
+        "--longest-lease",
+        type=_seconds,
+        default=LONGEST_LEASE_S,
+        metavar="SECONDS",
+        help="for how long a silent launcher keeps this agent at most (default: %(default)g)",
+    )
     add("--engine", choices=get_args(EngineName), default="auto", help="default: auto")
     add(
         "--cpus",
@@ -287,6 +296,12 @@ def _count(text: str) -> int:
     if re.fullmatch(r"[1-9]\d{0,5}", text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"\d{1,6}(\.\d+)?", text) is None or not float(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return float(text)
 
 
 def _cpus(text: str) -> tuple[int, ...]:

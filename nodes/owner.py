@@ -1,8 +1,8 @@
-"""Which process made a file, told by the file's name, so that crash leftovers can be recognised.
+"""Which process made a file or holds an agent, so that it can be told whether it is still there.
 
 A process is its PID namespace, its PID and its start time: PIDs repeat, and mean nothing in another
 container that shares the directory. Of a process in another namespace nothing is known, so what it
-left is stale only once it is old.
+left is stale only once it is old. Across machines the kernel's boot id comes before that.
 """
 
 from __future__ import annotations
@@ -33,6 +33,31 @@ def is_stale(path: Path) -> bool:
         return False
     except OSError:  # gone meanwhile
         return False
+
+
+def process_id() -> str:
+    """This process, as no other one on any machine is called; empty if the kernel does not tell."""
+    boot, pid = _boot(), os.getpid()
+    return f"{boot}/{_namespace()}-{pid}-{_started(pid)}" if boot else ""
+
+
+def has_ended(process: str) -> bool:
+    """Whether a `process_id` was one of this machine, and is seen to be gone; False if unknown."""
+    boot, _, rest = process.partition("/")
+    try:
+        namespace, pid, started = rest.split("-")
+        if not boot or boot != _boot() or namespace != _namespace():
+            return False
+        return _started(int(pid)) != started
+    except ValueError:
+        return False
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _namespace() -> str:

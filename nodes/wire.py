@@ -6,7 +6,7 @@ The control port, the data port and the links to nodes that were dialled, each o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodes.core import events as ev
 from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
@@ -99,7 +99,7 @@ class Wire:
         return port.address
 
     def _heard_control(self, port: Listener) -> list[ev.Event]:
-        heard: list[ev.Event] = [*port.receive(read_control)]
+        heard: list[ev.Event] = [*port.receive(lambda *came: _from_peer(port, *came))]
         return _closed(port, links=False) + heard if port.has_lost else heard
 
     def _heard_data(self, port: Listener) -> list[ev.Event]:
@@ -242,14 +242,23 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
     for who in port.closed():
         if isinstance(who, str):
             events.append(ev.Rejected(who))
-        elif links:
-            events.append(ev.LinkLost(who, GONE))
+        else:
+            events.append(ev.LinkLost(who, GONE) if links else ev.PeerLost(who))
     return events
 
 
 def _lost(node: str, dialler: Dialler) -> list[ev.Event]:
     why = dialler.lost()
     return [] if why is None else [ev.LinkLost(node, why)]
+
+
+def _from_peer(
+    port: Listener, peer: bytes, parts: list[Part]
+) -> ev.ControlReceived | ev.ControlMalformed:
+    """What came on the control port, and whose key says so."""
+    event = read_control(peer, parts)
+    key = port.key_of(peer)
+    return replace(event, key=key) if key and isinstance(event, ev.ControlReceived) else event
 
 
 def _from_owner(

@@ -16,7 +16,7 @@ from launcher.core.rollout import Rollout
 from launcher.core.session import Contact, Session, State
 from launcher.core.watch import Limits, Watch
 from launcher.errors import LauncherError
-from nodes.core.messages import PROTOCOL, Control, Deployed, Failed, Hello, Progress, Stopped
+from nodes.core.messages import Control, Deployed, Failed, Hello, Progress, Stopped
 
 
 class Standing:
@@ -27,7 +27,7 @@ class Standing:
         blueprint: Blueprint,
         contacts: Iterable[Contact],
         frames: int,
-        session: str,
+        hello: Hello,
         limits: Limits,
     ) -> None:
         self.blueprint = blueprint
@@ -38,7 +38,7 @@ class Standing:
             for contact in contacts
         }
         self.ended = False
-        self._hello = Hello(PROTOCOL, session, limits.lease_s)
+        self._hello = hello
         self._limits = limits
         self._watch = Watch(self.sessions, limits, frames)
         self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)

@@ -50,10 +50,14 @@ from nodes.core.messages import (
     Stored,
     Welcome,
 )
-from nodes.core.session import Session, admit
+from nodes.core.rejections import Rejections
+from nodes.core.session import LONGEST_LEASE_S, Session, admit
 
 STORY_EVENTS = 24
 """How many of the last events an error of ours tells."""
+
+GONE_PEERS = 64
+"""Closed control connections that are remembered: what they said last is read later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +74,25 @@ class Identity:
 
 
 class Agent:
-    """See the module's docstring. `obeys_shutdown`: a launcher started it and may end it."""
+    """See the module's docstring. `obeys_shutdown`: a launcher started it and may end it;
+    `longest_lease_s`: for how long a silent launcher keeps it at most."""
 
-    def __init__(self, identity: Identity, *, obeys_shutdown: bool = False) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        obeys_shutdown: bool = False,
+        longest_lease_s: float = LONGEST_LEASE_S,
+    ) -> None:
         self.identity = identity
         self.obeys_shutdown = obeys_shutdown
+        self.longest_lease_s = longest_lease_s
         self.session: Session | None = None
         self.tally = Tally()
         self.life = Lifecycle(self.tally, self._tell)
         self._exit_is_due = False
+        self._rejections = Rejections()
+        self._gone_peers: deque[ev.Peer] = deque(maxlen=GONE_PEERS)
         self._story: deque[tuple[float, object]] = deque(maxlen=STORY_EVENTS)
 
     def handle(self, event: ev.Event, now_s: float) -> list[Action]:
@@ -90,7 +104,7 @@ class Agent:
         try:
             return self._HANDLERS[type(event)](self, event, now_s)
         except RemoteProtocolError as error:
-            return self._breach(event, str(error))
+            return self._breach(event, str(error), now_s)
         except LocalProtocolError as error:
             return self.life.fail(f"a bug of the agent: {error}. {self.story()}")
 
@@ -98,7 +112,8 @@ class Agent:
     def deadline_s(self) -> float | None:
         """When to hand in a `Tick` if nothing else happens; None: whenever something does."""
         session_s = None if self.session is None else self.session.deadline_s
-        return min((s for s in (session_s, self.life.answer_by_s) if s is not None), default=None)
+        due = (session_s, self.life.answer_by_s, self._rejections.deadline_s)
+        return min((at_s for at_s in due if at_s is not None), default=None)
 
     def story(self) -> str:
         """The last events, oldest first, with their times in seconds."""
@@ -112,7 +127,7 @@ class Agent:
     def _control(self, event: ev.ControlReceived, now_s: float) -> list[Action]:
         peer, message = event.peer, event.message
         if isinstance(message, Hello):
-            return self._hello(message, peer, now_s)
+            return self._hello(message, peer, event.key, now_s)
         command = self._COMMANDS.get(type(message))
         if command is None:
             raise RemoteProtocolError(f"{type(message).__name__} is not said to an agent")
@@ -123,13 +138,21 @@ class Agent:
         self.session.heard_s = now_s
         return command(self, message, now_s)
 
-    def _hello(self, hello: Hello, peer: ev.Peer, now_s: float) -> list[Action]:
-        answer = admit(hello, peer, self.session, now_s)
+    def _hello(self, hello: Hello, peer: ev.Peer, key: bytes, now_s: float) -> list[Action]:
+        if peer in self._gone_peers:
+            return []
+        held = self.session
+        longest_s = self.longest_lease_s
+        answer = admit(hello, peer, held, now_s, key=key, longest_lease_s=longest_s)
         if isinstance(answer, Refused):
-            return [Reply(peer, answer), Log("info", f"refused a launcher: {answer.reason}")]
+            return [
+                Reply(peer, answer),
+                *self._rejected_one("refused a launcher", answer.reason, now_s),
+            ]
         actions: list[Action] = []
-        if self.session is not None and self.session.name != answer.name:
-            actions += self._end_session("its launcher fell silent")
+        if held is not None and held.name != answer.name:
+            how = "fell silent" if held.is_over(now_s) else "is gone"
+            actions += self._end_session(f"{held.told()} {how}, and another one has come")
         self.session = answer
         me = self.identity
         welcome = Welcome(
@@ -185,6 +208,14 @@ class Agent:
     def _chunk_failed(self, event: ev.ChunkFailed, _: float) -> list[Action]:
         return [Reply(event.peer, Failed(0, event.reason)), Log("error", event.reason)]
 
+    def _peer_lost(self, event: ev.PeerLost, _: float) -> list[Action]:
+        """Its session stays until the lease is over, unless somebody else may have it before."""
+        self._gone_peers.append(event.peer)
+        if self.session is None or self.session.peer != event.peer:
+            return []
+        self.session.is_lost = True
+        return [Log("info", f"the connection with {self.session.told()} has closed")]
+
     def _unloaded(self, event: ev.Unloaded, _: float) -> list[Action]:
         return self.life.unloaded(event) + self._exit_if_due()
 
@@ -195,6 +226,7 @@ class Agent:
         if self.session is not None and self.session.is_over(now_s):
             silence = f"its launcher was silent for {self.session.lease_s:g} s"
             actions += self._end_session(silence)
+        actions += [Log("warning", text) for text in self._rejections.due(now_s)]
         if self.life.answer_by_s is not None and now_s >= self.life.answer_by_s:
             actions += self.life.answer_overdue()
         return actions
@@ -202,24 +234,31 @@ class Agent:
     def _malformed(self, event: ev.ControlMalformed | ev.DataMalformed, _: float) -> list[Action]:
         raise RemoteProtocolError(event.reason)
 
-    def _rejected(self, event: ev.Rejected, _: float) -> list[Action]:
+    def _rejected(self, event: ev.Rejected, now_s: float) -> list[Action]:
         self.tally.bad_messages += 1
-        return [Log("warning", f"dropped a connection: {event.reason}")]
+        return self._rejected_one("dropped a connection", event.reason, now_s)
 
-    def _breach(self, event: ev.Event, reason: str) -> list[Action]:
+    def _rejected_one(self, what: str, why: str, now_s: float) -> list[Action]:
+        """Tell of it, but in a flood of its kind only now and then."""
+        text = self._rejections.note(what, why, now_s)
+        return [] if text is None else [Log("warning", text)]
+
+    def _breach(self, event: ev.Event, reason: str, now_s: float) -> list[Action]:
         """A peer broke the protocol: count, log, cut off, and end what depended on it."""
         self.tally.bad_messages += 1
         actions: list[Action]
         if isinstance(event, ev.DataReceived | ev.DataMalformed):
             node = self.life.node_of(event.link)
             who = "a data connection" if node is None else f"node {node!r}"
-            actions = [Log("warning", f"cut off {who}: {reason}"), CutOffLink(event.link)]
+            actions = self._rejected_one(f"cut off {who}", reason, now_s)
+            actions.append(CutOffLink(event.link))
             if node is not None:
                 actions += self.life.fail(f"node {node!r} broke the protocol: {reason}", node)
             return actions
         if not isinstance(event, ev.ControlReceived | ev.ControlMalformed):
             return self.life.fail(f"a bug of the agent: {reason}. {self.story()}")
-        actions = [Log("warning", f"cut off a launcher: {reason}"), CutOffPeer(event.peer)]
+        actions = self._rejected_one("cut off a launcher", reason, now_s)
+        actions.append(CutOffPeer(event.peer))
         if self.session is not None and self.session.peer == event.peer:
             actions += self._end_session("its launcher broke the protocol")
         return actions
@@ -232,6 +271,7 @@ class Agent:
         ev.ControlMalformed: _malformed,
         ev.DataMalformed: _malformed,
         ev.Rejected: _rejected,
+        ev.PeerLost: _peer_lost,
         ev.LinkLost: lambda self, event, _: self.life.link_lost(event),
         ev.LookedUp: _looked_up,
         ev.ChunkWritten: _chunk_written,

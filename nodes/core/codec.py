@@ -167,7 +167,8 @@ def _decode_foreign(version: object, record: Record | None, plain: dict[str, Any
         raise RemoteProtocolError("a message without a version")
     if record is None or record.kind not in ("Hello", "Refused"):
         raise RemoteProtocolError(f"a message of protocol version {version}, ours is {PROTOCOL}")
-    known = {name: value for name, value in plain.items() if name in record.names}
+    later = dict.fromkeys(("owner", "process", "succeeds", "holder"), "")
+    known = {name: value for name, value in (later | plain).items() if name in record.names}
     known["protocol"] = version
     try:
         message: Message = record.unpack(known)

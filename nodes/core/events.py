@@ -31,10 +31,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ControlReceived:
-    """A well-formed message came in on the control port."""
+    """A well-formed message came in on the control port; `key` is the public key of whoever sent
+    it, empty over a connection that is not guarded."""
 
     peer: Peer
     message: Control | Data
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,13 @@ class DataMalformed:
 
     link: Link
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """A control connection closed: its other end did, or its process or machine has ended."""
+
+    peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +192,7 @@ class Tick:
 
 
 Event = (
-    ControlReceived | DataReceived | ControlMalformed | DataMalformed | Rejected | LinkLost
-    | LookedUp | ChunkWritten | ChunkFailed | LoadProgress | Loaded | LoadFailed
+    ControlReceived | DataReceived | ControlMalformed | DataMalformed | Rejected | PeerLost
+    | LinkLost | LookedUp | ChunkWritten | ChunkFailed | LoadProgress | Loaded | LoadFailed
     | FiringEnded | FiringFailed | Unloaded | Measured | Tick
 )  # fmt: skip

@@ -7,7 +7,8 @@ lacks (`Query` → `Missing`), sends those in chunks (`Put`, each answered by `S
 `Failed`). When every agent has deployed, it sends `Start`; after the last result `Stop` →
 `Stopped`. `GetStats` → `Stats`, `GetTrace` → `Traced` at any time. `Ping` → `Pong` keep the
 session's lease alive: an agent that hears nothing from its launcher for `lease_s` undeploys and is
-free for another. `Bye` ends the session; an agent started by a launcher exits on `Shutdown`.
+free for another. `Bye` ends the session; an agent started by a launcher exits on `Shutdown`. The
+launcher after one that died need not wait for the lease (`nodes.core.session`).
 
 **Data** (DEALER → ROUTER on an agent's data address, in both directions over that connection). On
 `Start` the producer of each channel dials the consumer and sends `Attach`; the consumer answers
@@ -136,11 +137,19 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Opens a session; `session` is a random name, `lease_s` the silence after which it ends."""
+    """Opens a session; `session` is a random name, `lease_s` the silence after which it ends.
+
+    `owner` tells people whose it is, `process` other launchers which process (empty: it does not
+    say). `succeeds` is the `process` of the agent's present launcher, if the sender knows that it
+    has ended.
+    """
 
     protocol: int
     session: str
     lease_s: float
+    owner: str = ""
+    process: str = ""
+    succeeds: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +240,14 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No session: another launcher has it, or the protocol differs."""
+    """No session: another launcher has it, or the protocol differs.
+
+    `holder` is the `process` of that other launcher, for one with the same key; else empty.
+    """
 
     reason: str
     protocol: int
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

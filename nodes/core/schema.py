@@ -29,6 +29,7 @@ _positive = integer(1, (1 << 31) - 1)
 _seconds = real(0.0, 1e12)
 _lease = real(1e-3, 1e6)
 _name = string(MAX_NAME)
+_who = string(200)
 _text = string(MAX_TEXT // 4)
 
 _BLOB = Record(words.BlobInfo, {"digest": digest, "size_bytes": _count})
@@ -96,7 +97,17 @@ _STATS = Record(
 )
 
 WORDS = (
-    Record(words.Hello, {"protocol": _count, "session": _name, "lease_s": _lease}),
+    Record(
+        words.Hello,
+        {
+            "protocol": _count,
+            "session": _name,
+            "lease_s": _lease,
+            "owner": _who,
+            "process": _who,
+            "succeeds": _who,
+        },
+    ),
     Record(words.Query, {"digests": several(digest)}),
     Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
     Record(words.Deploy, {"deployment": nested(_DEPLOYMENT)}),
@@ -120,7 +131,7 @@ WORDS = (
             "rss_bytes": _count,
         },
     ),
-    Record(words.Refused, {"reason": _text, "protocol": _count}),
+    Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
     Record(words.Missing, {"digests": several(digest)}),
     Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
     Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),

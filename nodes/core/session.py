@@ -1,9 +1,17 @@
 """Who may command an agent: one launcher at a time, for as long as it lets us hear from it.
 
-closed ──Hello──▶ open ──Bye, or `lease_s` seconds of silence──▶ closed
-                   │ ▲
-                   └─┘ any message renews the lease; Hello of the same session from another
-                       connection (the launcher has reconnected) moves it there
+    FREE ──Hello──▶ HELD ──its connection closes──▶ LOST
+      ▲               │ ▲                             │ │
+      └─Bye, lease────┘ └──Hello of the same session──┘ └─ Hello of the same owner: HELD by that one
+
+Any message renews the lease; after `lease_s` of silence the session is over, HELD or LOST. `Hello`
+of the same session from another connection (the launcher has reconnected) moves it there.
+
+A launcher that died must not keep the next one waiting. Mostly the kernel tells that it died: it
+closes the connection. Where the network was down just then, nobody tells, and the session stays
+HELD; but the next launcher, if it runs on the same machine, can see that the process is gone
+(`Hello.succeeds`). Either way only the same *owner* need not wait for the lease: whoever has the
+same key, or, on a port without keys, anybody. A launcher that may be alive is never displaced.
 """
 
 from __future__ import annotations
@@ -13,15 +21,24 @@ from dataclasses import dataclass
 from nodes.core.events import Peer
 from nodes.core.messages import PROTOCOL, Hello, Refused
 
+LONGEST_LEASE_S = 300.0
+"""For how long a silent launcher keeps an agent at most, whatever it asks for."""
+
 
 @dataclass(slots=True)
 class Session:
-    """An open session: the connection it is on, its random name, its lease in seconds."""
+    """An open session: the connection it is on, its random name, its lease in seconds; `key`,
+    `owner` and `process` tell whose it is."""
 
     peer: Peer
     name: str
     lease_s: float
     heard_s: float
+    key: bytes = b""
+    owner: str = ""
+    process: str = ""
+    is_lost: bool = False
+    """Whether its connection has closed."""
 
     @property
     def deadline_s(self) -> float:
@@ -32,20 +49,63 @@ class Session:
         """Whether the lease has run out."""
         return now_s >= self.deadline_s
 
+    def told(self) -> str:
+        """Whose it is, for people; not trusted to be printable."""
+        return f"launcher {self.owner!r}" if self.owner else "another launcher"
 
-def admit(hello: Hello, peer: Peer, current: Session | None, now_s: float) -> Session | Refused:
-    """The session that a `Hello` opens or resumes, or why it may not."""
+
+def admit(
+    hello: Hello,
+    peer: Peer,
+    current: Session | None,
+    now_s: float,
+    *,
+    key: bytes = b"",
+    longest_lease_s: float = LONGEST_LEASE_S,
+) -> Session | Refused:
+    """The session that a `Hello` opens, resumes or takes over, or why it may not. `key` is the
+    public key of whoever said it."""
     if hello.protocol != PROTOCOL:
         return Refused(
             f"this agent speaks protocol {PROTOCOL}, the launcher {hello.protocol}: "
             "install the same version on both",
             PROTOCOL,
         )
-    if current is not None and current.name != hello.session and not current.is_over(now_s):
-        left_s = current.deadline_s - now_s
-        return Refused(
-            "another launcher has this agent; it is free again once that one has ended "
-            f"or has been silent for {left_s:.0f} s more",
-            PROTOCOL,
+    if current is not None and not current.is_over(now_s) and not _may_follow(hello, key, current):
+        return _busy(current, key, now_s)
+    lease_s = min(hello.lease_s, longest_lease_s)
+    return Session(peer, hello.session, lease_s, now_s, key, hello.owner, hello.process)
+
+
+def _may_follow(hello: Hello, key: bytes, current: Session) -> bool:
+    """Whether a `Hello` need not wait until the lease of the present session is over."""
+    if key != current.key:
+        return False
+    has_ended = bool(hello.succeeds) and hello.succeeds == current.process
+    return hello.session == current.name or current.is_lost or has_ended
+
+
+def _busy(current: Session, key: bytes, now_s: float) -> Refused:
+    left_s = current.deadline_s - now_s
+    if current.is_lost:
+        reason = (
+            f"{current.told()} has lost its connection with this agent and may come back; it is "
+            f"free for the owners of other keys in {left_s:.0f} s"
         )
-    return Session(peer, hello.session, hello.lease_s, now_s)
+    else:
+        reason = (
+            f"{current.told()} has this agent; it is free again once that one has ended "
+            f"or has been silent for {left_s:.0f} s more"
+        )
+    return Refused(reason, PROTOCOL, current.process if key == current.key else "")
+
+
+def succession(hello: Hello, refused: Refused, has_ended: bool) -> Hello | None:
+    """What a launcher that said `hello` and was refused says next: that the one who has the agent
+    `has_ended`, if it is so and was not said before."""
+    holder = refused.holder
+    if not has_ended or not holder or hello.succeeds == holder:
+        return None
+    return Hello(
+        hello.protocol, hello.session, hello.lease_s, hello.owner, hello.process, succeeds=holder
+    )

@@ -25,10 +25,12 @@ from nodes.core.agent import Agent, Identity
 from nodes.core.messages import (
     CHUNK_BYTES,
     HOST,
+    PROTOCOL,
     PUT_WINDOW,
     Control,
     Data,
     Deployment,
+    Hello,
     Put,
     Stored,
     TensorHeader,
@@ -85,7 +87,8 @@ class World(SimulatedHost):
             Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
             for i, name in enumerate(self.nodes)
         ]
-        self.supervisor = Supervisor(share, contacts, frames, "test", limits)
+        hello = Hello(PROTOCOL, "test", limits.lease_s)
+        self.supervisor = Supervisor(share, contacts, frames, hello, limits)
         super().__init__(plan, RunStream(frames, share, pace), take_s)
         self.clock = Clock()
         self.end: lev.End | None = None

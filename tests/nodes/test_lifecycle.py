@@ -157,7 +157,7 @@ def test_a_firing_that_fails_is_told_and_unloaded():
 
 def test_a_node_that_does_not_answer_is_named():
     agent = Told().at(Stage.RUNNING)
-    agent.says(Hello(PROTOCOL, "s", 1000.0))
+    agent.says(Hello(PROTOCOL, "s", 200.0))
     assert agent.core.deadline_s == ANSWER_TIMEOUT_S
     agent.now_s = ANSWER_TIMEOUT_S
     (failed,) = replies(agent.happens(ev.Tick()), Failed)
@@ -167,8 +167,8 @@ def test_a_node_that_does_not_answer_is_named():
 
 def test_a_node_that_has_answered_is_no_longer_waited_for():
     agent = Told().streaming()
-    agent.says(Hello(PROTOCOL, "s", 1000.0))
-    assert agent.core.deadline_s == 1000.0
+    agent.says(Hello(PROTOCOL, "s", 200.0))
+    assert agent.core.deadline_s == 200.0
 
 
 @pytest.mark.parametrize("link", ["n1"])

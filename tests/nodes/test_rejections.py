@@ -1,0 +1,82 @@
+"""A flood of refused connections leaves a few lines in the log, and none of them goes uncounted."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodes.core import actions as act
+from nodes.core import events as ev
+from nodes.core.messages import PROTOCOL, Hello
+from nodes.core.rejections import KINDS, LONGEST_PAUSE_S, LONGEST_TEXT, Rejections
+from tests.nodes.told import STRANGER, Told
+
+
+def texts(actions: list[act.Action]) -> list[str]:
+    return [action.text for action in actions if isinstance(action, act.Log)]
+
+
+def test_the_first_is_told_at_once_and_the_others_together() -> None:
+    agent = Told()
+    assert texts(agent.happens(ev.Rejected("no handshake"))) == [
+        "dropped a connection: no handshake"
+    ]
+    for _ in range(100):
+        assert not texts(agent.happens(ev.Rejected("a strange key")))
+    assert agent.core.deadline_s == 1.0
+    agent.now_s = 1.0
+    (line,) = texts(agent.happens(ev.Tick()))
+    assert line == "dropped a connection: a strange key (the last of 100 in 1 s)"
+    assert agent.core.deadline_s is None, "nothing wakes it up without need"
+    assert agent.core.tally.bad_messages == 101
+
+
+def test_one_kind_does_not_hide_another() -> None:
+    agent = Told()
+    agent.happens(ev.Rejected("no handshake"))
+    assert texts(agent.says(Hello(PROTOCOL + 1, "s", 5.0), STRANGER))
+
+
+def count(line: str) -> int:
+    found = re.search(r"the last of (\d+) in", line)
+    return int(found[1]) if found else 1
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 70.0), st.sampled_from(["knock", "key"])), max_size=200),
+)
+def test_every_one_is_counted_once_and_told_within_a_minute(
+    arrivals: list[tuple[float, str]],
+) -> None:
+    rejections, told, now_s = Rejections(), 0, 0.0
+
+    def tick(until_s: float) -> int:
+        counted = 0
+        while (at_s := rejections.deadline_s) is not None and at_s <= until_s:
+            counted += sum(count(line) for line in rejections.due(at_s))
+        return counted
+
+    for after_s, what in arrivals:
+        told += tick(now_s + after_s)
+        now_s += after_s
+        told += rejections.note(what, "why", now_s) is not None
+    assert told + tick(now_s + LONGEST_PAUSE_S) == len(arrivals)
+
+
+def test_a_flood_of_a_day_leaves_less_than_a_megabyte() -> None:
+    rejections, lines, now_s = Rejections(), [], 0.0
+    while now_s < 86_400.0:
+        line = rejections.note("dropped a connection", "x" * 4000, now_s)
+        lines += [line] if line else []
+        now_s += 0.9
+        lines += rejections.due(now_s)
+    assert sum(map(len, lines)) < 1_000_000
+    assert max(map(len, lines)) < 2 * LONGEST_TEXT
+
+
+def test_kinds_that_others_invent_are_not_remembered_without_end() -> None:
+    rejections = Rejections()
+    told = [rejections.note(f"cut off node {i}", "why", 0.0) for i in range(10 * KINDS)]
+    assert sum(line is not None for line in told) == KINDS + 1
