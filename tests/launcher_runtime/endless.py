@@ -1,7 +1,8 @@
-"""A launcher that would run for ever: `python -m tests.launcher_runtime.endless DIRECTORY CACHE`.
+"""A launcher that would run for ever: `python -m tests.launcher_runtime.endless DIRECTORY CACHE`,
+and perhaps the addresses of two agents; else it starts its own.
 
 Prints the process ids of its agents on one line, then, once results come, their temporary
-directory on another.
+directory on another (`-` if it has none).
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ def say(*words: object) -> None:
     sys.stdout.flush()
 
 
-def main(directory: Path, cache: Path) -> None:
+def main(directory: Path, cache: Path, *addresses: str) -> None:
     cluster = make_cluster(directory, 2)
-    with start_agents(cluster.nodes(), cache) as agents:
+    nodes = cluster.nodes(dict(zip(cluster.names, addresses, strict=False)))
+    with start_agents(nodes, cache) as agents:
         say(*(agent.pid for agent in agents.values()))
-        sockets = agents["n0"].address
+        place = Path(agents["n0"].address.removeprefix("ipc://")).parent if agents else "-"
 
         def take(frame: int, _: Mapping[str, np.ndarray]) -> None:
             if frame == 3:
-                say(Path(sockets.removeprefix("ipc://")).parent)
+                say(place)
 
-        cluster.run(RandomFrames(10**9), take, RunOptions(), agents=agents)
+        cluster.run(RandomFrames(10**9), take, RunOptions(), nodes=nodes, agents=agents)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # even if pytest itself ignores it
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -30,8 +30,9 @@ class Running:
 
 
 @contextmanager
-def endless(directory: Path, cache: Path) -> Iterator[Running]:
+def endless(directory: Path, cache: Path, *addresses: str) -> Iterator[Running]:
     command = [sys.executable, "-m", "tests.launcher_runtime.endless", str(directory), str(cache)]
+    command += addresses
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -39,7 +40,7 @@ def endless(directory: Path, cache: Path) -> Iterator[Running]:
             assert process.stdout is not None
             agents = tuple(int(pid) for pid in process.stdout.readline().split())
             place = process.stdout.readline().strip()
-            assert agents, "the launcher started no agent"
+            assert agents or addresses, "the launcher started no agent"
             assert place, "the launcher got no result"
             sockets = Path(place)
             yield Running(process, agents, sockets)
