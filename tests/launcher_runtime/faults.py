@@ -184,7 +184,7 @@ class FaultyWorld(World):
         if not node.is_gone or self.started_by_us:
             return
         self._touch(name, "is started again")
-        node.agent, node.is_gone = self.new_agent(name), False
+        node.agent, node.is_gone, node.deadline_s = self.new_agent(name), False, None
         self.newest.pop(name, None)
         self.over.pop(name, None)
         self.broken.discard(name)

@@ -48,10 +48,14 @@ def whole(plan: Plan, frame: int) -> dict[str, int]:
 
 @dataclass
 class SimulatedNode:
-    """See the module's docstring; `cached` tells which blobs it had before."""
+    """See the module's docstring; `cached` tells which blobs it had before, `tick` its core that
+    time has passed."""
 
     agent: Agent
     cached: Callable[[str], bool]
+    tick: Callable[[], None]
+    deadline_s: float | None = None
+    """When its core wants a `Tick`."""
     told: list[str] = field(default_factory=list)
     stored: dict[str, int] = field(default_factory=dict)
     unanswered: int = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
@@ -82,7 +83,8 @@ class World(SimulatedHost):
         self.started_by_us = started_by_us
         self.nodes: dict[str, SimulatedNode] = {}
         for name in (*share.deployments, *standby):
-            self.nodes[name] = SimulatedNode(self.new_agent(name), cached)
+            tick = partial(self.tell, name, nev.Tick())
+            self.nodes[name] = SimulatedNode(self.new_agent(name), cached, tick)
         contacts = [
             Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
             for i, name in enumerate(self.nodes)
@@ -109,6 +111,7 @@ class World(SimulatedHost):
         """Of the plans that are to be better than the one that streams."""
         self.slow: dict[str, float] = {}
         """Nodes that take so many times as long for a firing."""
+        self._deadline_s: float | None = None
         self._replan = replan
         self._delay_s = delay_s
 
@@ -158,13 +161,18 @@ class World(SimulatedHost):
         return next_s is not None or tick is not None
 
     def _next_tick(self) -> tuple[float, Happening | None]:
-        ticks: list[tuple[float, Happening]] = []
-        if self.supervisor.deadline_s is not None:
-            ticks.append((self.supervisor.deadline_s, lambda: self.event(lev.Tick())))
+        """The earliest deadline of a core, and its `Tick`; deadlines are as they were when a core
+        last handled something, and change with nothing else."""
+        at_s, tick = self._deadline_s, self._tick_launcher
+        found: Happening | None = None if at_s is None else tick
         for name, node in self.nodes.items():
-            if node.agent.deadline_s is not None and not self.is_off(name):
-                ticks.append((node.agent.deadline_s, lambda n=name: self.tell(n, nev.Tick())))
-        return min(ticks, key=lambda tick: tick[0], default=(0.0, None))
+            due_s = node.deadline_s
+            if due_s is not None and (at_s is None or due_s < at_s) and not self.is_off(name):
+                at_s, found = due_s, node.tick
+        return at_s or 0.0, found
+
+    def _tick_launcher(self) -> None:
+        self.event(lev.Tick())
 
     def is_off(self, name: str) -> bool:
         """Whether a node does nothing."""
@@ -208,6 +216,7 @@ class World(SimulatedHost):
     def event(self, event: lev.Event) -> None:
         """Let the supervisor handle an event now, and perform its actions."""
         actions = self.supervisor.handle(event, self.now_s)
+        self._deadline_s = self.supervisor.deadline_s
         assert self.end is None or not actions, "nothing is done after the end"
         for action in actions:
             match action:
@@ -268,7 +277,9 @@ class World(SimulatedHost):
         node = self.nodes[name]
         if self.is_off(name):
             return
-        for action in node.agent.handle(event, self.now_s):
+        actions = node.agent.handle(event, self.now_s)
+        node.deadline_s = node.agent.deadline_s
+        for action in actions:
             self._perform(name, node, action)
 
     def _perform(  # noqa: PLR0912 - one case per action
