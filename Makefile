@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test fast check fuzz soak bench-table3 results setup schema lock clean
+.PHONY: run test fast check histories fuzz soak bench-table3 results setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml

@@ -35,6 +35,8 @@ class Rejections:
     @property
     def deadline_s(self) -> float | None:
         """When the first pause ends in which something came."""
+        if not self._pauses:
+            return None
         waiting = (pause.until_s for pause in self._pauses.values() if pause.untold)
         return min(waiting, default=None)
 

@@ -49,11 +49,11 @@ class Connection:
     latest_s: dict[str, float] = field(default_factory=dict)
     held: dict[str, list[Happening]] = field(default_factory=dict)
     """What could not arrive yet, by its receiver: see `hold`."""
+    name: bytes = b""
+    """What the one who was dialled calls it."""
 
-    @property
-    def name(self) -> bytes:
-        """What the one who was dialled calls it."""
-        return f"{self.dialler}#{self.number}".encode()
+    def __post_init__(self) -> None:
+        self.name = f"{self.dialler}#{self.number}".encode()
 
     def other(self, end: str) -> str:
         """The node at the other end."""

@@ -321,7 +321,8 @@ class FaultyWorld(World):
         if isinstance(event, nev.ControlReceived) and session and session.peer == event.peer:
             self._note(name, event.message)
         super().tell(name, event)
-        self.check_credits(name)
+        if isinstance(event, nev.DataReceived | nev.FiringEnded):
+            self.check_credits(name)
 
     def _note(self, name: str, message: object) -> None:
         if isinstance(message, Deploy):

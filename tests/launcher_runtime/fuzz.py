@@ -6,8 +6,11 @@ A seed that fails prints its story, and gives the same history whenever it is tr
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
+from dataclasses import dataclass
 from random import Random
 
 from launcher.core import events as lev
@@ -16,6 +19,9 @@ from nodes.core.messages import HOST
 from tests.launcher_runtime.faults import FaultyWorld
 
 LONGEST_S = 2000.0
+PART = 100
+"""Seeds that a process tries before it takes others."""
+
 FAULTS = (
     "crash",
     "crash and restart",
@@ -108,30 +114,58 @@ def plan_fault(world: FaultyWorld, random: Random, at_s: float) -> None:
     world.at(at_s, strike)
 
 
+@dataclass(frozen=True)
+class Tried:
+    """How many histories were tried, and how they went."""
+
+    done: int = 0
+    recovered: int = 0
+    good: int = 0
+
+    def __add__(self, other: Tried) -> Tried:
+        return Tried(
+            self.done + other.done, self.recovered + other.recovered, self.good + other.good
+        )
+
+
+def try_seeds(seeds: range) -> Tried:
+    """Raises `AssertionError` for the first that fails."""
+    worlds = [history(seed) for seed in seeds]
+    return Tried(
+        len(worlds),
+        sum(bool(world.supervisor.recoveries) for world in worlds),
+        sum(world.end is not None and world.end.error is None for world in worlds),
+    )
+
+
 def main() -> None:
     """Try seeds until one fails, the number is reached or the time is over."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--histories", type=int, default=10_000, help="how many to try")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="at most so long")
+    parser.add_argument("--within", type=float, metavar="SECONDS", help="fail if it takes longer")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     began_s = time.monotonic()
-    done = recovered = good = 0
-    for seed in range(given.first, given.first + given.histories):
-        if time.monotonic() - began_s > given.seconds:
-            break
+    last = given.first + given.histories
+    parts = [range(at, min(at + PART, last)) for at in range(given.first, last, PART)]
+    tried = Tried()
+    with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
         try:
-            world = history(seed)
+            for part in pool.imap_unordered(try_seeds, parts):
+                tried += part
+                if time.monotonic() - began_s > given.seconds:
+                    break
         except AssertionError as error:
             sys.exit(str(error))
-        done += 1
-        recovered += bool(world.supervisor.recoveries)
-        good += world.end is not None and world.end.error is None
     passed_s = time.monotonic() - began_s
     print(  # noqa: T201 - a command
-        f"{done} histories in {passed_s:.1f} s: {recovered} with a recovery, {good} ended well, "
-        f"{done - good} with a sentence"
+        f"{tried.done} histories in {passed_s:.1f} s: {tried.recovered} with a recovery, "
+        f"{tried.good} ended well, {tried.done - tried.good} with a sentence"
     )
+    if given.within is not None and passed_s > given.within:
+        sys.exit(f"that is more than {given.within:g} s")
 
 
 if __name__ == "__main__":

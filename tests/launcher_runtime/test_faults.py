@@ -16,7 +16,7 @@ from launcher.core.blueprint import Blueprint
 from launcher.errors import RunFailedError
 from nodes.core.messages import HOST, Failed
 from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
-from tests.launcher_runtime.fuzz import history
+from tests.launcher_runtime.fuzz import history, try_seeds
 from tests.launcher_runtime.plans import blueprint_of, in_a_row
 from tests.launcher_runtime.simulation import World
 
@@ -34,12 +34,12 @@ def test_a_history_of_faults_keeps_every_promise(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_thousands_of_histories_of_faults_keep_every_promise() -> None:
-    """1500 of them; `python -m tests.launcher_runtime.fuzz` tries as many more as one likes."""
-    worlds = [history(seed) for seed in range(100_000, 101_500)]
-    assert sum(bool(world.supervisor.recoveries) for world in worlds) > 300
-    ends = [world.end.error for world in worlds if world.end is not None]
-    assert sum(error is None for error in ends) > 600
+def test_hundreds_of_histories_of_faults_keep_every_promise() -> None:
+    """`make histories` tries ten thousand, `python -m tests.launcher_runtime.fuzz` as many as one
+    likes."""
+    tried = try_seeds(range(100_000, 100_300))
+    assert tried.recovered > 60
+    assert tried.good > 120
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
