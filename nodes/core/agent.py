@@ -165,7 +165,7 @@ class Agent:
             cores=me.cores,
             rss_bytes=me.rss_bytes,
         )
-        return [*actions, *self._tell(welcome), Log("info", f"session {answer.name!r} opened")]
+        return [*actions, *self._tell(welcome), Log("info", f"{answer.told()} has this agent")]
 
     def _query(self, message: Query, _: float) -> list[Action]:
         return [] if self.session is None else [LookUp(self.session.peer, message.digests)]

@@ -1,7 +1,8 @@
 """Simulated TCP connections: each delivers in order, after delays, until it is cut.
 
-What is on its way when a connection is cut is lost, and both ends hear of it. What is on its way
-when one end hangs up still arrives, and then the other end hears of that.
+What is on its way when a connection is cut is lost, and both ends hear of it; or it arrives late,
+when they have heard of it and perhaps have another connection (`lingers`). What is on its way when
+one end hangs up still arrives, and then the other end hears of that.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class Connection:
     dialler: str
     dialled: str
     number: int
+    is_control: bool = False
     is_open: bool = True
+    lingers: bool = False
+    """It is no longer open, but what is on its way arrives."""
     latest_s: dict[str, float] = field(default_factory=dict)
     held: dict[str, list[Happening]] = field(default_factory=dict)
     """What could not arrive yet, by its receiver: see `hold`."""
@@ -68,7 +72,7 @@ class Connection:
         def come() -> None:
             if receiver in self.held:
                 self.held[receiver].append(arrive)
-            elif self.is_open:
+            elif self.is_open or self.lingers:
                 arrive()
 
         clock.at(at_s, come)
@@ -80,5 +84,5 @@ class Connection:
     def let_go(self, receiver: str) -> None:
         """What has waited arrives."""
         for arrive in self.held.pop(receiver, []):
-            if self.is_open:
+            if self.is_open or self.lingers:
                 arrive()

@@ -38,6 +38,9 @@ TCP_GIVES_UP_S = 30.0
 RECONNECTING_S = 0.2
 """Until a connection that was reset is made anew."""
 
+HEARS_S = 0.02
+"""After which an agent hears that its launcher's connection was reset."""
+
 RECOVERING = replace(LIMITS, recovery_s=10.0, heartbeat_s=2.0, deploy_timeout_s=60.0)
 
 
@@ -176,7 +179,7 @@ class FaultyWorld(World):
             if over.is_open and name in (over.dialler, over.dialled):
                 self.cut(over)
         if self.started_by_us:
-            self.at(self.now_s + 0.01, lambda: self.event(lev.Exited(name, -9, "")))
+            self.soon(0.01, lambda: self.event(lev.Exited(name, -9, "")))
 
     def restart(self, name: str) -> None:
         """A daemon is started again at the same address."""
@@ -232,6 +235,11 @@ class FaultyWorld(World):
         self.tell_story(f"{name} takes {times} times as long")
         self.slow[name] = times
 
+    def agree(self) -> None:
+        """The user agrees to a better plan."""
+        self.tell_story("the user agrees")
+        self.event(lev.Consented())
+
     def partition(self, one: str, other: str, seconds: float) -> None:
         """Nothing gets through between two machines for a while."""
         if one == other:
@@ -253,11 +261,12 @@ class FaultyWorld(World):
         control = self.control.get(over.dialled)
         if over is control:
             node = over.dialled
-            self.control[node] = self.connect(HOST, node)
+            self.control[node] = self.connect(HOST, node, is_control=True)
             self._hold()
-            self.at(self.now_s + self._delay_s(), lambda: self.event(lev.Disconnected(node)))
+            self.soon(self._delay_s(), lambda: self.event(lev.Disconnected(node)))
+            self.at(self.now_s + HEARS_S, lambda: self.lose_link(over, node))
             self.unreached.add(node)
-            self.at(self.now_s + RECONNECTING_S, lambda: self._reach(node))
+            self.soon(RECONNECTING_S, lambda: self._reach(node))
             return
         for end in (over.dialler, over.dialled):
             self.at(self.now_s + self._delay_s(), lambda e=end: self.lose_link(over, e))
@@ -265,6 +274,8 @@ class FaultyWorld(World):
     def cut_any(self, number: int) -> None:
         """A connection that is open is reset."""
         there = [over for over in self.connections if over.is_open]
+        if not there:
+            return
         over = there[number % len(there)]
         self._touch(over.dialled, f"loses its connection with {over.dialler}")
         self.touched.add(over.dialler)
@@ -302,8 +313,8 @@ class FaultyWorld(World):
                 else:
                     over.let_go(end)
 
-    def connect(self, dialler: str, dialled: str) -> Connection:
-        over = super().connect(dialler, dialled)
+    def connect(self, dialler: str, dialled: str, *, is_control: bool = False) -> Connection:
+        over = super().connect(dialler, dialled, is_control=is_control)
         if hasattr(self, "data"):
             self._hold()
         return over
@@ -371,6 +382,7 @@ class FaultyWorld(World):
             assert settled == list(range(self.stream.intake.frames)), "a result is missing"
             return
         assert "node 'n" in str(error), f"no node is named: {error}"
+        assert self.touched or self.refused_plan, f"nothing happened to any node: {error}"
         untouched = self.nodes.keys() - self.touched
         if self.supervisor._has_streamed and untouched and not self.refused_plan:
             raise AssertionError(f"{sorted(untouched)} could have gone on: {error}")

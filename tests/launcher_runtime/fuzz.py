@@ -10,19 +10,19 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from launcher.core import events as lev
 from launcher.core.intake import Pace
 from nodes.core.messages import HOST
-from tests.launcher_runtime.faults import FaultyWorld
+from tests.launcher_runtime.successors import Successors
 
 LONGEST_S = 2000.0
 PART = 100
 """Seeds that a process tries before it takes others."""
 
-FAULTS = (
+NODES_FAIL = (
     "crash",
     "crash and restart",
     "pause",
@@ -35,22 +35,31 @@ FAULTS = (
     "consent",
     "slow",
 )
+FAULTS = (
+    *NODES_FAIL,
+    "cut late",
+    "say again",
+    "intrude",
+    "kill launcher",
+    "kill launcher unheard",
+)
 
 
-def history(seed: int) -> FaultyWorld:
+def history(seed: int, faults: Sequence[str] = FAULTS) -> Successors:
     """The world after everything has happened that the seed holds; raises `AssertionError`, with
-    the story, if anything does not hold."""
+    the story, if anything does not hold. With the same `faults` a seed gives the same history."""
     random = Random(seed)
-    world = FaultyWorld(
+    world = Successors(
         random,
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
         room=random.choice((None, None, 2, 3)),
         pace=own_pace(Random(f"pace {seed}")),
+        keys=seed % 2 == 0,
     )
     at_s = random.choice((0.5, 2.0, 2.0)) * random.random()
     for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
-        plan_fault(world, random, at_s)
+        plan_fault(world, random, at_s, faults)
         at_s += random.choice((0.0, 0.5, 2.0, 5.0)) * random.random()
     if random.random() < 0.3:
         world.blows.append(
@@ -73,43 +82,39 @@ def own_pace(random: Random) -> Pace | None:
     return Pace(random.choice((0.05, 1.0, 8.0, 100.0)), policy, random.randint(1, 4))
 
 
-def plan_fault(world: FaultyWorld, random: Random, at_s: float) -> None:
+def plan_fault(world: Successors, random: Random, at_s: float, faults: Sequence[str]) -> None:
     """Let one fault happen at a time, and perhaps another when the nodes recover from it."""
     name = random.choice(list(world.nodes))
     other = random.choice([HOST, *world.nodes])
     after_s = random.choice((0.01, 0.5, 1.5, 3.0, 20.0))
     number = random.randrange(1 << 16)
-    fault = random.choice(FAULTS)
+    fault = random.choice(faults)
+
+    strikes: dict[str, Callable[[], None]] = {
+        "crash": lambda: world.crash(name),
+        "pause": lambda: world.pause(name),
+        "hang": lambda: world.hang(name),
+        "break": lambda: world.break_engine(name),
+        "full disk": lambda: world.fill_disk(name),
+        "partition": lambda: world.partition(name, other, random.choice((0.5, 3.0, 60.0))),
+        "cut": lambda: world.cut_any(number),
+        "slow": lambda: world.slow_down(name, random.choice((0.5, 2.0, 5.0, 20.0))),
+        "consent": world.agree,
+        "cut late": lambda: world.cut_late(number, after_s),
+        "say again": lambda: world.say_again(number),
+        "intrude": lambda: world.intrude(name),
+        "kill launcher": lambda: world.kill_launcher(heard=True, after_s=after_s),
+        "kill launcher unheard": lambda: world.kill_launcher(heard=False, after_s=after_s),
+    }
+    undone = {"restart": lambda: world.restart(name), "resume": lambda: world.resume(name)}
 
     def strike() -> None:
         if world.end is not None:
             return
-        match fault:
-            case "crash":
-                world.crash(name)
-            case "crash and restart":
-                world.crash(name)
-                world.at(world.now_s + after_s, lambda: world.restart(name))
-            case "pause":
-                world.pause(name)
-            case "pause and resume":
-                world.pause(name)
-                world.at(world.now_s + after_s, lambda: world.resume(name))
-            case "hang":
-                world.hang(name)
-            case "break":
-                world.break_engine(name)
-            case "full disk":
-                world.fill_disk(name)
-            case "partition":
-                world.partition(name, other, random.choice((0.5, 3.0, 60.0)))
-            case "cut":
-                world.cut_any(number)
-            case "slow":
-                world.slow_down(name, random.choice((0.5, 2.0, 5.0, 20.0)))
-            case "consent":
-                world.tell_story("the user agrees")
-                world.event(lev.Consented())
+        first, _, second = fault.partition(" and ")
+        strikes[first]()
+        if second:
+            world.at(world.now_s + after_s, undone[second])
 
     world.at(at_s, strike)
 

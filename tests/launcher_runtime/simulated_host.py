@@ -24,6 +24,7 @@ class SimulatedHost:
     end: lev.End | None
 
     def __init__(self, plan: Plan, stream: RunStream[object], take_s: float) -> None:
+        self.plan = plan
         self.stream = stream
         self.results: list[int] = []
         self.dropped: list[int] = []
@@ -40,7 +41,11 @@ class SimulatedHost:
         """Tell the supervisor."""
 
     @abstractmethod
-    def connect(self, dialler: str, dialled: str) -> Connection:
+    def soon(self, after_s: float, happen: Happening) -> None:
+        """Let something happen unless the launcher has ended before."""
+
+    @abstractmethod
+    def connect(self, dialler: str, dialled: str, *, is_control: bool = False) -> Connection:
         """A new connection."""
 
     @abstractmethod
@@ -67,10 +72,14 @@ class SimulatedHost:
         for node in addresses:
             over = self.data[node] = self.connect(HOST, node)
             if node not in self.closed_data_ports:
-                self.send(over, node, lambda n=node: self.event(lev.Linked(n)))
+                self.send(over, node, lambda n=node, o=over: self._linked(n, o))
             self.send_data(over, HOST, Attach(self.stream.blueprint.epoch, HOST), None)
             for credit in self.stream.sink.attach(node):
                 self.send_data(over, HOST, credit, None)
+
+    def _linked(self, node: str, over: Connection) -> None:
+        if self.data.get(node) is over:
+            self.event(lev.Linked(node))
 
     def host_receives(self, over: Connection, message: Data, payload: object) -> None:
         if self.data.get(over.dialled) is not over:
@@ -90,7 +99,7 @@ class SimulatedHost:
         due_s = self.stream.intake.due_s
         if due_s is not None and due_s not in self._looks:
             self._looks.add(due_s)
-            self.clock.at(due_s, self._host_works)
+            self.soon(due_s - self.clock.now_s, self._host_works)
         progress = lev.Taken(self.stream.taken, self.stream.frames, self.stream.offered)
         if progress != self._told:
             self._told = progress
@@ -108,7 +117,7 @@ class SimulatedHost:
                 self.send_data(self.data[spec.target_node], HOST, header, value)
         if self.stream.may_take and not self._taking:
             self._taking = True
-            self.clock.at(self.clock.now_s + self._take_s, self._taken)
+            self.soon(self._take_s, self._taken)
 
     def _taken(self) -> None:
         self._taking = False

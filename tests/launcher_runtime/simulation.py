@@ -33,9 +33,11 @@ from nodes.core.messages import (
     Deployment,
     Hello,
     Put,
+    Refused,
     Stored,
     TensorHeader,
 )
+from nodes.core.session import succession
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening
 from tests.launcher_runtime.plans import blueprint_of
@@ -89,8 +91,12 @@ class World(SimulatedHost):
             Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
             for i, name in enumerate(self.nodes)
         ]
-        hello = Hello(PROTOCOL, "test", limits.lease_s)
+        hello = Hello(PROTOCOL, "test", limits.lease_s, "ana, process 0", "0")
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
+        self.contacts, self.limits, self.key = contacts, limits, b""
+        self.greeted: dict[str, Hello] = {}
+        self.ended_processes: set[str] = set()
+        self.era = 0
         super().__init__(plan, RunStream(frames, share, pace), take_s)
         self.clock = Clock()
         self.end: lev.End | None = None
@@ -104,7 +110,7 @@ class World(SimulatedHost):
         self.trace: list[tuple[str, str]] = []
         self.story: list[str] = []
         self.connections: list[Connection] = []
-        self.control = {name: self.connect(HOST, name) for name in self.nodes}
+        self.control = self.connect_all()
         self.dialled: dict[str, dict[str, Connection]] = defaultdict(dict)
         self.known: dict[str, dict[bytes, Connection]] = defaultdict(dict)
         self.gain: Callable[[], float] = lambda: 2.0
@@ -132,6 +138,10 @@ class World(SimulatedHost):
     def at(self, at_s: float, happen: Happening) -> None:
         """Let something happen at a time."""
         self.clock.at(at_s, happen)
+
+    def soon(self, after_s: float, happen: Happening) -> None:
+        era = self.era
+        self.at(self.now_s + after_s, lambda: happen() if self.era == era else None)
 
     def tell_story(self, text: str) -> None:
         """Remember what happened."""
@@ -181,10 +191,15 @@ class World(SimulatedHost):
 
     # ------------------------------------------------------------ the network
 
-    def connect(self, dialler: str, dialled: str) -> Connection:
+    def connect(self, dialler: str, dialled: str, *, is_control: bool = False) -> Connection:
         """A new connection, which nothing has gone over."""
-        self.connections.append(Connection(dialler, dialled, len(self.connections)))
-        return self.connections[-1]
+        over = Connection(dialler, dialled, len(self.connections), is_control)
+        self.connections.append(over)
+        return over
+
+    def connect_all(self) -> dict[str, Connection]:
+        """The launcher's control connections."""
+        return {name: self.connect(HOST, name, is_control=True) for name in self.nodes}
 
     def send(self, over: Connection, sender: str, arrive: Happening) -> None:
         """Let something arrive at the other end; nothing if the connection is gone."""
@@ -201,8 +216,10 @@ class World(SimulatedHost):
         self.send(over, end, hear)
 
     def lose_link(self, over: Connection, end: str) -> None:
-        """One end hears that a data connection is gone."""
-        if end == HOST:
+        """One end hears that a connection is gone."""
+        if over.is_control and end != HOST:
+            self.tell(end, nev.PeerLost(over.name))
+        elif end == HOST:
             if self.data.get(over.other(end)) is over:
                 self.event(lev.Disconnected(over.other(end)))
         elif over.dialler == end:
@@ -234,7 +251,7 @@ class World(SimulatedHost):
                     self.halt()
                 case lev.Replan(epoch, left):
                     self.tell_story(f"plan epoch {epoch} for {left}")
-                    self.at(self.now_s + PLANNING_S, lambda asked=action: self._plan(asked))
+                    self.soon(PLANNING_S, lambda asked=action: self._plan(asked))
                 case lev.Report():
                     assert 0 <= action.done <= action.total
                     self.reports.append(action)
@@ -260,13 +277,15 @@ class World(SimulatedHost):
 
     def _command(self, node: str, message: Control) -> None:
         over = self.control[node]
+        if isinstance(message, Hello):
+            self.greeted[node] = message
 
         def arrive() -> None:
             if self.is_off(node):
                 return
             self.nodes[node].told.append(type(message).__name__)
             self.trace.append((node, type(message).__name__))
-            self.tell(node, nev.ControlReceived(over.name, message))
+            self.tell(node, nev.ControlReceived(over.name, message, self.key))
 
         self.send(over, HOST, arrive)
 
@@ -371,6 +390,13 @@ class World(SimulatedHost):
             return
         if isinstance(answer, Stored):
             self.nodes[name].unanswered -= 1
+        if isinstance(answer, Refused):
+            has_ended = answer.holder in self.ended_processes
+            again = succession(self.greeted[name], answer, has_ended)
+            if again is not None:
+                self.tell_story(f"{name} is told that process {answer.holder} has ended")
+                self._command(name, again)
+                return
         self.event(lev.Heard(name, answer))
 
     def send_data(self, over: Connection, sender: str, message: Data, payload: object) -> None:

@@ -16,7 +16,7 @@ from launcher.core.blueprint import Blueprint
 from launcher.errors import RunFailedError
 from nodes.core.messages import HOST, Failed
 from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
-from tests.launcher_runtime.fuzz import history, try_seeds
+from tests.launcher_runtime.fuzz import NODES_FAIL, history, try_seeds
 from tests.launcher_runtime.plans import blueprint_of, in_a_row
 from tests.launcher_runtime.simulation import World
 
@@ -28,9 +28,14 @@ FOUND = {
 """Seeds that failed once, and why."""
 
 
-@pytest.mark.parametrize("seed", [*range(40), *FOUND])
+@pytest.mark.parametrize("seed", range(40))
 def test_a_history_of_faults_keeps_every_promise(seed: int) -> None:
     history(seed)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    history(seed, NODES_FAIL)
 
 
 @pytest.mark.slow

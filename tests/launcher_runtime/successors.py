@@ -1,0 +1,194 @@
+"""More that may happen in the simulated cluster: launchers die and are followed by others, others
+knock meanwhile, connections outlive their ends.
+
+- A launcher that is killed while frames stream is followed by one with the same plan and key. That
+  is never refused on account of the dead one, whether the agents have heard of its end or not, and
+  all that must hold of a run holds of the second.
+- A stranger is admitted only where no launcher is, or may be, alive.
+- What comes late over a connection that is gone, and what is said a second time over another, does
+  no harm beyond the loss of the node that it befalls.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from launcher.core import events as lev
+from launcher.core.intake import Pace
+from launcher.core.run_stream import RunStream
+from launcher.core.supervisor import Supervisor
+from launcher.deployment import blueprint
+from nodes.core import actions as act
+from nodes.core import events as nev
+from nodes.core.messages import HOST, PROTOCOL, Hello, Refused
+from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
+from tests.launcher_runtime.plans import EPOCH, subnets_of
+from tests.launcher_runtime.simulated_host import SimulatedHost
+from tests.launcher_runtime.simulated_node import SimulatedNode
+
+STRANGER = "bob, process 1"
+MINE, THEIRS = b"m" * 32, b"t" * 32
+MOST_REMEMBERED = 12
+"""Messages of a connection that may be said again."""
+
+HEARD_S = 0.3
+"""After which every agent that can be reached has heard that a connection was closed."""
+
+Said = nev.ControlReceived | nev.DataReceived
+
+
+class Successors(FaultyWorld):
+    """See the module's docstring. With `keys` strangers have another key than launchers."""
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        nodes: int,
+        standby: int,
+        room: int | None,
+        pace: Pace | None = None,
+        keys: bool = True,
+    ) -> None:
+        super().__init__(random, nodes=nodes, standby=standby, room=room, pace=pace)
+        self._pace, self._frames = pace, self.stream.frames
+        self.key = MINE if keys else b""
+        self._stranger_key = THEIRS if keys else b""
+        self._said: dict[bytes, list[Said]] = {}
+        self._ghosts = 0
+        self._is_dead = False
+        self._dead: set[str] = set()
+
+    # ------------------------------------------------------------ launchers
+
+    def kill_launcher(self, *, heard: bool, after_s: float) -> None:
+        """SIGKILL; the next one starts after a while. Only if it was `heard` the kernel closes its
+        connections; else it is as if the network were gone just then. If the agents have the time
+        to hear of it, the next one may be on another machine, where nothing is known of it."""
+        if self.end is not None or self._is_dead or self.started_by_us:
+            return
+        self.tell_story(f"the launcher is killed, heard: {heard}")
+        self._is_dead = True
+        self._deadline_s = None
+        self.era += 1
+        self._dead.add(self.supervisor._hello.owner)
+        if not heard or after_s < HEARD_S or self.blocked or self.random.random() < 0.5:
+            self.ended_processes.add(self.supervisor._hello.process)
+        for over in [c for c in self.connections if c.is_open and c.dialler == HOST]:
+            if heard:
+                self.hang_up(over, HOST)
+        self.data.clear()
+        self.at(self.now_s + after_s, self._next_launcher)
+
+    def _next_launcher(self) -> None:
+        self._is_dead = False
+        epoch = EPOCH + self.random.choice((-4, 1000))
+        share = blueprint(self.plan, subnets_of(self.plan, BLOB_BYTES), {}, epoch, "pipelined")
+        frames = self._frames
+        hello = Hello(PROTOCOL, f"era {self.era}", 15.0, f"ana, process {self.era}", str(self.era))
+        self.tell_story(f"the next launcher begins with epoch {epoch}")
+        self.refused_plan = False
+        self.supervisor = Supervisor(share, self.contacts, frames, hello, self.limits)
+        SimulatedHost.__init__(self, self.plan, RunStream(frames, share, self._pace), self._take_s)
+        for node in self.nodes.values():
+            node.unanswered = 0
+        self.unreached.clear()
+        self.control = self.connect_all()
+        self.event(lev.Begin())
+
+    def event(self, event: lev.Event) -> None:
+        if not self._is_dead:
+            if isinstance(event, lev.Heard) and isinstance(event.message, Refused):
+                reason = event.message.reason
+                assert not any(repr(name) in reason for name in self._dead), f"refused: {reason}"
+            super().event(event)
+
+    def intrude(self, name: str) -> None:
+        """A stranger says Hello there, and nothing else."""
+        node = self.nodes[name]
+        held = node.agent.session
+        if self.is_off(name):
+            return
+        hello = Hello(PROTOCOL, "stranger", 15.0, STRANGER, "1", succeeds="")
+        self._ghosts += 1
+        self.tell(
+            name, nev.ControlReceived(b"stranger %d" % self._ghosts, hello, self._stranger_key)
+        )
+        if (
+            held is None
+            or held.is_over(self.now_s)
+            or (held.is_lost and held.key == self._stranger_key)
+        ):
+            self._touch(name, "lets a stranger in")
+            assert node.agent.session is not held
+        else:
+            assert node.agent.session is held, "a stranger has it"
+
+    # ------------------------------------------------------------ connections
+
+    def cut_late(self, number: int, after_s: float) -> None:
+        """A connection is reset, and what is on its way over it arrives nevertheless, late."""
+        there = [over for over in self.connections if over.is_open]
+        if not there:
+            return
+        over = there[number % len(there)]
+        self._touch(over.dialled, f"loses a connection with {over.dialler} that lingers")
+        self.touched.add(over.dialler)
+        over.lingers = True
+        for end in (over.dialler, over.dialled):
+            over.hold(end)
+        self.cut(over)
+        for end in (over.dialler, over.dialled):
+            self.at(self.now_s + after_s, lambda e=end: over.let_go(e))
+
+    def say_again(self, number: int) -> None:
+        """A part of what came over one connection comes over another one."""
+        if not self._said:
+            return
+        name = list(self._said)[number % len(self._said)]
+        over = next(c for c in self.connections if c.name == name)
+        node = over.dialled
+        self._touch(node, f"hears again what {over.dialler} said over {name.decode()}")
+        self.touched.add(over.dialler)
+        self._ghosts += 1
+        ghost = b"ghost %d" % self._ghosts
+        said = self._said[name]
+        begin = 0 if number % 3 else number % len(said)
+        for event in said[begin:]:
+            if isinstance(event, nev.ControlReceived):
+                self.tell(node, nev.ControlReceived(ghost, event.message, event.key))
+            else:
+                again = nev.DataReceived(ghost, event.message, event.payload, event.payload_bytes)
+                self.tell(node, again)
+
+    def tell(self, name: str, event: nev.Event) -> None:
+        session = self.nodes[name].agent.session
+        if isinstance(event, Said):
+            self._remember(event)
+        super().tell(name, event)
+        following = self.nodes[name].agent.session
+        if (
+            following is not session
+            and following is not None
+            and (session is None or session.name != following.name)
+        ):
+            self.newest.pop(name, None)
+            self.over.pop(name, None)
+
+    def _remember(self, event: Said) -> None:
+        where = event.peer if isinstance(event, nev.ControlReceived) else event.link
+        if isinstance(where, bytes) and not where.startswith((b"ghost", b"stranger")):
+            said = self._said.setdefault(where, [])
+            if len(said) < MOST_REMEMBERED:
+                said.append(event)
+
+    def _perform(self, name: str, node: SimulatedNode, action: act.Action) -> None:
+        if isinstance(action, act.CutOffLink | act.CutOffPeer):
+            where = action.link if isinstance(action, act.CutOffLink) else action.peer
+            self.tell_story(f"{name} cuts off {where!r}")
+            for over in [c for c in self.connections if c.is_open]:
+                dialled = over.dialler == name and over.dialled == where
+                if over.name == where or (dialled and not over.is_control):
+                    self.cut(over)
+            return
+        super()._perform(name, node, action)
