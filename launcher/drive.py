@@ -40,7 +40,7 @@ from launcher.core.events import (
     Unplannable,
 )
 from launcher.core.supervisor import Supervisor
-from launcher.errors import BadInputError, LauncherError, RunFailedError
+from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
 from launcher.host import Host
 from launcher.processes import LocalAgent, LocalAgents
 from launcher.runtime import OnUpdate, Update
@@ -124,11 +124,12 @@ class Drive:
 
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
-        only if nothing was streamed."""
+        only if nothing was streamed, or could be."""
         try:
             self._run()
         except BadInputError as error:
-            if not self._has_streamed:
+            barred = isinstance(error, BarredError) and not self._host.taken
+            if barred or not self._has_streamed:
                 raise
             raise RunFailedError(str(error)) from error
 

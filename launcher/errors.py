@@ -21,3 +21,7 @@ class BadInputError(LauncherError):
 
 class RunFailedError(LauncherError):
     """A run that began and could not be completed."""
+
+
+class BarredError(BadInputError):
+    """Two nodes do not agree on who they are, so that no frame can pass between them."""

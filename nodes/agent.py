@@ -26,6 +26,7 @@ from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.executors.base import Executor
+from nodes.keys import KeysError
 from nodes.loopback import Loopback, loopback_address
 from nodes.quotas import Quotas
 from nodes.sockets import AddressError
@@ -230,7 +231,8 @@ class Shell:
         try:
             self._wire.dial(action.node, action.address)
         except AddressError as error:
-            self._take(ev.LinkLost(action.node, str(error)))
+            unknown = isinstance(error.__cause__, KeysError)
+            self._take(ev.LinkLost(action.node, str(error), is_barred=unknown))
 
     def _look_up(self, action: act.LookUp) -> None:
         try:

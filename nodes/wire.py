@@ -249,7 +249,7 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
 
 def _lost(node: str, dialler: Dialler) -> list[ev.Event]:
     why = dialler.lost()
-    return [] if why is None else [ev.LinkLost(node, why)]
+    return [] if why is None else [ev.LinkLost(node, why, is_barred=why != GONE)]
 
 
 def _from_peer(

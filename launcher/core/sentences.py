@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 
 from launcher.core.session import Session, State
-from launcher.errors import BadInputError, LauncherError, RunFailedError
+from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
 from nodes.core.messages import PROTOCOL, Refused
 
 CLOSED = (
@@ -70,8 +70,16 @@ def lost(session: Session, state: State, how: str, progress: str) -> LauncherErr
     return RunFailedError(f"{where(session)} was lost while {state.value}{progress}: {how}")
 
 
-def failed(session: Session, state: State, reason: str, progress: str) -> LauncherError:
-    """The agent itself told that it cannot go on."""
+def failed(
+    session: Session, state: State, reason: str, progress: str, is_barred: bool = False
+) -> LauncherError:
+    """The agent itself told that it cannot go on, `is_barred` because it and another node do not
+    agree on who they are."""
+    if is_barred:
+        return BarredError(
+            f"{where(session)}: {reason}. `launch cluster.yaml --make-keys` makes keys with which "
+            "all nodes know each other; each node needs its own folder of them"
+        )
     return RunFailedError(f"{where(session)} failed while {state.value}{progress}: {reason}")
 
 

@@ -54,7 +54,7 @@ from launcher.core.rollout import Rollout
 from launcher.core.session import Session, State, Step
 from launcher.core.standing import Standing
 from launcher.core.watch import EXIT_GRACE_S, Suspicion
-from launcher.errors import BadInputError, LauncherError
+from launcher.errors import BadInputError, BarredError, LauncherError
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import (
     PROTOCOL,
@@ -177,8 +177,8 @@ class Supervisor(Standing):
                 case Missing() | Stored() | Progress() | Deployed():
                     actions = self._rollout.hear(session, message, now_s)
                     return actions + (self._start(now_s) if self._rollout.is_ready else [])
-                case Failed(_, reason, peer):
-                    why = sentences.failed(session, state, reason, self._progress(state))
+                case Failed(_, reason, peer, barred):
+                    why = sentences.failed(session, state, reason, self._progress(state), barred)
                     if not self._needs(session):
                         return self._down([(session, why)], now_s, failed=True)
                     self._watch.suspect(Suspicion(session, peer, why), now_s)
@@ -310,8 +310,9 @@ class Supervisor(Standing):
     def _suspicion_stands(self, now_s: float) -> list[Action]:
         suspicions = self._watch.settled()
         guilty = at_fault(suspicions, self.sessions)
-        if not self._may_recover:
-            return self._end(suspicions[0].error)
+        first = min((s.error for s in suspicions), key=lambda e: not isinstance(e, BarredError))
+        if not self._may_recover or (isinstance(first, BarredError) and not self.taken):
+            return self._end(first)
         return self._down([(session, said.error) for session, said in guilty], now_s, failed=True)
 
     def _stalled(self, stall_s: float, now_s: float) -> list[Action]:

@@ -85,10 +85,12 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """A data connection broke or could not be made; `reason` is a clause."""
+    """A data connection broke or could not be made; `reason` is a clause. It `is_barred` if both
+    ends are there and cannot agree on who they are."""
 
     link: Link
     reason: str = "its other end is gone"
+    is_barred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

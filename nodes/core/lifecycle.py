@@ -149,14 +149,17 @@ class Lifecycle:
         links, self._links = self._links, []
         return [HangUp(node) for node in links]
 
-    def fail(self, reason: str, peer: str = "") -> list[Action]:
+    def fail(self, reason: str, peer: str = "", *, is_barred: bool = False) -> list[Action]:
         """The deployment cannot go on, because of `peer` if it is named: say so and unload it."""
         epoch = 0 if self.epoch is None else self.epoch
-        return [Log("error", reason), *self._tell_failed(epoch, reason, peer), *self._unload()]
+        told = self._tell_failed(epoch, reason, peer, is_barred=is_barred)
+        return [Log("error", reason), *told, *self._unload()]
 
-    def _tell_failed(self, epoch: int, reason: str, peer: str = "") -> list[Action]:
+    def _tell_failed(
+        self, epoch: int, reason: str, peer: str = "", *, is_barred: bool = False
+    ) -> list[Action]:
         """Names of others' choosing may make a sentence longer than any message may be."""
-        return self._tell(Failed(epoch, reason[:MAX_REASON], peer))
+        return self._tell(Failed(epoch, reason[:MAX_REASON], peer, is_barred))
 
     def _unload(self) -> list[Action]:
         if self.plane is None or self.stage is Stage.UNLOADING:
@@ -190,7 +193,10 @@ class Lifecycle:
         node = self.node_of(event.link)
         if node is None or node == HOST or self.stage is not Stage.RUNNING:
             return []
-        return self.fail(f"the data connection with node {node!r} broke: {event.reason}", node)
+        reason = f"the data connection with node {node!r} broke: {event.reason}"
+        if event.is_barred:
+            reason = f"it cannot connect to node {node!r}: {event.reason}"
+        return self.fail(reason, node, is_barred=event.is_barred)
 
     def node_of(self, link: ev.Link) -> str | None:
         """The node of the current deployment at the other end of a link."""

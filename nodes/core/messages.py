@@ -297,12 +297,14 @@ class Failed:
     """The agent could not do what was asked, or stopped doing it: why, in one sentence.
 
     `epoch` is 0 where it was no deployment that failed (a blob that could not be stored). `peer` is
-    the node that it puts this down to, empty if itself.
+    the node that it puts this down to, empty if itself. It `is_barred` if that node and it do not
+    agree on who they are: one has not the other's key, or another than the right one.
     """
 
     epoch: int
     reason: str
     peer: str = ""
+    is_barred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

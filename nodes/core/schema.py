@@ -145,7 +145,7 @@ WORDS = (
             "byte_s": _seconds,
         },
     ),
-    Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name}),
+    Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name, "is_barred": flag}),
     Record(words.Stopped, {"epoch": _count, "stats": nested(_STATS)}),
     _STATS,
     Record(

@@ -7,15 +7,16 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from launcher.access import LAUNCHER, Access
-from launcher.errors import BadInputError, LauncherError, RunFailedError
+from launcher.errors import BadInputError, BarredError, RunFailedError
 from launcher.make_keys import make_keys
-from launcher.runtime import RunOptions
+from launcher.runtime import RecoveryOptions, RunOptions
 from nodes.curve import new_pair
 from nodes.keys import write_public
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
@@ -160,5 +161,17 @@ def test_a_node_that_another_does_not_admit_is_named(
     two: Cluster, agents: Agents, keys: Path
 ) -> None:
     (keys / "n1" / "nodes" / "n0.pub").unlink()
-    with pytest.raises(LauncherError, match=r"does not admit this node's key|no key of node 'n0'"):
+    with pytest.raises(BarredError, match=r"does not admit this node's key|no key of node 'n0'"):
         run(two, agents, keys)
+
+
+def test_a_node_that_knows_another_by_the_wrong_key_is_named_and_nothing_is_replaced(
+    two: Cluster, agents: Agents, keys: Path
+) -> None:
+    """With recovery too: it is the user's mistake, no node is lost."""
+    write_public(keys / "n0" / "nodes" / "n1.pub", "n1", new_pair()[0])
+    nodes = two.nodes({name: address for name, (address, _) in agents.items()}, Access(keys))
+    recovery = RecoveryOptions(lambda _: pytest.fail("nothing is to be planned again"))
+    with pytest.raises(BarredError, match=r"'n\d'.*another key.*--make-keys") as caught:
+        two.run(RandomFrames(5), results(), replace(OPTIONS, recovery=recovery), nodes=nodes)
+    assert caught.value.exit_code == 2
