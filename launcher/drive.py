@@ -128,7 +128,7 @@ class Drive:
         try:
             self._run()
         except BadInputError as error:
-            barred = isinstance(error, BarredError) and not self._host.taken
+            barred = isinstance(error, BarredError) and not self._supervisor.taken
             if barred or not self._has_streamed:
                 raise
             raise RunFailedError(str(error)) from error

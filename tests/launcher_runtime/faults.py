@@ -179,7 +179,7 @@ class FaultyWorld(World):
             if over.is_open and name in (over.dialler, over.dialled):
                 self.cut(over)
         if self.started_by_us:
-            self.soon(0.01, lambda: self.event(lev.Exited(name, -9, "")))
+            self.launcher_at(self.now_s + 0.01, lambda: self.event(lev.Exited(name, -9, "")))
 
     def restart(self, name: str) -> None:
         """A daemon is started again at the same address."""
@@ -263,7 +263,9 @@ class FaultyWorld(World):
             node = over.dialled
             self.control[node] = self.connect(HOST, node, is_control=True)
             self._hold()
-            self.soon(self._delay_s(), lambda: self.event(lev.Disconnected(node)))
+            self.launcher_at(
+                self.now_s + self._delay_s(), lambda: self.event(lev.Disconnected(node))
+            )
             self.at(self.now_s + HEARS_S, lambda: self.lose_link(over, node))
             self.unreached.add(node)
             self.soon(RECONNECTING_S, lambda: self._reach(node))

@@ -41,8 +41,8 @@ class SimulatedHost:
         """Tell the supervisor."""
 
     @abstractmethod
-    def soon(self, after_s: float, happen: Happening) -> None:
-        """Let something happen unless the launcher has ended before."""
+    def launcher_at(self, at_s: float, happen: Happening) -> None:
+        """Let something happen at a time unless the launcher has ended before."""
 
     @abstractmethod
     def connect(self, dialler: str, dialled: str, *, is_control: bool = False) -> Connection:
@@ -99,7 +99,7 @@ class SimulatedHost:
         due_s = self.stream.intake.due_s
         if due_s is not None and due_s not in self._looks:
             self._looks.add(due_s)
-            self.soon(due_s - self.clock.now_s, self._host_works)
+            self.launcher_at(due_s, self._host_works)
         progress = lev.Taken(self.stream.taken, self.stream.frames, self.stream.offered)
         if progress != self._told:
             self._told = progress
@@ -117,7 +117,7 @@ class SimulatedHost:
                 self.send_data(self.data[spec.target_node], HOST, header, value)
         if self.stream.may_take and not self._taking:
             self._taking = True
-            self.soon(self._take_s, self._taken)
+            self.launcher_at(self.clock.now_s + self._take_s, self._taken)
 
     def _taken(self) -> None:
         self._taking = False

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
@@ -33,11 +34,9 @@ from nodes.core.messages import (
     Deployment,
     Hello,
     Put,
-    Refused,
     Stored,
     TensorHeader,
 )
-from nodes.core.session import succession
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening
 from tests.launcher_runtime.plans import blueprint_of
@@ -93,10 +92,7 @@ class World(SimulatedHost):
         ]
         hello = Hello(PROTOCOL, "test", limits.lease_s, "ana, process 0", "0")
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
-        self.contacts, self.limits, self.key = contacts, limits, b""
-        self.greeted: dict[str, Hello] = {}
-        self.ended_processes: set[str] = set()
-        self.era = 0
+        self.key, self.era = b"", 0
         super().__init__(plan, RunStream(frames, share, pace), take_s)
         self.clock = Clock()
         self.end: lev.End | None = None
@@ -139,9 +135,9 @@ class World(SimulatedHost):
         """Let something happen at a time."""
         self.clock.at(at_s, happen)
 
-    def soon(self, after_s: float, happen: Happening) -> None:
+    def launcher_at(self, at_s: float, happen: Happening) -> None:
         era = self.era
-        self.at(self.now_s + after_s, lambda: happen() if self.era == era else None)
+        self.at(at_s, lambda: happen() if self.era == era else None)
 
     def tell_story(self, text: str) -> None:
         """Remember what happened."""
@@ -238,11 +234,11 @@ class World(SimulatedHost):
         for action in actions:
             match action:
                 case lev.Send(node, message):
-                    self._command(node, message)
+                    self.command(node, message)
                 case lev.SendChunk(node, blob, offset, size):
                     self.nodes[node].unanswered += 1
                     assert self.nodes[node].unanswered <= 2 * PUT_WINDOW
-                    self._command(node, Put(blob, offset, _ZEROS[:size]))
+                    self.command(node, Put(blob, offset, _ZEROS[:size]))
                 case lev.Stream(addresses, blueprint):
                     self.streams.append(action)
                     self.stream.begin(blueprint)
@@ -251,7 +247,8 @@ class World(SimulatedHost):
                     self.halt()
                 case lev.Replan(epoch, left):
                     self.tell_story(f"plan epoch {epoch} for {left}")
-                    self.soon(PLANNING_S, lambda asked=action: self._plan(asked))
+                    at_s = self.now_s + PLANNING_S
+                    self.launcher_at(at_s, lambda asked=action: self._plan(asked))
                 case lev.Report():
                     assert 0 <= action.done <= action.total
                     self.reports.append(action)
@@ -275,10 +272,8 @@ class World(SimulatedHost):
             lev.Planned(found, gain) if planned else lev.Unplannable(asked.epoch, str(found))
         )
 
-    def _command(self, node: str, message: Control) -> None:
+    def command(self, node: str, message: Control) -> None:
         over = self.control[node]
-        if isinstance(message, Hello):
-            self.greeted[node] = message
 
         def arrive() -> None:
             if self.is_off(node):
@@ -390,13 +385,6 @@ class World(SimulatedHost):
             return
         if isinstance(answer, Stored):
             self.nodes[name].unanswered -= 1
-        if isinstance(answer, Refused):
-            has_ended = answer.holder in self.ended_processes
-            again = succession(self.greeted[name], answer, has_ended)
-            if again is not None:
-                self.tell_story(f"{name} is told that process {answer.holder} has ended")
-                self._command(name, again)
-                return
         self.event(lev.Heard(name, answer))
 
     def send_data(self, over: Connection, sender: str, message: Data, payload: object) -> None:
@@ -417,14 +405,7 @@ class World(SimulatedHost):
             else:
                 self.known[receiver][over.name] = over
                 link = over.name
-            size = _bytes(message) if isinstance(message, TensorHeader) else 0
+            size = 4 * prod(message.shape) if isinstance(message, TensorHeader) else 0
             self.tell(receiver, nev.DataReceived(link, message, payload, size))
 
         self.send(over, sender, arrive)
-
-
-def _bytes(header: TensorHeader) -> int:
-    size = 4
-    for axis in header.shape:
-        size *= axis
-    return size

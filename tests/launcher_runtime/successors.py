@@ -16,12 +16,14 @@ from random import Random
 from launcher.core import events as lev
 from launcher.core.intake import Pace
 from launcher.core.run_stream import RunStream
+from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
-from nodes.core.messages import HOST, PROTOCOL, Hello, Refused
-from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
+from nodes.core.messages import HOST, PROTOCOL, Control, Hello, Refused
+from nodes.core.session import succession
+from tests.launcher_runtime.faults import BLOB_BYTES, RECOVERING, FaultyWorld
 from tests.launcher_runtime.plans import EPOCH, subnets_of
 from tests.launcher_runtime.simulated_host import SimulatedHost
 from tests.launcher_runtime.simulated_node import SimulatedNode
@@ -58,6 +60,8 @@ class Successors(FaultyWorld):
         self._ghosts = 0
         self._is_dead = False
         self._dead: set[str] = set()
+        self._seen_dead: set[str] = set()
+        self._greeted: dict[str, Hello] = {}
 
     # ------------------------------------------------------------ launchers
 
@@ -73,7 +77,7 @@ class Successors(FaultyWorld):
         self.era += 1
         self._dead.add(self.supervisor._hello.owner)
         if not heard or after_s < HEARD_S or self.blocked or self.random.random() < 0.5:
-            self.ended_processes.add(self.supervisor._hello.process)
+            self._seen_dead.add(self.supervisor._hello.process)
         for over in [c for c in self.connections if c.is_open and c.dialler == HOST]:
             if heard:
                 self.hang_up(over, HOST)
@@ -88,7 +92,8 @@ class Successors(FaultyWorld):
         hello = Hello(PROTOCOL, f"era {self.era}", 15.0, f"ana, process {self.era}", str(self.era))
         self.tell_story(f"the next launcher begins with epoch {epoch}")
         self.refused_plan = False
-        self.supervisor = Supervisor(share, self.contacts, frames, hello, self.limits)
+        contacts = [Contact(s.node, s.address, False) for s in self.supervisor.sessions.values()]
+        self.supervisor = Supervisor(share, contacts, frames, hello, RECOVERING)
         SimulatedHost.__init__(self, self.plan, RunStream(frames, share, self._pace), self._take_s)
         for node in self.nodes.values():
             node.unanswered = 0
@@ -99,9 +104,24 @@ class Successors(FaultyWorld):
     def event(self, event: lev.Event) -> None:
         if not self._is_dead:
             if isinstance(event, lev.Heard) and isinstance(event.message, Refused):
+                if self._says_who_has_ended(event.node, event.message):
+                    return
                 reason = event.message.reason
                 assert not any(repr(name) in reason for name in self._dead), f"refused: {reason}"
             super().event(event)
+
+    def _says_who_has_ended(self, node: str, refused: Refused) -> bool:
+        has_ended = refused.holder in self._seen_dead
+        again = succession(self._greeted[node], refused, has_ended)
+        if again is not None:
+            self.tell_story(f"{node} is told that process {refused.holder} has ended")
+            self.command(node, again)
+        return again is not None
+
+    def command(self, node: str, message: Control) -> None:
+        if isinstance(message, Hello):
+            self._greeted[node] = message
+        super().command(node, message)
 
     def intrude(self, name: str) -> None:
         """A stranger says Hello there, and nothing else."""
