@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodes.core import actions as act
@@ -44,6 +44,7 @@ def count(line: str) -> int:
     return int(found[1]) if found else 1
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.0, 70.0), st.sampled_from(["knock", "key"])), max_size=200),
 )

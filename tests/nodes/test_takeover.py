@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodes.core import actions as act
@@ -175,6 +175,7 @@ STEPS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_whatever_is_said_a_live_launcher_keeps_its_agent_and_a_dead_one_does_not(
     steps: list[tuple],
