@@ -268,7 +268,7 @@ class FaultyWorld(World):
             )
             self.at(self.now_s + HEARS_S, lambda: self.lose_link(over, node))
             self.unreached.add(node)
-            self.soon(RECONNECTING_S, lambda: self._reach(node))
+            self.launcher_at(self.now_s + RECONNECTING_S, lambda: self._reach(node))
             return
         for end in (over.dialler, over.dialled):
             self.at(self.now_s + self._delay_s(), lambda e=end: self.lose_link(over, e))
