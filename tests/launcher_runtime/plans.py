@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from cnn.network import Tensor
+from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.deployment import SubnetBlobs, blueprint
 from nodes.core.messages import HOST, BlobInfo
@@ -119,3 +123,15 @@ def in_a_row(nodes: int, capacity_frames: int = 2) -> Plan:
             for i in range(nodes + 1)
         ],
     )
+
+
+def answer(
+    asked: lev.Replan, gain: float | None, replan: Callable[[int, tuple[str, ...]], Blueprint | str]
+) -> lev.Planned | lev.Unplannable:
+    """What a search says that was `asked` for a plan, and for one that gains so much unless None."""
+    if asked.least_gain is not None and gain is not None and gain < asked.least_gain:
+        return lev.Unplannable(asked.epoch, "there is no better plan")
+    found = replan(asked.epoch, asked.nodes)
+    if not isinstance(found, Blueprint):
+        return lev.Unplannable(asked.epoch, str(found))
+    return lev.Planned(replace(found, slower=asked.slower), gain or 1.0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from math import prod
 
@@ -39,7 +38,7 @@ from nodes.core.messages import (
 )
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening
-from tests.launcher_runtime.plans import blueprint_of
+from tests.launcher_runtime.plans import answer, blueprint_of
 from tests.launcher_runtime.simulated_host import SimulatedHost
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
@@ -260,17 +259,8 @@ class World(SimulatedHost):
                     self.end, self.end_s = action, self.now_s
 
     def _plan(self, asked: lev.Replan) -> None:
-        gain = 1.0 if asked.least_gain is None else self.gain()
-        if asked.least_gain is not None and gain < asked.least_gain:
-            self.event(lev.Unplannable(asked.epoch, "there is no better plan"))
-            return
-        found = self._replan(asked.epoch, asked.nodes)
-        if isinstance(found, Blueprint):
-            found = replace(found, slower=asked.slower)
-        planned = isinstance(found, Blueprint)
-        self.event(
-            lev.Planned(found, gain) if planned else lev.Unplannable(asked.epoch, str(found))
-        )
+        gain = None if asked.least_gain is None else self.gain()
+        self.event(answer(asked, gain, self._replan))
 
     def command(self, node: str, message: Control) -> None:
         over = self.control[node]
