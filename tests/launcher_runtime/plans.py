@@ -128,7 +128,7 @@ def in_a_row(nodes: int, capacity_frames: int = 2) -> Plan:
 def answer(
     asked: lev.Replan, gain: float | None, replan: Callable[[int, tuple[str, ...]], Blueprint | str]
 ) -> lev.Planned | lev.Unplannable:
-    """What a search says that was `asked` for a plan, and for one that gains so much unless None."""
+    """What a search says that was `asked` for a plan; None: a plan of any `gain` will do."""
     if asked.least_gain is not None and gain is not None and gain < asked.least_gain:
         return lev.Unplannable(asked.epoch, "there is no better plan")
     found = replan(asked.epoch, asked.nodes)

@@ -259,8 +259,7 @@ class World(SimulatedHost):
                     self.end, self.end_s = action, self.now_s
 
     def _plan(self, asked: lev.Replan) -> None:
-        gain = None if asked.least_gain is None else self.gain()
-        self.event(answer(asked, gain, self._replan))
+        self.event(answer(asked, asked.least_gain and self.gain(), self._replan))
 
     def command(self, node: str, message: Control) -> None:
         over = self.control[node]

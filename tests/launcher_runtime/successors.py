@@ -33,9 +33,6 @@ MINE, THEIRS = b"m" * 32, b"t" * 32
 MOST_REMEMBERED = 12
 """Messages of a connection that may be said again."""
 
-HEARD_S = 0.3
-"""After which every agent that can be reached has heard that a connection was closed."""
-
 Said = nev.ControlReceived | nev.DataReceived
 
 
@@ -67,8 +64,8 @@ class Successors(FaultyWorld):
 
     def kill_launcher(self, *, heard: bool, after_s: float) -> None:
         """SIGKILL; the next one starts after a while. Only if it was `heard` the kernel closes its
-        connections; else it is as if the network were gone just then. If the agents have the time
-        to hear of it, the next one may be on another machine, where nothing is known of it."""
+        connections; else it is as if the network were gone just then. If all agents have heard of
+        it, the next one may be on another machine, where nothing is known of it."""
         if self.end is not None or self._is_dead or self.started_by_us:
             return
         self.tell_story(f"the launcher is killed, heard: {heard}")
@@ -76,8 +73,6 @@ class Successors(FaultyWorld):
         self._deadline_s = None
         self.era += 1
         self._dead.add(self.supervisor._hello.owner)
-        if not heard or after_s < HEARD_S or self.blocked or self.random.random() < 0.5:
-            self._seen_dead.add(self.supervisor._hello.process)
         for over in [c for c in self.connections if c.is_open and c.dialler == HOST]:
             if heard:
                 self.hang_up(over, HOST)
@@ -86,6 +81,10 @@ class Successors(FaultyWorld):
 
     def _next_launcher(self) -> None:
         self._is_dead = False
+        sessions = [node.agent.session for node in self.nodes.values()]
+        have_heard = all(session is None or session.is_lost for session in sessions)
+        if not have_heard or self.random.random() < 0.5:
+            self._seen_dead.add(self.supervisor._hello.process)
         epoch = EPOCH + self.random.choice((-4, 1000))
         share = blueprint(self.plan, subnets_of(self.plan, BLOB_BYTES), {}, epoch, "pipelined")
         frames = self._frames
