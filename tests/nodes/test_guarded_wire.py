@@ -100,7 +100,7 @@ def test_a_stranger_is_turned_away_and_both_ends_are_told(machine, pair):
     assert isinstance(told, ev.Rejected)
     assert stranger.public.hex() in told.reason
     assert "127.0.0.1" in told.reason
-    assert next_event(here) == ev.LinkLost("b", nodes.sockets.STRANGER)
+    assert next_event(here) == ev.LinkLost("b", nodes.sockets.STRANGER, is_barred=True)
 
 
 def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine, pair):
@@ -113,7 +113,7 @@ def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine,
     told = next_event(
         here,
     )
-    assert told == ev.LinkLost("b", nodes.sockets.NO_HANDSHAKE)
+    assert told == ev.LinkLost("b", nodes.sockets.NO_HANDSHAKE, is_barred=True)
     assert all(isinstance(event, ev.Rejected) for event in there.wait(0.1))
 
 
