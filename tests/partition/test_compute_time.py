@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cnn.network import Layer
-from partition.compute_time import layer_seconds
+from cnn.network import Layer, Network
+from partition.compute_time import fused_layers, layer_seconds
 from partition.devices import Device
 from tests.partition.networks import chain
 
@@ -23,6 +23,37 @@ def test_a_layer_of_little_arithmetic_takes_its_memory_traffic() -> None:
     network = chain(10, elements=1000, weights=[500])
     touched = 4 * (1000 + 1000 + 500)
     assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(touched / 1e6)
+
+
+def test_fetching_weights_delays_the_arithmetic() -> None:
+    network = chain(10**9, weights=[10**6])
+    assert layer_seconds(network, [DEVICE])[0, 0] == pytest.approx(1.0 + 4.0)
+
+
+def test_an_activation_is_computed_with_the_convolution_before_it() -> None:
+    network = _with_operators(chain(10**9, 0, 0), "Conv", "Relu", "Relu")
+    assert fused_layers(network) == {"l1", "l2"}
+    assert layer_seconds(network, [DEVICE])[:, 0] == pytest.approx([1.0, 0.0, 0.0])
+
+
+def test_not_so_if_the_convolutions_own_result_is_read_as_well() -> None:
+    network = _with_operators(chain(10**9, 0), "Conv", "Relu")
+    assert not fused_layers(replace(network, outputs=("t1", "t2")))
+
+
+def test_nor_behind_other_operators() -> None:
+    assert not fused_layers(_with_operators(chain(0, 0), "MaxPool", "Relu"))
+
+
+def test_powers_take_long() -> None:
+    network = _with_operators(chain(0, elements=1000), "LRN")
+    device = replace(DEVICE, memory_bytes_per_s=1e9)
+    assert layer_seconds(network, [device])[0, 0] == pytest.approx(1000 * 1300 / 1e9)
+
+
+def _with_operators(network: Network, *operators: str) -> Network:
+    layers = zip(network.layers, operators, strict=True)
+    return replace(network, layers=tuple(replace(each, operator=name) for each, name in layers))
 
 
 def test_a_view_takes_no_time() -> None:

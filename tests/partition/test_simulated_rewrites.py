@@ -63,8 +63,8 @@ def test_a_run_may_end_within_a_cycle(frames: int) -> None:
     of = dealt()
     found = simulated(of, frames)
     assert len(found.sent_s) == len(found.received_s) == frames
-    whole = simulated(of, 32)
-    assert found.received_s == pytest.approx(whole.received_s[:frames])
+    whole = simulated(of, 32)  # whose later frames take CPUs from threads of earlier ones
+    assert found.received_s == pytest.approx(whole.received_s[:frames], rel=0.01)
 
 
 def test_one_copy_is_the_network_as_it_is() -> None:

@@ -1,0 +1,100 @@
+"""Do stages take as long as the estimate says? `python -m benchmarks.stage_times [NET …]`
+
+Each network is cut into contiguous stages by `sequential`, which makes them equal by the analytic
+estimate of `partition.compute_time` and `partition.phase_time`. ONNX Runtime computes all stages in
+turn, on one thread; what a stage takes is its processor time in the median of the turns. Told is
+measured ÷ predicted for each stage, relative to the mean of all: a machine that is faster than the
+estimate throughout is no error. What differs from 1 leaves devices waiting for the slowest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import cnn
+from benchmarks.lab.replica import frame
+from benchmarks.report import Figure, print_json, report
+from nodes.executors.base import LoadOptions
+from nodes.executors.registry import open_executor
+from partition.devices import Device
+from partition.plan import Plan
+from partition.planner import plan_solution
+from partition.strategies.base import Problem
+from partition.strategies.sequential import Sequential
+
+NETWORKS = tuple(
+    f"onnx-wheel:{name}"
+    for name in ("resnet50", "squeezenet", "densenet121", "shufflenet", "vgg19")
+)
+WARM_UP = 2
+
+
+def divided(model: cnn.Model, stages: int) -> Plan:
+    """The network in contiguous stages on equal devices."""
+    devices = tuple(Device(f"stage{number}") for number in range(stages))
+    problem = Problem(model.network, devices)
+    return plan_solution(problem, Sequential().solve(problem), model_digest="", strategy="")
+
+
+def measured(model: cnn.Model, plan: Plan, turns: int, place: Path) -> list[float]:
+    """Seconds of processor time of each phase, the median over the turns."""
+    options = LoadOptions(threads=1)
+    executor = open_executor("onnxruntime", place / "cache")
+    cuts = [model.cut(each.layers, each.inputs, each.outputs, place) for each in plan.phases]
+    executor.prepare([cut.graph for cut in cuts], options)
+    subnets = [executor.load(cut.graph, options) for cut in cuts]
+    frames = [frame(subnet) for subnet in subnets]
+    seconds: list[list[float]] = [[] for _ in subnets]
+    for _ in range(WARM_UP + turns):
+        for subnet, inputs, own in zip(subnets, frames, seconds, strict=True):
+            began_s = time.thread_time()
+            subnet.run(inputs)
+            own.append(time.thread_time() - began_s)
+    executor.close()
+    return [statistics.median(own[WARM_UP:]) for own in seconds]
+
+
+def compared(name: str, stages: int, turns: int) -> NDArray[np.float64]:
+    """Measured ÷ predicted of each stage, relative to all of them."""
+    model = cnn.read(name)
+    plan = divided(model, stages)
+    with tempfile.TemporaryDirectory(prefix="stage-times-") as place:
+        found = np.array(measured(model, plan, turns, Path(place)))
+    predicted = np.array([phase.predicted_s for phase in plan.phases])
+    return np.asarray((found / found.sum()) / (predicted / predicted.sum()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NET")
+    parser.add_argument("--stages", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=25)
+    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    options = parser.parse_args()
+    figures = []
+    for name in options.networks:
+        ratios = compared(name, options.stages, options.turns)
+        shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        spread = round(float(ratios.std()), 3)
+        figures.append(Figure(f"{name}: standard deviation", spread, note=shown))
+        if not options.json:
+            print(f"{name}: {spread}  ({shown})", flush=True)
+    if options.json:
+        title = "Stages' measured time against the estimate"
+        settings = {"stages": options.stages, "turns": options.turns}
+        print_json(report("stage_times", title, figures, settings=settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
