@@ -15,6 +15,9 @@ from uuid import uuid4
 STRANGER_STALE_S = 24 * 3600.0
 """Age at which a file of a process that cannot be looked up counts as left behind."""
 
+UNKNOWN = "0"
+"""The PID namespace where the kernel does not tell it."""
+
 
 def private_name(name: str) -> str:
     """`name`, made unique to this process and this call."""
@@ -27,7 +30,7 @@ def is_stale(path: Path) -> bool:
     try:
         namespace, pid, started = path.name.split(".")[-2].split("-")
         if namespace == _namespace():
-            return _started(int(pid)) != started
+            return _is_gone(int(pid), started)
         return time.time() - path.stat().st_mtime > STRANGER_STALE_S
     except (IndexError, ValueError):
         return False
@@ -38,7 +41,8 @@ def is_stale(path: Path) -> bool:
 def process_id() -> str:
     """This process, as no other one on any machine is called; empty if the kernel does not tell."""
     boot, pid = _boot(), os.getpid()
-    return f"{boot}/{_namespace()}-{pid}-{_started(pid)}" if boot else ""
+    namespace = _namespace()
+    return f"{boot}/{namespace}-{pid}-{_started(pid)}" if boot and namespace != UNKNOWN else ""
 
 
 def has_ended(process: str) -> bool:
@@ -46,11 +50,26 @@ def has_ended(process: str) -> bool:
     boot, _, rest = process.partition("/")
     try:
         namespace, pid, started = rest.split("-")
-        if not boot or boot != _boot() or namespace != _namespace():
+        if not boot or boot != _boot() or namespace != _namespace() or namespace == UNKNOWN:
             return False
-        return _started(int(pid)) != started
+        return _is_gone(int(pid), started)
     except ValueError:
         return False
+
+
+def _is_gone(pid: int, started: str) -> bool:
+    """Whether there is no such process any more, or another one with its PID. Where `/proc` hides
+    those of other users, it may be there all the same."""
+    now = _started(pid)
+    if now:
+        return now != started
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 def _boot() -> str:
@@ -62,9 +81,9 @@ def _boot() -> str:
 
 def _namespace() -> str:
     try:
-        return os.readlink("/proc/self/ns/pid").strip("pid:[]") or "0"
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]") or UNKNOWN
     except OSError:
-        return "0"
+        return UNKNOWN
 
 
 def _started(pid: int) -> str:

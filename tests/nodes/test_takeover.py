@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodes import owner
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.codec import decode, encode
@@ -143,6 +144,15 @@ def test_a_launcher_says_once_that_the_one_before_has_ended() -> None:
     assert again == replace(SECOND, succeeds=FIRST.process)
     assert succession(again, refused, has_ended=True) is None
     assert decode(encode(again)) == again
+
+
+def test_a_process_that_proc_hides_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `hidepid` nothing is seen there of other users' processes, not even that they live."""
+    me = process_id()
+    monkeypatch.setattr(owner, "_started", lambda _: "")
+    assert not has_ended(me)
+    boot, _, rest = me.partition("/")
+    assert not has_ended(f"{boot}/{rest.split('-')[0]}-{'9' * 30}-1")
 
 
 def test_a_process_is_seen_to_have_ended_only_on_its_own_machine() -> None:
