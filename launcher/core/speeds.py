@@ -42,8 +42,11 @@ class Speeds:
         }
 
     def saw(self, node: str, stats: Stats | None) -> None:
-        """Take in a node's counters; those of another epoch are left out."""
+        """Take in a node's counters; those of another epoch, or of other phases, are left out."""
         if stats is None or stats.epoch != self._blueprint.epoch or node not in self._looks:
+            return
+        phases = len(self._blueprint.phase_s[node])
+        if (len(stats.firings), len(stats.busy_s)) != (phases, phases):
             return
         before = self._before.setdefault(node, stats)
         fired = [now - then for now, then in zip(stats.firings, before.firings, strict=True)]

@@ -169,6 +169,15 @@ def test_counters_of_another_epoch_do_not_count() -> None:
     assert speeds.factors is None
 
 
+def test_counters_of_other_phases_than_the_plans_do_not_count() -> None:
+    speeds = Speeds(shares(1, {"n0": 1.0}, {}))
+    speeds.saw("n0", stats(1, 0, 0.0))
+    for look in range(9):
+        fired = FIRINGS_EACH * (look + 1)
+        speeds.saw("n0", replace(stats(1, fired, 1.0), firings=(fired, fired)))
+    assert speeds.factors is None
+
+
 def test_only_differences_between_nodes_count() -> None:
     assert differs({"a": 3.0, "b": 3.0}, {}) == pytest.approx(1.0)
     assert differs({"a": 4.0, "b": 1.0}, {}) == pytest.approx(2.0)
