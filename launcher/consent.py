@@ -44,6 +44,6 @@ def hearing_consent() -> Iterator[Consent]:
     try:
         yield consent
     finally:
-        if how_to_consent():
+        if former is not None:  # None also for one that was not set by Python
             signal.signal(signal.SIGUSR1, former)
         os.close(consent.descriptor)

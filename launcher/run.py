@@ -88,6 +88,9 @@ def run(
         return Planned(share, found.gain), _blob_files(found.subnets)
 
     with contextlib.ExitStack() as stack:
+        consent = None
+        if options.recovery is not None and options.recovery.rebalance == "ask":
+            consent = stack.enter_context(hearing_consent())
         if agents is None:
             agents = stack.enter_context(start_agents(held, options.cache))
         contacts = [_contact(node, agents, options.keep_agents) for node in held]
@@ -102,9 +105,6 @@ def run(
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
-        consent = None
-        if options.recovery is not None and options.recovery.rebalance == "ask":
-            consent = stack.enter_context(hearing_consent())
         drive = Drive(
             supervisor, host, sockets, agents, blobs, on_update, replan, folder, tracer, consent
         )
@@ -179,6 +179,7 @@ def _limits(options: RunOptions) -> Limits:
         rebalance=options.recovery.rebalance if options.recovery else "never",
         consent=how_to_consent(),
         adapt=options.recovery is not None and options.recovery.adapt,
+        source_period_s=0.0 if options.pace is None else 1 / options.pace.rate,
     )
 
 

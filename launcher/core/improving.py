@@ -78,7 +78,8 @@ class ResultPace:
 
     def took(self, frames: int, now_s: float) -> None:
         """`frames` results in all are taken."""
-        self._taken.append((now_s, frames))
+        if not self._taken or frames > self._taken[-1][1]:
+            self._taken.append((now_s, frames))
 
     @property
     def period_s(self) -> float | None:
@@ -152,6 +153,8 @@ class Improver:
             return [Notice("no node is back that could be used")]
         if self._recoverer.outage is not None:
             return []  # it is among the nodes of the plan that is searched
+        if any(session.state is not State.RUNNING for session in members):
+            return []  # the last result is taken, or another plan about to be searched
         return self._ask("return", back, members, 1.0, consented=True)
 
     def _back(self, members: list[Session]) -> tuple[str, ...]:
@@ -234,11 +237,11 @@ class Improver:
         if asked is None or asked.epoch != epoch:
             return []
         self._asked = None
-        for node in planned.blueprint.deployments:
-            session = self._sessions[node]
-            usable = session in members or session.state is State.IDLE
-            if not usable or session.state is State.FAILED:
-                return []
+        parts = [self._sessions[node] for node in planned.blueprint.deployments]
+        if any(session.state is State.FAILED for session in parts):
+            return []
+        if any(s.state is not State.IDLE for s in parts if s not in members):
+            return self._ask_again(asked, members)
         saved_s = self._saved_s(planned.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:
             return self._not_worth(
@@ -256,6 +259,15 @@ class Improver:
                 self._to_beat_s = asked.busiest_s / (1 + (planned.gain - 1) / 4)
         return Change(planned.blueprint, asked.cause, asked.nodes, why)
 
+    def _ask_again(self, asked: Asked, members: list[Session]) -> list[Action]:
+        """A node that stood by and was to be used is gone meanwhile: ask for a plan without it."""
+        self._considered_speeds = {}
+        back = self._back(members)
+        if asked.cause == "slow" or not back:
+            return []
+        least_gain = 1.0 if asked.consented else LEAST_GAIN
+        return self._ask("return", back, members, least_gain, consented=asked.consented)
+
     def unplannable(self, answer: Unplannable) -> list[Action]:
         """None is as good as was asked for."""
         asked = self._asked
@@ -271,9 +283,9 @@ class Improver:
         return [Notice(f"{', '.join(asked.nodes)} stands by: {reason}")]
 
     def _saved_s(self, gain: float, left: int) -> float:
-        """What the frames that are left save at the pace of now."""
-        period_s = self.pace.period_s
-        return 0.0 if period_s is None else left * period_s * (1 - 1 / gain)
+        """What the frames that are left save at the pace of now: no plan outruns the source."""
+        period_s = self.pace.period_s or 0.0
+        return left * max(0.0, period_s - max(period_s / gain, self._limits.source_period_s))
 
     @property
     def _pause_s(self) -> float:

@@ -47,6 +47,7 @@ class Limits:
     has not begun to load its part of a new epoch `recovery_s` after it was told to is lost too.
     `rebalance` tells what becomes of nodes that come back, `consent` how the user can agree to use
     them (empty: not at all). `adapt`: nodes that are slower than planned get less to do.
+    `source_period_s`: the source has a pace of its own and makes no more than a frame in that time.
     """
 
     connect_timeout_s: float
@@ -59,6 +60,7 @@ class Limits:
     rebalance: Rebalance = "auto"
     adapt: bool = False
     consent: str = ""
+    source_period_s: float = 0.0
 
     def patience_s(self, sessions: Iterable[Session]) -> float:
         """How long these may take to answer the first time."""

@@ -8,9 +8,11 @@ from random import Random
 import pytest
 
 from launcher.core import events as lev
+from launcher.core.blueprint import Blueprint
 from launcher.core.returns import MOST_LOSSES
 from launcher.core.session import State
 from launcher.core.watch import Rebalance
+from tests.launcher_runtime import simulation
 from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
 
 
@@ -146,3 +148,57 @@ def test_another_loss_while_nodes_turn_to_the_better_plan_is_a_loss_like_any() -
     assert world.end == lev.End(None)
     assert causes(world)[:2] == ["loss", "loss"]
     assert world.supervisor.recoveries[1].nodes == (member,)
+
+
+def test_consent_after_the_last_result_comes_too_late_and_does_no_harm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes are stopping then, and do not turn to another plan, however soon there is one."""
+    monkeypatch.setattr(simulation, "PLANNING_S", 0.0)
+    world = three_daemons("ask", frames=30)
+    crash_and_restart(world, "n1", 2.0, 1.0)
+    world.event(lev.Begin())
+    while world.supervisor.taken < world.supervisor.frames:
+        assert world.step()
+    world.event(lev.Consented())
+    world.go_on(2000.0)
+    assert world.end == lev.End(None)
+    assert causes(world) == ["loss"]
+
+
+def test_one_that_is_lost_again_while_a_plan_with_it_is_searched_does_not_cost_the_others() -> None:
+    """Two are back and the user agrees; one is gone again before there is a plan with both."""
+    world = three_daemons("ask")
+    asked: list[tuple[str, ...]] = []
+
+    def replan(epoch: int, nodes: tuple[str, ...]) -> Blueprint | str:
+        asked.append(nodes)
+        found = world._plan_again(epoch, nodes)
+        while isinstance(found, Blueprint) and found.deployments.keys() != set(nodes):
+            found = world._plan_again(epoch, nodes)
+        return found
+
+    world._replan = replan
+    crash_and_restart(world, "n1", 2.0)
+    crash_and_restart(world, "n2", 2.0)
+    world.event(lev.Begin())
+    while world.supervisor.sessions["n2"].state is not State.IDLE or world.now_s < 15.0:
+        assert world.step()
+    world.event(lev.Consented())
+    world.event(lev.Disconnected("n2"))
+    world.go_on(2000.0)
+    assert asked[-1] == ("n0", "n1")
+    assert causes(world) == ["loss", "return"]
+
+
+@pytest.mark.parametrize(("source_period_s", "expected"), [(0.0, "return"), (0.4, "stands by")])
+def test_no_pause_is_spent_on_a_plan_that_would_outrun_the_source(
+    source_period_s: float, expected: str
+) -> None:
+    world = three_daemons()
+    limits = replace(world.supervisor._limits, source_period_s=source_period_s)
+    world.supervisor._improver._limits = limits
+    crash_and_restart(world, "n1", 2.0)
+    finish(world)
+    assert causes(world) == ["loss", "return"][: 1 + (expected == "return")]
+    assert told(world, "n1 stands by: it would save 0.0 s") == (expected == "stands by")
