@@ -6,7 +6,8 @@ as it is; then that sum is computed in the plain layout, unfused, and so is the 
 block that reads it, with conversions around each. The whole network has none of this.
 
 So such an input passes a pooling of one element while ONNX Runtime optimises, which makes it
-convert once, in front of everything; the pooling is cut out of what it has written.
+convert once, in front of everything; the pooling is cut out of what it has written. Networks with
+bodies (If, Loop, Scan) are left as they are: a body may read any tensor of the graph by its name.
 
 The files are edited as protocol buffers because a node does not have the `onnx` package. The
 numbers are those of onnx.proto3.
@@ -24,6 +25,7 @@ _GRAPH = 7
 _NODE, _INPUT = 1, 11
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OPERATOR, _NODE_ATTRIBUTE = 1, 2, 3, 4, 5
 _ATTRIBUTE_NAME, _ATTRIBUTE_INT, _ATTRIBUTE_INTS, _ATTRIBUTE_TYPE = 1, 3, 8, 20
+_ATTRIBUTE_GRAPHS = (6, 11)
 _INTS = 7
 _VALUE_NAME, _VALUE_TYPE = 1, 2
 _TENSOR_TYPE = 1
@@ -47,6 +49,16 @@ class _Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
+    @property
+    def has_body(self) -> bool:
+        """Whether it has a graph of its own."""
+        return any(
+            number in _ATTRIBUTE_GRAPHS
+            for attribute, content in submessages(memoryview(self.message))
+            if attribute == _NODE_ATTRIBUTE
+            for number, _ in fields(content)
+        )
+
     def converts(self, operator: str) -> bool:
         """Whether it is that conversion, from or to NCHW (and not NHWC)."""
         return self.operator == operator and not any(
@@ -59,7 +71,7 @@ class _Node:
 
 def marked(model: bytes) -> bytes | None:
     """The model with a pooling of one element behind every float32 image [N, C, H, W] that comes
-    from outside into a sum, a product or a concatenation; None if there is none.
+    from outside into a sum, a product or a concatenation; None if there is none, or a body.
 
     Raises ValueError or IndexError for what is no ONNX model.
     """
@@ -67,7 +79,7 @@ def marked(model: bytes) -> bytes | None:
     nodes = list(_nodes(graph))
     summed = {name for node in nodes if node.operator in _IN_ANY_LAYOUT for name in node.inputs}
     renamed = {name: _MARK + name for name in _images(graph) if name in summed}
-    if not renamed:
+    if not renamed or any(node.has_body for node in nodes):
         return None
     poolings = [_pooling(name, inner) for name, inner in renamed.items()]
     return _with_nodes(model, graph, poolings + [_reading(node, renamed) for node in nodes])
@@ -77,10 +89,12 @@ def unmarked(model: bytes) -> bytes:
     """What ONNX Runtime has made of a marked model, without the poolings, and without conversions
     that only led to them or from them.
 
-    Raises ValueError or IndexError for what is no ONNX model.
+    Raises ValueError or IndexError for what is no ONNX model, or has bodies (of its functions).
     """
     graph = _graph(model)
     nodes = list(_nodes(graph))
+    if any(node.has_body for node in nodes):
+        raise ValueError("a body may read what is cut out")
     poolings = [node for node in nodes if node.name.startswith(_MARK)]
     renamed = {node.outputs[0]: node.inputs[0] for node in poolings}
     entered = {

@@ -132,6 +132,27 @@ def test_other_inputs_are_left_alone(change: dict[str, object]) -> None:
     assert marked(helper.make_model(graph).SerializeToString()) is None
 
 
+def test_a_body_may_read_any_tensor_by_its_name(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
+    """ONNX Runtime takes the Identity out, and has the bodies read what it read."""
+    model = blocks(1)
+    value = helper.make_tensor_value_info
+    shape = [1, CHANNELS, 6, 5]
+    bodies = {
+        branch: helper.make_graph(
+            [helper.make_node(operator, ["same"], [branch])],
+            branch,
+            [],
+            [value(branch, TensorProto.FLOAT, shape)],
+        )
+        for branch, operator in (("then_branch", "Neg"), ("else_branch", "Abs"))
+    }
+    model.graph.node.add().CopyFrom(helper.make_node("Identity", ["x"], ["same"]))
+    model.graph.node.add().CopyFrom(helper.make_node("If", ["which"], ["z"], **bodies))
+    model.graph.input.add().CopyFrom(value("which", TensorProto.BOOL, [1]))
+    model.graph.output.add().CopyFrom(value("z", TensorProto.FLOAT, shape))
+    assert prepared(cpu, model, tmp_path)["If"] == 1
+
+
 def test_marks_go_without_a_trace() -> None:
     model = blocks(2, further="Softmax")
     with_marks = marked(model.SerializeToString())
