@@ -58,7 +58,7 @@ from launcher.sockets import (
 )
 from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import Control, Hello, Put, Refused, Start, Stop, Traced, Welcome
+from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
 from nodes.core.session import succession
 from nodes.owner import has_ended
 
@@ -193,11 +193,9 @@ class Drive:
         return True
 
     def _ask_for_trace(self, node: str, message: Control) -> None:
-        """From the start of an epoch to its stop."""
-        if self._tracer is not None and isinstance(message, Start):
-            self._sockets.send(node, self._tracer.begin(node))
-        elif self._tracer is not None and isinstance(message, Stop):
-            self._sockets.send(node, self._tracer.ask(node))
+        question = None if self._tracer is None else self._tracer.before(node, message)
+        if question is not None:
+            self._sockets.send(node, question)
 
     # ------------------------------------------------------------ events
 

@@ -18,7 +18,7 @@ from launcher.chrome_trace import Happened, NodeTrace, chrome_trace
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import RoundTrip, estimate
 from launcher.errors import BadInputError, RunFailedError
-from nodes.core.messages import TRACE_EVENT, GetTrace, Traced, TraceKind
+from nodes.core.messages import TRACE_EVENT, Control, GetTrace, Start, Stop, Traced, TraceKind
 
 AT_ONCE = 8
 """Questions that follow each other at first."""
@@ -56,6 +56,13 @@ class Tracer:
 
     def __init__(self) -> None:
         self._asked: dict[str, _Asked] = {}
+
+    def before(self, node: str, message: Control) -> GetTrace | None:
+        """What to ask a node before it gets `message`: from the start of an epoch to its stop,
+        which also those get that were never started."""
+        if isinstance(message, Start):
+            return self.begin(node)
+        return self.ask(node) if isinstance(message, Stop) and node in self._asked else None
 
     def begin(self, node: str) -> GetTrace:
         """The first question of an epoch: what a node tells of before has other numbers."""
@@ -107,9 +114,13 @@ class Tracer:
         }
 
     def write(self, path: Path, blueprint: Blueprint) -> None:
-        """One file, as Perfetto and Chrome read it; raises `RunFailedError` if it cannot be."""
+        """One file, as Perfetto and Chrome read it; raises `RunFailedError` if it cannot be.
+
+        It is of the last epoch, which is `blueprint`'s: nodes that were lost before are left out.
+        """
+        nodes = {node: of for node, of in self.nodes.items() if node in blueprint.deployments}
         try:
-            path.write_text(json.dumps(chrome_trace(blueprint, self.nodes)), "utf-8")
+            path.write_text(json.dumps(chrome_trace(blueprint, nodes)), "utf-8")
         except OSError as error:
             raise RunFailedError(
                 f"--trace {path}: it cannot be written: {error.strerror}"

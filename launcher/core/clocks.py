@@ -74,7 +74,8 @@ def estimate(trips: Sequence[RoundTrip]) -> Clock:
             quickest[stretch] = trip
     best = min(quickest.values(), key=lambda trip: trip.took_s)
     quick = [trip for trip in quickest.values() if trip.took_s <= QUICK * best.took_s]
-    if span_s < LEAST_DRIFT_SPAN_S or len(quick) < STRETCHES // 2:
+    stands = len({trip.there_s for trip in quick}) == 1  # no clock: nothing drifts
+    if span_s < LEAST_DRIFT_SPAN_S or len(quick) < STRETCHES // 2 or stands:
         return Clock(best.ahead_s, best.there_s, 0.0, best.took_s / 2)
     return _line(quick, best)
 

@@ -19,7 +19,11 @@ from nodes.core.messages import (
     BlobInfo,
     ChannelSpec,
     Deployment,
+    GetTrace,
     PhaseSpec,
+    Ping,
+    Start,
+    Stop,
     Traced,
     TraceKind,
 )
@@ -87,6 +91,23 @@ def test_what_a_node_noted_before_the_epoch_is_left_out() -> None:
     tracer.heard("a", Traced(anew.number - 1, 7.0, events(2), 0))
     tracer.heard("a", Traced(anew.number, 8.0, events(3), 0))
     assert tracer.nodes["a"].events == ()
+
+
+def test_a_node_is_asked_when_it_starts_and_stops_even_if_it_never_started() -> None:
+    tracer = Tracer()
+    assert tracer.before("a", Stop(0)) is None, "it was lost while it loaded"
+    assert tracer.before("a", Start(1)) == GetTrace(1)
+    assert tracer.before("a", Ping()) is None
+    assert tracer.before("a", Stop(1)) == GetTrace(2)
+
+
+def test_a_node_that_was_lost_on_the_way_is_not_in_the_file(tmp_path: Path) -> None:
+    tracer = Tracer()
+    for node in ("a", "lost"):
+        tracer.heard(node, Traced(tracer.begin(node).number, 5.0, b"", 0))
+        tracer.heard(node, Traced(tracer.ask(node).number, 6.0, events(0), 0))
+    tracer.write(tmp_path / "t.json", blueprint())
+    assert set(json.loads((tmp_path / "t.json").read_text())["otherData"]) == {"a"}
 
 
 def test_where_no_file_can_be_it_is_said_at_once(tmp_path: Path) -> None:

@@ -60,3 +60,8 @@ def test_a_drift_that_no_quartz_has_is_not_believed() -> None:
 
 def test_the_same_clock_is_the_same() -> None:
     assert Clock().ours(12.5) == 12.5
+
+
+def test_a_clock_that_stands_has_no_drift() -> None:
+    clock = estimate([RoundTrip(float(n), 5.0, n + 0.001) for n in range(20)])
+    assert clock.drift == 0.0
