@@ -7,7 +7,8 @@ cuts, the vertical search, whole copies (if the objective is the period), and, w
 leave a device more than its share, the hybrid of slices and bands.
 
 One device alone is planned too. Where it is better by the objective itself, the explanation says
-so; where it is better by more than `ALONE_MARGIN`, it is chosen.
+so; where it is better than all that use several by more than `ALONE_MARGIN`, or nothing uses
+several, it is chosen.
 """
 
 from __future__ import annotations
@@ -75,6 +76,12 @@ class Auto:
             return replace(alone.solution, explanation=explanation)
         rank = ranking(problem)
         ranked = sorted(found, key=lambda candidate: rank(candidate.plan))
+        if alone is not None:
+            ranked = [candidate for candidate in ranked if _devices(candidate.plan) > 1]
+            if not ranked:
+                tried = ", ".join(candidate.name for candidate in found)
+                explanation = f"one device alone is better: {tried} found no use for another one"
+                return replace(alone.solution, explanation=explanation)
         best = ranked[0]
         others = ", ".join(candidate.name for candidate in found if candidate is not best)
         compared = f" (compared with {others})" if others else ""
@@ -109,6 +116,11 @@ class Auto:
                 refusals.append(error)
         problem.on_progress(SearchProgress(total * _PROGRESS_STEPS, total * _PROGRESS_STEPS, ""))
         return found, refusals
+
+
+def _devices(plan: Plan) -> int:
+    """How many take part."""
+    return len({phase.device for phase in plan.phases})
 
 
 def _others(candidates: Sequence[_Candidate]) -> tuple[Solution, ...]:

@@ -279,6 +279,14 @@ class ClusterConfig(_Strict):
         Field(description="The network that is run, or a list of networks that run side by side"),
     ]
     nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, description="The devices")]
+    launcher_link: Annotated[
+        float | None,
+        BeforeValidator(
+            lambda value: None if value is None else parse_link(value),
+            json_schema_input_type=str | None,
+        ),
+        Field(description="Rate of launch's own network interface, which all frames pass: 1Gbit/s"),
+    ] = None
     strategy: Annotated[
         str, Field(min_length=1, description="How layers are spread over nodes")
     ] = "auto"

@@ -88,10 +88,10 @@ def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[
         for node in cluster.config.nodes
         if (not node.standby if nodes is None else node.name in nodes)
     ]
-    return _devices(wanted)
+    return _devices(wanted, cluster.config.launcher_link)
 
 
-def _devices(nodes: list[NodeConfig]) -> tuple[Device, ...]:
+def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Device, ...]:
     here = [node for node in nodes if _is_here(node)]
     cores = _shared_cores(here) if here else 1
     devices = []
@@ -107,6 +107,7 @@ def _devices(nodes: list[NodeConfig]) -> tuple[Device, ...]:
                 memory_bytes_per_s=usual.memory_bytes_per_s / slower,
                 cut_s_per_byte=usual.cut_s_per_byte * slower,
                 link_bytes_per_s=node.link or usual.link_bytes_per_s,
+                launcher_bytes_per_s=None if local else launcher_link,
                 host=THIS_MACHINE if local else None,
                 host_cores=cores if local else 1,
                 wire_is_free=node.accelerator,

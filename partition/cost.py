@@ -16,6 +16,7 @@ Estimated, because it needs the phases:
   (`partition.phase_time`) cost, and with them period and energy, is never more than estimated.
 - **latency** by the fewest periods in which a frame can pass all boundaries. Skews that hold fewer
   bytes may take more.
+- **the launcher's link** by one device that reads the frame.
 - **memory**: a channel's capacity by the difference of its ends' levels, the live activations by
   the largest layer.
 
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from partition.compute_time import layer_seconds
-from partition.devices import Device
+from partition.devices import Device, launcher_s
 from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.layer_rows import LayerRows
 from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
@@ -96,6 +97,12 @@ class CostModel:
         self._hosts = _host_numbers(self.devices)
         self._machines = _shared_machines(self.devices, self._hosts)
         self._column = _columns(self.devices)
+        given, results = (
+            sum(network.tensors[name].bytes for name in ends)
+            for ends in (network.inputs, network.outputs)
+        )
+        everywhere = all(device.launcher_bytes_per_s is not None for device in self.devices)
+        self._launcher_s = launcher_s(self.devices, given, results) if everywhere else 0.0
 
     def evaluate(self, population: Assignments) -> Costs:
         """Price every row of `population` [individuals, layers]."""
@@ -150,6 +157,7 @@ class CostModel:
         busy = compute + phases * column["firing_s"] + column["serves"] * wire
         link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
         period = np.maximum(busy, link / column["link_bytes_per_s"]).max(axis=0)
+        period = np.maximum(period, self._launcher_s)
         for members, cores in self._machines:
             period = np.maximum(period, busy[members].sum(axis=0) / cores)
         return busy, period

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partition.errors import PartitionError
@@ -27,7 +28,8 @@ class Device:
     `memory_bytes_per_s` are its speed in multiply-accumulates and in bytes of tensors touched per
     second, estimates until measured times replace them. `host` names the machine it runs on:
     devices of one host share `host_cores` cores. `link_bytes_per_s` is its network interface's
-    rate in each direction.
+    rate in each direction, `launcher_bytes_per_s` that of the launcher's own, which the frames and
+    results of all devices pass (None: no bound).
 
     `cut_s_per_byte` is what a byte of a tensor that enters or leaves a phase costs the engine
     (`partition.phase_time`). The default is the time of six multiply-accumulates, as measured for
@@ -53,6 +55,7 @@ class Device:
     memory_bytes: int | None = None
     macs_per_s: float = 2e10
     link_bytes_per_s: float = 117e6
+    launcher_bytes_per_s: float | None = None
     host: str | None = None
     host_cores: int = 1
     memory_bytes_per_s: float = 1e10
@@ -78,6 +81,11 @@ class Device:
                 raise PartitionError(
                     f"device {self.name!r}: {key} is {getattr(self, key)}; give 0 or more {unit}"
                 )
+        if self.launcher_bytes_per_s is not None and not self.launcher_bytes_per_s > 0:
+            raise PartitionError(
+                f"device {self.name!r}: launcher_bytes_per_s is {self.launcher_bytes_per_s}; give "
+                "a rate above 0, or leave it out for no bound"
+            )
         if self.host_cores < 1:
             raise PartitionError(
                 f"device {self.name!r}: host_cores is {self.host_cores}; give at least 1"
@@ -92,3 +100,10 @@ class Device:
                 f"device {self.name!r}: cache_bytes is {self.cache_bytes}; give 0 or more, "
                 "or leave it out for no cache"
             )
+
+
+def launcher_s(devices: Sequence[Device], sent_bytes: float, received_bytes: float) -> float:
+    """How long the launcher's own link needs for the bytes that it sends to all these devices, and
+    for those that it receives from them; 0 if it is not bounded."""
+    rates = [d.launcher_bytes_per_s for d in devices if d.launcher_bytes_per_s is not None]
+    return max(sent_bytes, received_bytes) / min(rates) if rates else 0.0

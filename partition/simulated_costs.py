@@ -148,6 +148,9 @@ class RunCosts:
         beside = [device.name for device in machines[host]]
         threads[HOST] = ThreadCosts.measured(_mean(messages, beside), _mean(bytes_, beside))
         rates = {device.name: device.link_bytes_per_s for device in devices}
+        behind = [d.launcher_bytes_per_s for d in devices if d.launcher_bytes_per_s is not None]
+        if behind:
+            rates[HOST] = min(behind)
         return cls((*sites, *alone), threads, rates)
 
 

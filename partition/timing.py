@@ -3,8 +3,9 @@
 In the steady state every device fires each of its phases once per period, and phases of different
 devices run at the same time (`csdf.skew`). So the period is that of whatever is busiest: a device's
 processor (its phases, what each firing costs besides, and, unless its wire is free, what sending
-and receiving costs), a network interface in one direction, or the cores that devices of one machine
-share. The latency is the number of periods that a frame spends in the pipeline times the period.
+and receiving costs), a network interface in one direction (the launcher's too), or the cores that
+devices of one machine share. The latency is the number of periods that a frame spends in the
+pipeline times the period.
 
 These are what a plan can reach. What a saturated run does, `partition.simulated` says.
 """
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from csdf.from_network import HOST, SOURCE
-from partition.devices import Device
+from partition.devices import Device, launcher_s
 from partition.plan import PlannedChannel, PlannedPhase
 
 
@@ -91,8 +92,9 @@ def period_s(
     dealing: Sequence[int] = (0,),
 ) -> float:
     """Seconds per frame in the steady state."""
+    channels = tuple(channels)
     load = loads(devices, phases, channels, dealing)
-    bounds = [0.0]
+    bounds = [_launcher_s(devices, channels, dealing)]
     machines: dict[str, list[Device]] = {}
     for device in devices:
         own = load[device.name]
@@ -104,6 +106,21 @@ def period_s(
         cores = max(device.host_cores for device in members)
         bounds.append(sum(load[device.name].busy_s for device in members) / cores)
     return max(bounds)
+
+
+def _launcher_s(
+    devices: Sequence[Device], channels: Sequence[PlannedChannel], dealing: Sequence[int]
+) -> float:
+    """Seconds per frame of the launcher's link, with the devices that are behind it."""
+    behind = {each.name for each in devices if each.launcher_bytes_per_s is not None}
+    share = {copy: dealing.count(copy) / len(dealing) for copy in dealing}
+    sent = received = 0.0
+    for channel in channels:
+        if channel.source_device == HOST and channel.target_device in behind:
+            sent += channel.tensor.bytes * share[channel.copy]
+        if channel.target_device == HOST and channel.source_device in behind:
+            received += channel.tensor.bytes * share[channel.copy]
+    return launcher_s(devices, sent, received)
 
 
 def latency_s(

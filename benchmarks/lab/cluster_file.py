@@ -31,7 +31,9 @@ def cluster(layout: Layout, folder: Path) -> dict[str, Any]:
         raise BadInputError("lab.yaml, cluster.nodes: the laboratory's own devices are the nodes")
     nodes = [_node(layout, place) for place in layout.places.values()]
     guard = {"keys": str(layout.keys)} if layout.config.keys else {"insecure": True}
-    data = {**_with_absolute_paths(given, folder), "nodes": nodes, **guard}
+    rate = layout.config.launcher_link
+    own = {} if rate is None or not layout.isolated else {"launcher_link": _rate(rate)}
+    data = {**_with_absolute_paths(given, folder), **own, "nodes": nodes, **guard}
     validated(Source("lab.yaml, under cluster", data, {}))
     return data
 
@@ -59,8 +61,12 @@ def _node(layout: Layout, place: Place) -> dict[str, Any]:
         node["macs_per_s"] = Device(board.name).macs_per_s * board.cpu
         node["accelerator"] = board.board == "accelerator"
         if board.link is not None:
-            node["link"] = f"{round(board.link * 8)}bit/s"
+            node["link"] = _rate(board.link)
     return node
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{round(bytes_per_s * 8)}bit/s"
 
 
 def _with_absolute_paths(given: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -224,6 +224,11 @@ class Lab:
         """Another link rate, in both directions."""
         perform(faults.slow(self.layout, self.place(device), bytes_per_s))
 
+    def slow_launcher(self, bytes_per_s: float) -> None:
+        """Another rate of the launcher's own link, in both directions; only where boards are
+        emulated."""
+        perform(plans.shape_launcher(self.layout, bytes_per_s))
+
     def starve(self, device: str, cores: float) -> None:
         """Another CPU quota."""
         perform(faults.starve(self.layout, self.place(device), cores))

@@ -3,7 +3,7 @@
 Each device gets frames in proportion to its speed, in a cycle of at most `LONGEST_CYCLE` frames:
 the shortest cycle whose period is within `TOLERANCE` of the best. Left out are devices whose memory
 does not hold the network, those too slow to earn one frame of a cycle, and those without which the
-period is no longer (of several devices that share a machine's cores, say).
+period is no longer (of several devices that share a machine's cores or the launcher's link, say).
 
 How fast a copy is, the linear cost model of its device says: two batches that `partition profile`
 has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream the fixed part
@@ -27,6 +27,7 @@ import numpy as np
 
 from cnn.rewrites import Copies, copy_name
 from csdf.dealing import balanced_pattern, longest_wait
+from partition.devices import launcher_s
 from partition.errors import PartitionError
 from partition.linear_time import LinearTime, deal
 from partition.rewriting import after, model_of
@@ -100,6 +101,10 @@ class _Copies:
         costs = problem.costs.evaluate(np.arange(count)[:, None].repeat(layers, axis=1))
         ends = {*problem.network.inputs, *problem.network.outputs}
         frame_bytes = sum(problem.network.tensors[name].bytes for name in ends)
+        self._given, self._results = (
+            sum(problem.network.tensors[name].bytes for name in names)
+            for names in (problem.network.inputs, problem.network.outputs)
+        )
         self.alone = []
         for number, device in enumerate(problem.devices):
             busy = float(costs.busy_s[number, number])
@@ -187,6 +192,10 @@ class _Copies:
         bounds = [
             count * alone.frame_s / cycle for count, alone in zip(frames, self.alone, strict=True)
         ]
+        behind = [n for n, d in enumerate(problem.devices) if d.launcher_bytes_per_s is not None]
+        passing = sum(frames[number] for number in behind) / cycle
+        launcher = passing * self._given, passing * self._results
+        bounds.append(launcher_s([problem.devices[number] for number in behind], *launcher))
         machines: dict[str, list[int]] = {}
         for number, device in enumerate(problem.devices):
             if device.host is not None:

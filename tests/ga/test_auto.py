@@ -61,6 +61,15 @@ def test_one_device_is_chosen_where_links_cost_more_than_they_give() -> None:
     assert "one device alone" in solution.explanation
 
 
+def test_one_device_is_chosen_where_nothing_has_a_use_for_another() -> None:
+    devices = tuple(Device(f"d{i}", launcher_bytes_per_s=1e3) for i in range(3))
+    model = chain_model(2)
+    problem = Problem(model.network, devices, model=model)
+    solution = Auto((Sequential(), BatchSplit())).solve(problem)
+    assert len(set(solution.assignment.values())) == 1
+    assert solution.explanation.startswith("one device alone")
+
+
 def test_devices_that_share_a_core_are_told_to_be_no_faster() -> None:
     shared = tuple(Device(f"d{i}", host="box", host_cores=1) for i in range(3))
     network = chain(*[10**9] * 9, weights=[5 * MB] * 9)

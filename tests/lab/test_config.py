@@ -87,6 +87,7 @@ def test_the_cluster_that_is_written_is_one_that_launch_reads(tmp_path: Path) ->
     made = read(
         """
         devices: [{memory: 1GB, link: 100Mbit/s, cpu: 0.5}, {board: cpu}]
+        launcher_link: 10Mbit/s
         cluster: {model: {path: net.onnx, name: cats}, input: ['*.png'], labels: classes.txt}
         """
     )
@@ -96,6 +97,7 @@ def test_the_cluster_that_is_written_is_one_that_launch_reads(tmp_path: Path) ->
     found = load_cluster(file)
     assert found.model == str(tmp_path / "net.onnx")
     assert found.config.labels == str(tmp_path / "classes.txt")
+    assert found.config.launcher_link == 1.25e6
     one, two = found.config.nodes
     assert (one.address, one.memory, one.link) == ("tcp://10.78.9.1:5500", 10**9, 12.5e6)
     assert (one.accelerator, two.accelerator) == (True, False)

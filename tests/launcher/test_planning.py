@@ -64,7 +64,14 @@ def test_what_the_user_says_of_a_node_is_what_the_cost_model_hears(tmp_path: Pat
     assert (a.cache_bytes, a.busy_w, a.idle_w) == (8 << 20, 15.0, 1.5)
     assert b.macs_per_s == 4e10
     assert b.cache_bytes is None
+    assert (a.launcher_bytes_per_s, b.launcher_bytes_per_s) == (None, None)
     assert [node.threads for node in nodes_of(cluster)] == [2, 2]
+
+
+def test_the_launchers_link_is_that_of_all_nodes_elsewhere(tmp_path: Path) -> None:
+    cluster = cluster_of(tmp_path, "{name: a, address: 'tcp://10.0.0.1:5500'}, {name: here}")
+    far, here = devices_of(cluster.changed(launcher_link=1.25e6))
+    assert (far.launcher_bytes_per_s, here.launcher_bytes_per_s) == (1.25e6, None)
 
 
 @pytest.fixture(scope="module")

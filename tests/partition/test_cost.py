@@ -136,6 +136,14 @@ def test_devices_of_one_machine_share_its_cores() -> None:
     assert alone.period_s[0] == pytest.approx(alone.busy_s[0].max())
 
 
+def test_the_launchers_own_link_bounds_whatever_is_assigned() -> None:
+    network = chain(10**6, 10**6, elements=1000)
+    devices = tuple(Device(name, launcher_bytes_per_s=1e3) for name in "ab")
+    population = np.array([[0, 0], [0, 1], [1, 0]])
+    found = CostModel(network, devices).evaluate(population).period_s
+    assert found == pytest.approx([4.0] * 3)
+
+
 def test_a_free_wire_does_not_delay_the_layers_but_still_takes_its_time() -> None:
     network = chain(1024, 1024, elements=1 << 20)
     slow = Device("a", wire_s_per_byte=1e-6, cut_s_per_byte=1e-12)

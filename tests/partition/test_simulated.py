@@ -65,6 +65,12 @@ def test_a_slow_link_sets_the_period() -> None:
     assert simulated(of).period_s == pytest.approx(of.period_s, rel=0.006)
 
 
+def test_a_slow_link_of_the_launcher_sets_the_period() -> None:
+    of = plan(tuple(device(name, launcher_bytes_per_s=1e3) for name in "ab"), "ab", elements=1000)
+    assert of.period_s == pytest.approx(4.0)
+    assert simulated(of).period_s == pytest.approx(of.period_s, rel=0.006)
+
+
 def test_a_message_crosses_both_interfaces_in_pieces() -> None:
     """Both at 1000 bytes/s: 4 s and a fourth of that, not 8 s."""
     devices = tuple(device(name, link_bytes_per_s=1e3) for name in "ab")

@@ -40,6 +40,16 @@ def test_a_link_carries_both_directions_at_once() -> None:
     assert plan(devices, "aba", elements=1000).period_s == pytest.approx(4.0)
 
 
+def test_the_launchers_own_link_carries_what_all_devices_get() -> None:
+    behind = tuple(device(name, launcher_bytes_per_s=1e3) for name in "ab")
+    assert plan(behind, "ab", elements=1000).period_s == pytest.approx(4.0)  # in or out
+    assert plan(behind, "ab", elements=8).period_s == pytest.approx(1.0)
+    beside = (device("a"), behind[1])  # only b's result passes the link
+    assert plan(beside, "ab", elements=2000).period_s == pytest.approx(8.0)
+    assert plan(beside, "ba", elements=2000).period_s == pytest.approx(8.0)
+    assert plan(beside, "aa", elements=2000).period_s == pytest.approx(2.0)
+
+
 def test_what_stays_on_one_machine_burdens_no_link() -> None:
     devices = tuple(device(n, link_bytes_per_s=1e3, host="box", host_cores=2) for n in "ab")
     planned = plan(devices, "ab", elements=1000)
