@@ -10,9 +10,10 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from launcher.core.intake import Pace
 from nodes.core.messages import HOST
@@ -44,23 +45,33 @@ FAULTS = (
     "kill launcher unheard",
 )
 
+LONG_GO_ON = (
+    *("crash and restart", "crash and restart", "pause and resume", "partition", "cut"),
+    *("slow", "slow", "slow", "consent", "consent"),
+)
+"""What happens more often in histories that are long enough for plans to be improved."""
+
 
 def history(seed: int, faults: Sequence[str] = FAULTS) -> Successors:
     """The world after everything has happened that the seed holds; raises `AssertionError`, with
     the story, if anything does not hold. With the same `faults` a seed gives the same history."""
     random = Random(seed)
+    long = long_run(Random(f"length of {seed}"))
     world = Successors(
         random,
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
         room=random.choice((None, None, 2, 3)),
-        pace=own_pace(Random(f"pace {seed}")),
+        pace=None if long else own_pace(Random(f"pace {seed}")),
         keys=seed % 2 == 0,
+        **long,
     )
+    pauses_s = (0.0, 5.0, 15.0, 40.0) if long else (0.0, 0.5, 2.0, 5.0)
+    may_happen = [fault for fault in LONG_GO_ON if fault in faults] if long else []
     at_s = random.choice((0.5, 2.0, 2.0)) * random.random()
-    for _ in range(random.choice((1, 1, 2, 2, 3, 4))):
-        plan_fault(world, random, at_s, faults)
-        at_s += random.choice((0.0, 0.5, 2.0, 5.0)) * random.random()
+    for _ in range(random.choice((1, 1, 2, 2, 3, 4)) + bool(long)):
+        plan_fault(world, random, at_s, [*faults, *3 * may_happen])
+        at_s += random.choice(pauses_s) * random.random()
     if random.random() < 0.3:
         world.blows.append(
             (random.choice(list(world.nodes)), random.choice((0.1, 0.5)) * random.random())
@@ -72,6 +83,18 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Successors:
         story = "\n".join(world.story)
         raise AssertionError(f"seed {seed}: {error!r}\n{story}") from error
     return world
+
+
+def long_run(random: Random) -> dict[str, Any]:
+    """In a fifth of all histories: so many frames, of which the user takes so long for each, that
+    nodes come back, and slow ones are noticed, before it is over. Empty for the others."""
+    if random.random() < 4 / 5:
+        return {}
+    return {
+        "frames": random.randint(150, 400),
+        "take_s": random.choice((0.1, 0.3, 0.5)),
+        "started_by_us": False,
+    }
 
 
 def own_pace(random: Random) -> Pace | None:
@@ -119,28 +142,34 @@ def plan_fault(world: Successors, random: Random, at_s: float, faults: Sequence[
     world.at(at_s, strike)
 
 
-@dataclass(frozen=True)
-class Tried:
-    """How many histories were tried, and how they went."""
-
-    done: int = 0
-    recovered: int = 0
-    good: int = 0
-
-    def __add__(self, other: Tried) -> Tried:
-        return Tried(
-            self.done + other.done, self.recovered + other.recovered, self.good + other.good
-        )
+WAYS = ("recovered", "used a node again", "used one by consent", "adapted", "ended well")
+"""How a history may go; several of these may be."""
 
 
-def try_seeds(seeds: range) -> Tried:
-    """Raises `AssertionError` for the first that fails."""
-    worlds = [history(seed) for seed in seeds]
-    return Tried(
-        len(worlds),
-        sum(bool(world.supervisor.recoveries) for world in worlds),
-        sum(world.end is not None and world.end.error is None for world in worlds),
+def try_seeds(seeds: range) -> Counter[str]:
+    """How often they went which of the `WAYS`; raises `AssertionError` for the first that fails."""
+    tried: Counter[str] = Counter()
+    for seed in seeds:
+        tried.update(ways(history(seed)))
+    return tried
+
+
+def ways(world: Successors) -> list[str]:
+    """How a history went, of `WAYS`."""
+    causes = {past.cause for past in world.supervisor.recoveries}
+    by_itself = world.supervisor._limits.rebalance == "auto"
+    happened = (
+        bool(causes),
+        "return" in causes,
+        "return" in causes and not by_itself,
+        "slow" in causes,
+        world.end is not None and world.end.error is None,
     )
+    return [way for way, has in zip(WAYS, happened, strict=True) if has]
+
+
+def _try_part(seeds: range) -> tuple[int, Counter[str]]:
+    return len(seeds), try_seeds(seeds)
 
 
 def main() -> None:
@@ -155,19 +184,22 @@ def main() -> None:
     began_s = time.monotonic()
     last = given.first + given.histories
     parts = [range(at, min(at + PART, last)) for at in range(given.first, last, PART)]
-    tried = Tried()
+    tried: Counter[str] = Counter()
+    done = 0
     with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
         try:
-            for part in pool.imap_unordered(try_seeds, parts):
-                tried += part
+            for part in pool.imap_unordered(_try_part, parts):
+                done += part[0]
+                tried.update(part[1])
                 if time.monotonic() - began_s > given.seconds:
                     break
         except AssertionError as error:
             sys.exit(str(error))
     passed_s = time.monotonic() - began_s
     print(  # noqa: T201 - a command
-        f"{tried.done} histories in {passed_s:.1f} s: {tried.recovered} with a recovery, "
-        f"{tried.good} ended well, {tried.done - tried.good} with a sentence"
+        f"{done} histories in {passed_s:.1f} s: "
+        + ", ".join(f"{tried[way]} {way}" for way in WAYS)
+        + f", {done - tried['ended well']} with a sentence"
     )
     if given.within is not None and passed_s > given.within:
         sys.exit(f"that is more than {given.within:g} s")

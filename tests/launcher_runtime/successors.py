@@ -12,6 +12,7 @@ knock meanwhile, connections outlive their ends.
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from launcher.core import events as lev
 from launcher.core.intake import Pace
@@ -23,7 +24,7 @@ from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.core.messages import HOST, PROTOCOL, Control, Hello, Refused
 from nodes.core.session import succession
-from tests.launcher_runtime.faults import BLOB_BYTES, RECOVERING, FaultyWorld
+from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
 from tests.launcher_runtime.plans import EPOCH, subnets_of
 from tests.launcher_runtime.simulated_host import SimulatedHost
 from tests.launcher_runtime.simulated_node import SimulatedNode
@@ -48,8 +49,9 @@ class Successors(FaultyWorld):
         room: int | None,
         pace: Pace | None = None,
         keys: bool = True,
+        **given: Any,
     ) -> None:
-        super().__init__(random, nodes=nodes, standby=standby, room=room, pace=pace)
+        super().__init__(random, nodes=nodes, standby=standby, room=room, pace=pace, **given)
         self._pace, self._frames = pace, self.stream.frames
         self.key = MINE if keys else b""
         self._stranger_key = THEIRS if keys else b""
@@ -92,7 +94,8 @@ class Successors(FaultyWorld):
         self.tell_story(f"the next launcher begins with epoch {epoch}")
         self.refused_plan = False
         contacts = [Contact(s.node, s.address, False) for s in self.supervisor.sessions.values()]
-        self.supervisor = Supervisor(share, contacts, frames, hello, RECOVERING)
+        limits = self.supervisor._limits
+        self.supervisor = Supervisor(share, contacts, frames, hello, limits)
         SimulatedHost.__init__(self, self.plan, RunStream(frames, share, self._pace), self._take_s)
         for node in self.nodes.values():
             node.unanswered = 0
