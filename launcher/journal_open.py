@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.errors import BadInputError
@@ -24,28 +27,44 @@ def open_journal(folder: Path, identity: Identity, *, resume: bool, where: str) 
     given, of another run, in use, full of other things, or cannot be written to.
     """
     try:
-        made = _read_run(folder, where)
-        if made is None:
-            made = _begin(folder, identity)
-        elif not resume:
-            raise BadInputError(
-                f"{where}: {str(folder)!r} holds the results of a run already; "
-                "--resume goes on with it, another folder begins anew"
-            )
-        run, known = made
-        if found := differences(known, identity):
-            raise BadInputError(
-                f"{where}: {str(folder)!r} is the journal of another run: {'; '.join(found)}; "
-                "restore what it was, or begin anew in another folder"
-            )
-        journal = Journal(folder, identity, run)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            return _open(folder, identity, where, resume=resume)
     except BlockingIOError:
         raise BadInputError(f"{where}: another launch is writing to {str(folder)!r}") from None
     except OSError as error:
         raise BadInputError(
             f"{where}: {str(folder)!r} cannot be used as a journal: {error.strerror}"
         ) from None
-    return journal
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Of two launches that begin at once, one makes `run.json`; `BlockingIOError` for the other."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(folder: Path, identity: Identity, where: str, *, resume: bool) -> Journal:
+    made = _read_run(folder, where)
+    if made is None:
+        made = _begin(folder, identity)
+    elif not resume:
+        raise BadInputError(
+            f"{where}: {str(folder)!r} holds the results of a run already; "
+            "--resume goes on with it, another folder begins anew"
+        )
+    run, known = made
+    if found := differences(known, identity):
+        raise BadInputError(
+            f"{where}: {str(folder)!r} is the journal of another run: {'; '.join(found)}; "
+            "restore what it was, or begin anew in another folder"
+        )
+    return Journal(folder, identity, run)
 
 
 def check_room(journal: Journal, where: str) -> None:
@@ -63,7 +82,7 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
     """The run whose journal the folder is; None if it is none."""
     path = folder / RUN
     if not path.exists():
-        if folder.exists() and any(found.name != DRAFT for found in folder.iterdir()):
+        if any(found.name != DRAFT for found in folder.iterdir()):
             raise BadInputError(
                 f"{where}: {str(folder)!r} is neither empty nor a journal; name a folder of its own"
             )
@@ -86,7 +105,6 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
 
 def _begin(folder: Path, identity: Identity) -> tuple[bytes, Identity]:
     """Make an empty journal: at no moment is there half of its `run.json`."""
-    folder.mkdir(parents=True, exist_ok=True)
     run = secrets.token_bytes(RUN_BYTES)
     data = {"format": FORMAT, "run": run.hex(), "identity": identity.as_json()}
     draft = folder / DRAFT

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +210,27 @@ def test_the_journal_of_another_run_is_refused(whole: Path, other: Identity, why
 def test_a_journal_is_not_written_over_without_resume(whole: Path) -> None:
     with pytest.raises(BadInputError, match="holds the results of a run already; --resume"):
         opened(whole, resume=False)
+
+
+def test_of_launches_that_begin_at_once_one_has_the_journal(tmp_path: Path) -> None:
+    """Each has what it wrote in the end, or was refused."""
+    ready = threading.Barrier(4)
+
+    def begin(frame: int) -> list[int]:
+        ready.wait()
+        try:
+            with opened(tmp_path / "run") as made:
+                list(made.results())
+                made.write(frame, outputs(frame))
+                return [frame]
+        except BadInputError:
+            return []
+
+    with ThreadPoolExecutor(4) as threads:
+        written = list(chain.from_iterable(threads.map(begin, range(FRAMES))))
+    assert written
+    with opened(tmp_path / "run") as last:
+        assert restored(last) == sorted(written)
 
 
 def test_two_launches_do_not_share_a_journal(whole: Path) -> None:
