@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,8 +46,12 @@ class Interrupted(InProcess):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    write_branches(tmp_path / "branches.onnx")
-    path = tmp_path / "cluster.yaml"
+    return write_cluster(tmp_path)
+
+
+def write_cluster(folder: Path) -> Path:
+    write_branches(folder / "branches.onnx")
+    path = folder / "cluster.yaml"
     path.write_text(
         "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nstrategy: sequential\n"
         f"frames: {FRAMES}\npins: {{stem: a, head: b}}\njournal: kept\n"
@@ -54,12 +59,26 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a cluster whose journal is complete."""
+    folder = tmp_path_factory.mktemp("once")
+    run(Request(write_cluster(folder)), InProcess())
+    return folder
+
+
+@pytest.fixture
+def complete(once: Path, tmp_path: Path) -> Path:
+    """That cluster, for one test alone."""
+    return shutil.copytree(once, tmp_path / "complete") / "cluster.yaml"
+
+
 def run(request: Request, nodes: InProcess) -> Outcome:
     with LineProgress(sys.stderr) as progress:
         return launch(request, progress, started_s=time.monotonic(), runtime=nodes.runtime)
 
 
-def test_interrupted_twice_it_ends_as_if_it_never_had_been(cluster: Path) -> None:
+def test_interrupted_twice_it_ends_as_if_it_never_had_been(cluster: Path, once: Path) -> None:
     journal, output = cluster.parent / "kept", cluster.parent / "out"
     for at in (3, 2):
         with pytest.raises(InterruptError):
@@ -73,8 +92,7 @@ def test_interrupted_twice_it_ends_as_if_it_never_had_been(cluster: Path) -> Non
     told = report.as_json()["journal"]
     assert told == {"folder": str(journal), "saved": FRAMES, "resumed": 5, "damaged": 0}
     whole = np.load(journal / "score.npy")
-    run(Request(cluster, journal=cluster.parent / "never interrupted"), InProcess())
-    np.testing.assert_array_equal(whole, np.load(cluster.parent / "never interrupted/score.npy"))
+    np.testing.assert_array_equal(whole, np.load(once / "kept/score.npy"))
     for frame in range(FRAMES):
         np.testing.assert_array_equal(whole[frame], np.load(output / f"{frame:06d}.score.npy"))
 
@@ -94,10 +112,9 @@ def test_a_result_from_before_is_compared_with_the_whole_model_too(cluster: Path
     assert (report.worst_frame, report.worst_output) == (1, "score")
 
 
-def test_a_run_that_is_complete_is_not_run_again(cluster: Path) -> None:
-    run(Request(cluster, resume=True), InProcess())
+def test_a_run_that_is_complete_is_not_run_again(complete: Path) -> None:
     idle = Interrupted()
-    outcome = run(Request(cluster, resume=True), idle)
+    outcome = run(Request(complete, resume=True), idle)
     assert idle.streamed == 0
     assert outcome.report is None
     assert outcome.complete is not None
@@ -107,12 +124,11 @@ def test_a_run_that_is_complete_is_not_run_again(cluster: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["frames: 9", "seed: 1"])
-def test_a_run_that_is_another_one_now_is_refused(cluster: Path, key: str) -> None:
-    run(Request(cluster), InProcess())
-    text = cluster.read_text().replace(f"frames: {FRAMES}\n", "")
-    cluster.write_text(f"{text}{key}\n" + (f"frames: {FRAMES}\n" if "frames" not in key else ""))
+def test_a_run_that_is_another_one_now_is_refused(complete: Path, key: str) -> None:
+    text = complete.read_text().replace(f"frames: {FRAMES}\n", "")
+    complete.write_text(f"{text}{key}\n" + (f"frames: {FRAMES}\n" if "frames" not in key else ""))
     with pytest.raises(BadInputError, match=r"cluster.yaml, line \d+, journal: .*of another run"):
-        run(Request(cluster, resume=True), InProcess())
+        run(Request(complete, resume=True), InProcess())
 
 
 def test_there_must_be_a_journal_to_resume(cluster: Path) -> None:
