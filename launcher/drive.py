@@ -283,7 +283,7 @@ class Drive:
     def _look_at(self, agent: LocalAgent) -> None:
         code = agent.exit_code()
         if code is not None and agent.name in self._supervisor.sessions:
-            self._handle(Exited(agent.name, code, agent.last_words()))
+            self._handle(Exited(agent.name, code, agent.last_words(), agent.memory_kills()))
 
     def _planned(self, epoch: int, found: Found) -> None:
         if isinstance(found, LauncherError):

@@ -24,6 +24,7 @@ from types import FrameType
 from launcher.access import launcher_keys
 from launcher.core.addresses import host_of
 from launcher.errors import BadInputError, RunFailedError
+from launcher.memory_kills import kills
 from launcher.runtime import Node
 
 TAIL_BYTES = 4096
@@ -55,6 +56,7 @@ class LocalAgent:
         except OSError as error:
             raise RunFailedError(f"node {name!r}: cannot start its agent: {error}") from error
         self._tail = b""
+        self._kills_before = kills()
         os.set_blocking(self.stderr, False)
 
     @property
@@ -88,6 +90,10 @@ class LocalAgent:
         self.read_stderr()
         text = self._tail.decode(errors="replace")
         return text.partition("\n")[2] if len(self._tail) == TAIL_BYTES else text
+
+    def memory_kills(self) -> int:
+        """How many processes the kernel has ended for want of memory since it was started."""
+        return kills() - self._kills_before
 
     def forget_words(self) -> None:
         """What it has written so far told of its start, which went well."""

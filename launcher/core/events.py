@@ -59,12 +59,14 @@ class Disconnected:
 class Exited:
     """The process of an agent that we started ended; `code` < 0 is minus the signal's number.
 
-    `last_words` is the end of what it wrote to standard error.
+    `last_words` is the end of what it wrote to standard error, `memory_kills` how many processes
+    the kernel has ended for want of memory, where the agent was, since that was started.
     """
 
     node: str
     code: int
     last_words: str
+    memory_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)

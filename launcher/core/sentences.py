@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
+from launcher.core.events import Exited
 from launcher.core.session import Session, State
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
 from nodes.core.messages import PROTOCOL, Refused
@@ -96,17 +97,25 @@ def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> Launc
     )
 
 
-def exited(session: Session, code: int, last_words: str, progress: str) -> LauncherError:
+def exited(session: Session, event: Exited, progress: str) -> LauncherError:
     """The process of an agent that we started ended by itself."""
-    if session.state is State.CONNECTING and code == AGENT_COULD_NOT_START:
-        why = last_words.strip().removeprefix("node-agent: ")
+    if session.state is State.CONNECTING and event.code == AGENT_COULD_NOT_START:
+        why = event.last_words.strip().removeprefix("node-agent: ")
         return BadInputError(f"node {session.node!r}: its agent could not start: {why}")
-    return lost(session, session.state, exit_of(code, last_words), progress)
+    return lost(session, session.state, exit_of(event), progress)
 
 
-def exit_of(code: int, last_words: str) -> str:
+def exit_of(event: Exited) -> str:
     """How a process ended, and the last that it wrote."""
-    if code < 0:
+    code, kills = event.code, event.memory_kills
+    if code == -signal.SIGKILL and kills:
+        times = "once" if kills == 1 else f"{kills} times"
+        how = (
+            "its agent was ended by signal 9 (SIGKILL), as the kernel does for want of memory: it "
+            f"has done so {times} since that agent was started. Say in `memory` how much each node "
+            "may hold, or use more nodes"
+        )
+    elif code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
@@ -114,5 +123,5 @@ def exit_of(code: int, last_words: str) -> str:
         how = f"its agent was ended by signal {-code} ({name})"
     else:
         how = f"its agent ended with exit code {code}"
-    words = last_words.strip()
+    words = event.last_words.strip()
     return f"{how}; the last it wrote:\n{words}" if words else f"{how} and wrote nothing"

@@ -124,8 +124,8 @@ class Supervisor(Standing):
                 return []
             case Disconnected():
                 return self._disconnected(session, now_s)
-            case Exited(_, code, last_words):
-                return self._exited(session, code, last_words, now_s)
+            case Exited():
+                return self._exited(session, event, now_s)
 
     def _happened_to_lost(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
         """Nobody listens to a node that is lost, except for whether it is back."""
@@ -272,11 +272,11 @@ class Supervisor(Standing):
         session.overdue = sentences.CLOSED
         return []
 
-    def _exited(self, session: Session, code: int, last_words: str, now_s: float) -> list[Action]:
+    def _exited(self, session: Session, event: Exited, now_s: float) -> list[Action]:
         if session.state is State.FAILED:
             error = self._watch.confession(session)
         else:
-            error = sentences.exited(session, code, last_words, self._progress(session.state))
+            error = sentences.exited(session, event, self._progress(session.state))
         session.welcome = None  # nobody is there to say goodbye to
         return self._down([(session, error)], now_s)
 

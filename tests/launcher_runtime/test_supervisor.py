@@ -197,6 +197,19 @@ def test_the_sentence_tells_how_far_the_run_got_and_the_last_words() -> None:
     assert "cannot allocate memory" in str(error_of(world))
 
 
+@pytest.mark.parametrize(
+    ("code", "kills", "told"), [(-9, 1, True), (-9, 0, False), (-11, 1, False), (1, 1, False)]
+)
+def test_an_agent_that_was_killed_for_want_of_memory_is_told_as_such(
+    code: int, kills: int, told: bool
+) -> None:
+    world = World(in_a_row(2), frames=64, started_by_us=True)
+    world.at(1.25, lambda: world.event(Exited("n1", code, "", kills)))
+    world.run()
+    sentence = "as the kernel does for want of memory: it has done so once since"
+    assert (sentence in str(error_of(world))) == told
+
+
 def test_unreachable_nodes_are_all_named_with_their_addresses() -> None:
     world = World(in_a_row(3))
     world.silent |= {"n0", "n2"}
