@@ -119,8 +119,9 @@ def launch(
     cannot deadlock, deploys it, streams the frames, and compares the results
     with the whole model's.
 
-    Exit code 0: every frame came back and agrees. 1: the run failed.
-    2: something given cannot be used, and nothing was run. 130: Ctrl-C.
+    Exit code 0: every frame came back and agrees. 1: the run failed, or
+    a result differs. 2: something given cannot be used, and nothing was
+    run. 130: Ctrl-C.
     """
     return Request(
         target=target,
