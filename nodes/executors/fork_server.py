@@ -65,19 +65,17 @@ class ForkServer:
 
     def fork(self) -> ForkedChild:
         """Another child; raises OSError if the server is gone or may not fork."""
-        its_input, our_output = os.pipe2(os.O_CLOEXEC)
-        our_input, its_output = os.pipe2(os.O_CLOEXEC)
-        try:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as its:
+            its_input, our_output = os.pipe2(os.O_CLOEXEC)
+            its.callback(os.close, its_input)
+            ours.callback(os.close, our_output)
+            our_input, its_output = os.pipe2(os.O_CLOEXEC)
+            its.callback(os.close, its_output)
+            ours.callback(os.close, our_input)
             with self._lock:
                 socket.send_fds(self._socket, [_FORK], [its_input, its_output])
                 pid = int(self._answer())
-        except OSError:
-            os.close(our_output)
-            os.close(our_input)
-            raise
-        finally:
-            os.close(its_input)
-            os.close(its_output)
+            ours.pop_all()
         return ForkedChild(self, pid, our_output, our_input)
 
     def wait(self, pid: int) -> int:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 SCRIPT = """
-import os, sys
+import errno, os, resource, sys
 from nodes.executors.fork_server import ForkServer
 
 def work(input_, output):
@@ -33,6 +33,21 @@ print(third.pid, flush=True)
 {end}
 """
 CLOSE = """
+open_files, taken = os.listdir("/proc/self/fd"), []
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    os.close(taken.pop())
+    os.close(taken.pop())
+try:
+    server.fork()
+except OSError as error:
+    assert error.errno == errno.EMFILE, error
+for file in taken:
+    os.close(file)
+assert os.listdir("/proc/self/fd") == open_files, "it closes what it could open"
 third.stdin.close()
 assert third.wait() == 0
 server.close()
