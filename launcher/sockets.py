@@ -7,6 +7,7 @@ without a copy: what is sent must not be changed until the node has it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -212,16 +213,20 @@ class Sockets:
         self._poller.register(source, zmq.POLLIN)
 
     def send(self, node: str, message: Control) -> None:
-        """Send a control message; it leaves once the connection stands."""
-        self._control[node].send(encode(message))
+        """Send a control message; it leaves once the connection stands.
+
+        To a node that has turned this launcher away, nothing can be sent: ZeroMQ has given that
+        connection up and would wait for ever. That it is gone is told as `Barred` or `Closed`.
+        """
+        _offer(self._control[node], [encode(message)])
 
     def send_data(self, node: str, message: Attach | Credit) -> None:
-        """Send a data message without a tensor."""
-        self._data[node].send(encode(message))
+        """Send a data message without a tensor; likewise."""
+        _offer(self._data[node], [encode(message)])
 
     def send_tensor(self, node: str, header: TensorHeader, tensor: Array) -> None:
-        """Send a C-contiguous tensor without copying it."""
-        self._data[node].send_multipart([encode(header), tensor.data], copy=False)
+        """Send a C-contiguous tensor without copying it; likewise."""
+        _offer(self._data[node], [encode(header), tensor.data])
 
     def poll(self, timeout_s: float | None) -> Iterator[Arrival]:
         """Wait until something arrives or the time is over; then all that is there.
@@ -324,3 +329,8 @@ def _tensor(header: TensorHeader, parts: list[zmq.Frame]) -> Array:
         )
     array = np.frombuffer(data, dtype).reshape(header.shape)
     return array.copy() if data.nbytes < COPY_BELOW_BYTES else array
+
+
+def _offer(socket: zmq.Socket[bytes], parts: list[bytes | memoryview]) -> None:
+    with contextlib.suppress(zmq.Again):
+        socket.send_multipart(parts, zmq.NOBLOCK, copy=len(parts) == 1)

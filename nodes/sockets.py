@@ -15,6 +15,7 @@ not greet in time, and one whose key is no longer admitted (`nodes.curve`).
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -305,8 +306,13 @@ class Dialler:
         return why
 
     def send(self, parts: Sequence[Buffer]) -> None:
-        """Send to the node, as soon as the connection stands."""
-        _send(self.socket, parts)
+        """Send to the node, as soon as the connection stands.
+
+        Nothing can be sent where this node was turned away, as `lost` tells: ZeroMQ has given that
+        connection up and would wait for ever.
+        """
+        with contextlib.suppress(zmq.Again):
+            _send(self.socket, parts, zmq.DONTWAIT)
 
     def close(self) -> None:
         """Close the connection; what waits to be sent gets `linger_ms`."""
@@ -340,14 +346,14 @@ def _descriptor(part: Part) -> int:
         return -1
 
 
-def _send(sock: Socket, parts: Sequence[Buffer]) -> None:
+def _send(sock: Socket, parts: Sequence[Buffer], flags: int = 0) -> None:
     for part in parts[:-1]:
-        sock.send(part, zmq.SNDMORE)
+        sock.send(part, zmq.SNDMORE | flags)
     last = parts[-1]
     if memoryview(last).nbytes < COPY_BELOW_BYTES:
-        sock.send(last)
+        sock.send(last, flags)
     else:
-        sock.send(last, copy=False)
+        sock.send(last, flags, copy=False)
 
 
 def _monitored(monitor: Socket) -> tuple[int, int] | None:

@@ -17,8 +17,10 @@ from launcher.access import LAUNCHER, Access
 from launcher.errors import BadInputError, BarredError, RunFailedError
 from launcher.make_keys import make_keys
 from launcher.runtime import RecoveryOptions, RunOptions
+from launcher.sockets import Barred, Sockets
+from nodes.core.messages import Bye
 from nodes.curve import new_pair
-from nodes.keys import write_public
+from nodes.keys import KeyFolder, write_public
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
 
 pytestmark = pytest.mark.slow
@@ -112,6 +114,21 @@ def test_wrong_keys_end_in_a_sentence_and_leave_the_agents_free(
     assert "wants a key" in refused(two, agents, Access(insecure=True))
     assert "there are no keys" in refused(two, agents, Access(tmp_path / "none"))
     run(two, agents, keys)
+
+
+def test_nothing_waits_for_an_agent_that_has_turned_the_launcher_away(
+    two: Cluster, agents: Agents, keys: Path, tmp_path: Path
+) -> None:
+    make_keys(tmp_path / "strangers", dict.fromkeys(two.names))
+    pinned = tmp_path / "strangers" / LAUNCHER / "nodes" / "n0.pub"
+    pinned.write_bytes((keys / LAUNCHER / "nodes" / "n0.pub").read_bytes())
+    with Sockets(KeyFolder(tmp_path / "strangers" / LAUNCHER), lambda _: True) as sockets:
+        sockets.open_control("n0", agents["n0"][0])
+        told = next(sockets.poll(5.0))
+        assert isinstance(told, Barred)
+        for _ in range(3):  # ZeroMQ gives the connection up soon after it has told of it
+            sockets.send("n0", Bye())
+            list(sockets.poll(0.1))
 
 
 def test_an_agent_without_keys_is_not_trusted_with_a_network(
