@@ -8,6 +8,7 @@ times a second, when the launcher is awake anyway, and once more before it is st
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from collections.abc import Mapping
@@ -47,8 +48,13 @@ class _Asked:
 
 def check_trace_file(path: Path | None) -> None:
     """Raise `BadInputError` if a trace could not be written there."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
         raise BadInputError(f"--trace {path}: it must be a file in a folder that exists")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInputError(f"--trace {path}: it must be a file that you may write")
 
 
 class Tracer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -116,3 +117,10 @@ def test_where_no_file_can_be_it_is_said_at_once(tmp_path: Path) -> None:
             check_trace_file(path)
     check_trace_file(tmp_path / "t.json")
     check_trace_file(None)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_that_may_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    with pytest.raises(BadInputError, match=r"--trace .* that you may write"):
+        check_trace_file(tmp_path / "t.json")
