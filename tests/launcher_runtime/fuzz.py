@@ -66,6 +66,8 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Successors:
         keys=seed % 2 == 0,
         **long,
     )
+    if long:
+        world.gain = lambda: random.choice((1.1, 1.5, 3.0))
     pauses_s = (0.0, 5.0, 15.0, 40.0) if long else (0.0, 0.5, 2.0, 5.0)
     may_happen = [fault for fault in LONG_GO_ON if fault in faults] if long else []
     at_s = random.choice((0.5, 2.0, 2.0)) * random.random()
@@ -86,13 +88,13 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Successors:
 
 
 def long_run(random: Random) -> dict[str, Any]:
-    """In a fifth of all histories: so many frames, of which the user takes so long for each, that
+    """In a sixth of all histories: so many frames, of which the user takes so long for each, that
     nodes come back, and slow ones are noticed, before it is over. Empty for the others."""
-    if random.random() < 4 / 5:
+    if random.random() < 5 / 6:
         return {}
     return {
-        "frames": random.randint(150, 400),
-        "take_s": random.choice((0.1, 0.3, 0.5)),
+        "frames": random.randint(100, 250),
+        "take_s": random.choice((0.3, 0.5, 0.8)),
         "started_by_us": False,
     }
 
