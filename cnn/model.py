@@ -104,6 +104,14 @@ class Model:
             _subnet_name(layers),
             [_value(self.network.tensors[name]) for name in inputs],
             [_value(self.network.tensors[name]) for name in outputs],
+            # Engines choose by how many rows a product has.
+            value_info=[
+                _value(self.network.tensors[name])
+                for layer in layers
+                if layer.operator in ("Gemm", "MatMul")
+                for name in layer.outputs
+                if name not in outputs
+            ],
         )
         names = dict.fromkeys(name for layer in layers for name in layer.weights)
         constants = ((name, self._weights[name]) for name in names)

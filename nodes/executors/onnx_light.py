@@ -13,7 +13,6 @@ VGG16 (553 MB, the largest 411 MB) 944 MB, lightly 403 MB.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from nodes.executors.base import LoadOptions
 from nodes.executors.onnx_file import OnnxFile
@@ -22,6 +21,7 @@ from nodes.executors.onnx_sessions import (
     MISTAKEN_OPTIMIZERS,
     engine_errors,
     import_onnxruntime,
+    keep_packing_off,
 )
 from nodes.executors.prepared import Job, PreparedFiles
 
@@ -68,8 +68,3 @@ def optimise_lightly(
             providers=["CPUExecutionProvider"],
             disabled_optimizers=MISTAKEN_OPTIMIZERS,
         )
-
-
-def keep_packing_off(options: Any) -> None:
-    """Let a session use weights as they lie in their file."""
-    options.add_session_config_entry("session.disable_prepacking", "1")

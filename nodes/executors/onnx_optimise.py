@@ -10,10 +10,12 @@ from pathlib import Path
 
 from nodes.executors.base import LoadOptions
 from nodes.executors.onnx_layout import marked, unmarked
+from nodes.executors.onnx_packing import UNPACKED, multiplies_single_rows, packs_others
 from nodes.executors.onnx_sessions import (
     MISTAKEN_OPTIMIZERS,
     engine_errors,
     import_onnxruntime,
+    keep_packing_off,
     optimising_options,
 )
 from nodes.executors.prepared import Job, PreparedFiles
@@ -37,21 +39,38 @@ def optimise(
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
 
         def write(model: str | bytes) -> None:
+            session_options = optimising_options(ort, job.graph, folder / MODEL, _WEIGHTS)
+            if unpacked:
+                keep_packing_off(session_options)
             ort.InferenceSession(
                 model,
-                optimising_options(ort, job.graph, folder / MODEL, _WEIGHTS),
+                session_options,
                 providers=["CPUExecutionProvider"],
                 disabled_optimizers=MISTAKEN_OPTIMIZERS,
             )
 
-        if not _write_in_own_layout(job.graph, folder / MODEL, write):
-            write(str(job.graph))
+        unpacked = _is_small(job.graph) and multiplies_single_rows(job.graph.read_bytes())
+        _write(job.graph, folder / MODEL, write)
+        if unpacked and packs_others((folder / MODEL).read_bytes()):
+            unpacked = False
+            _write(job.graph, folder / MODEL, write)
+        if unpacked:
+            (folder / UNPACKED).touch()
 
 
-def _write_in_own_layout(graph: Path, model: Path, write: Callable[[bytes], None]) -> bool:
+def _write(graph: Path, model: Path, write: Callable[[str | bytes], None]) -> None:
+    if not _write_in_own_layout(graph, model, write):
+        write(str(graph))
+
+
+def _is_small(graph: Path) -> bool:
+    return graph.stat().st_size <= _LARGEST_EDITED
+
+
+def _write_in_own_layout(graph: Path, model: Path, write: Callable[[str | bytes], None]) -> bool:
     """Whether `write` has made `model` with `onnx_layout`; not where that gains nothing, and not
     with a version of ONNX Runtime that does not find the weights of a model in memory."""
-    if graph.stat().st_size > _LARGEST_EDITED:
+    if not _is_small(graph):
         return False
     try:
         edited = marked(graph.read_bytes())

@@ -20,13 +20,15 @@ from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, 
 from nodes.executors.fork_server import ForkServer
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.onnx_file import OnnxFile, inspect
-from nodes.executors.onnx_light import keep_packing_off, needed_bytes
+from nodes.executors.onnx_light import needed_bytes
 from nodes.executors.onnx_optimise import MODEL
+from nodes.executors.onnx_packing import UNPACKED
 from nodes.executors.onnx_sessions import (
     MISTAKEN_OPTIMIZERS,
     engine_errors,
     gpu_providers,
     import_onnxruntime,
+    keep_packing_off,
     loading_options,
     provider_arguments,
     shrink_arena,
@@ -39,7 +41,7 @@ from nodes.memory_room import room_bytes
 
 log = logging.getLogger("node-agent")
 
-_FORMAT = 3
+_FORMAT = 4
 """Raised whenever `onnx_optimise` changes what it writes."""
 
 
@@ -131,7 +133,8 @@ class OnnxRuntimeExecutor:
 
     def _session(self, file: OnnxFile, path: Path, options: LoadOptions, *, optimised: bool) -> Any:
         session_options = loading_options(self._ort, options, optimised=optimised)
-        if optimised and Job.is_of_light(path.parent.name):
+        entry = path.parent
+        if optimised and (Job.is_of_light(entry.name) or (entry / UNPACKED).exists()):
             keep_packing_off(session_options)
         with engine_errors(self._ort, file.name, "load"):
             session = self._ort.InferenceSession(

@@ -147,6 +147,11 @@ def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
     return session_options
 
 
+def keep_packing_off(options: Any) -> None:
+    """Let a session use weights as they lie in their file."""
+    options.add_session_config_entry("session.disable_prepacking", "1")
+
+
 def _session_options(ort: Any, threads: int) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
