@@ -283,6 +283,19 @@ def has_ended(pid: int) -> bool:
         os.close(descriptor)
 
 
+def group_has_ended(group: int) -> bool:
+    """Likewise for all processes of a process group."""
+    found = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return all(has_ended(pid) for pid in found if _group_of(pid) == group)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
 def is_running(pid: int) -> bool:
     """Whether any process of the process group `pid` is left."""
     try:
