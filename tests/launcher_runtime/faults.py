@@ -123,7 +123,7 @@ class FaultyWorld(World):
         rebalance = random.choice(("auto", "auto", "ask", "never"))
         few = random.randint(1, 40)
         drawn = {
-            "frames": random.choice((few, few if pace else random.randint(100, 400))),
+            "frames": random.choice((few, few if pace else random.randint(100, 400) // 4)),
             "delay_s": lambda: random.choice(delays),
             "started_by_us": random.random() < 0.5,
             "limits": replace(RECOVERING, rebalance=rebalance, consent="say so", adapt=True),
