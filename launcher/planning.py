@@ -35,6 +35,12 @@ from partition.slowed import slowed
 from partition.strategies.base import Problem, SearchProgress, Strategy
 
 THIS_MACHINE = "this machine"
+USUAL_LINK = 125e6
+"""Bytes per second of a network interface that nothing is said of: Gigabit Ethernet."""
+
+GOODPUT = 0.94
+"""The part of an interface's rate that is tensors: TCP over Ethernet needs the rest for headers."""
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CPUS = Path("/sys/devices/system/cpu")
 
@@ -106,8 +112,10 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
                 macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
                 memory_bytes_per_s=usual.memory_bytes_per_s / slower,
                 cut_s_per_byte=usual.cut_s_per_byte * slower,
-                link_bytes_per_s=node.link or usual.link_bytes_per_s,
-                launcher_bytes_per_s=None if local else launcher_link,
+                link_bytes_per_s=(node.link or USUAL_LINK) * GOODPUT,
+                launcher_bytes_per_s=(
+                    None if local or launcher_link is None else launcher_link * GOODPUT
+                ),
                 host=THIS_MACHINE if local else None,
                 host_cores=cores if local else 1,
                 wire_is_free=node.accelerator,
