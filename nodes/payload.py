@@ -11,7 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
-def as_array(payload: object, dtype: str, shape: tuple[int, ...]) -> Array:
+def as_array(payload: object, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Array:
     """A received payload as a read-only array, without a copy."""
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)

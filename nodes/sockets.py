@@ -63,8 +63,12 @@ CLOSING_MS = 1_000
 MAX_CONNECTIONS = 256
 """Connections that a port holds at most unless told otherwise; a cluster needs one per node."""
 
-READABLE: Any = zmq.POLLIN
-"""Asked for before each message: the exception after the last one would cost more."""
+EVENTS: Any = int(zmq.EVENTS)
+READABLE: Any = int(zmq.POLLIN)
+"""Asked for before each message: the exception after the last one would cost more. Plain numbers,
+because members of pyzmq's enumerations take twice as long."""
+
+MORE_FOLLOWS, DO_NOT_WAIT = int(zmq.SNDMORE), int(zmq.DONTWAIT)
 
 GONE = "it was closed at the other end, or the network went down"
 STRANGER = "the other end does not admit this node's key"
@@ -141,7 +145,7 @@ class Listener:
         """
         sock, peers = self.socket, self._peers
         found: list[Read] = []
-        while len(found) < BATCH and sock.get(zmq.EVENTS) & READABLE:
+        while len(found) < BATCH and sock.get(EVENTS) & READABLE:
             peer = sock.recv()
             parts = _parts(sock)
             if peer not in peers:
@@ -232,7 +236,7 @@ class Listener:
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
         """Send to a peer; False if it is gone."""
         try:
-            self.socket.send(peer, zmq.SNDMORE | zmq.DONTWAIT)
+            self.socket.send(peer, MORE_FOLLOWS | DO_NOT_WAIT)
         except zmq.ZMQError:
             return False
         _send(self.socket, parts)
@@ -286,7 +290,7 @@ class Dialler:
         """
         sock = self.socket
         found: list[Read] = []
-        while len(found) < BATCH and sock.get(zmq.EVENTS) & READABLE:
+        while len(found) < BATCH and sock.get(EVENTS) & READABLE:
             found.append(read(_parts(sock)))
         return found
 
@@ -348,9 +352,9 @@ def _descriptor(part: Part) -> int:
 
 def _send(sock: Socket, parts: Sequence[Buffer], flags: int = 0) -> None:
     for part in parts[:-1]:
-        sock.send(part, zmq.SNDMORE | flags)
+        sock.send(part, MORE_FOLLOWS | flags)
     last = parts[-1]
-    if memoryview(last).nbytes < COPY_BELOW_BYTES:
+    if (len(last) if type(last) is bytes else memoryview(last).nbytes) < COPY_BELOW_BYTES:
         sock.send(last, flags)
     else:
         sock.send(last, flags, copy=False)

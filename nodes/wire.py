@@ -6,7 +6,9 @@ The control port, the data port and the links to nodes that were dialled, each o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from nodes.core import events as ev
 from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
@@ -86,7 +88,8 @@ class Wire:
         port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS, CONTROL, most)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
-        self._waiter.add(port.socket, lambda: self._heard_control(port))
+        read = partial(_from_peer, port)
+        self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=False))
         return port.address
 
     def listen_data(self, address: str) -> str:
@@ -95,16 +98,9 @@ class Wire:
         port = Listener(self._context, address, self._tensor_bytes, 0, DATA, most)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
-        self._waiter.add(port.socket, lambda: self._heard_data(port))
+        read = partial(_from_owner, port)
+        self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=True))
         return port.address
-
-    def _heard_control(self, port: Listener) -> list[ev.Event]:
-        heard: list[ev.Event] = [*port.receive(lambda *came: _from_peer(port, *came))]
-        return _closed(port, links=False) + heard if port.has_lost else heard
-
-    def _heard_data(self, port: Listener) -> list[ev.Event]:
-        heard: list[ev.Event] = [*port.receive(lambda *came: _from_owner(port, *came))]
-        return _closed(port, links=True) + heard if port.has_lost else heard
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""
@@ -130,9 +126,8 @@ class Wire:
                 raise AddressError(str(error)) from error
         dialler = Dialler(self._context, address, self._tensor_bytes, GOODBYE_MS, server)
         self._dialled[node] = dialler
-        self._waiter.add(
-            dialler.socket, lambda: dialler.receive(lambda parts: read_data(node, parts))
-        )
+        read = partial(read_data, node)
+        self._waiter.add(dialler.socket, lambda: dialler.receive(read))
         self._waiter.add(dialler.monitor, lambda: _lost(node, dialler))
 
     def hang_up(self, node: str) -> None:
@@ -235,6 +230,10 @@ class Wire:
                 port.close()
         self._waiter.close()
         self._context.close()
+
+
+def _heard(port: Listener, heard: Sequence[ev.Event], *, links: bool) -> list[ev.Event]:
+    return [*_closed(port, links=links), *heard] if port.has_lost else [*heard]
 
 
 def _closed(port: Listener, *, links: bool) -> list[ev.Event]:

@@ -75,7 +75,10 @@ class _LoadedPhase:
             if channel.source_node == node and channel.source_phase == index
         ]
         self.outputs = {channel.tensor: channel for channel in outgoing}
-        self.dtypes = {channel.tensor: np.dtype(channel.dtype) for channel in outgoing}
+        self.dtypes = {
+            channel.tensor: np.dtype(channel.dtype)
+            for channel in (*self.inputs.values(), *outgoing)
+        }
         self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
         self.kept = {
             channel.tensor: len(channel.target_phases)
@@ -284,7 +287,7 @@ class Worker:
         frame = firing.frame
         inputs = {
             tensor: (
-                as_array(firing.inputs[tensor], channel.dtype, channel.shape)
+                as_array(firing.inputs[tensor], phase.dtypes[tensor], channel.shape)
                 if tensor in firing.inputs
                 else self._store[tensor, frame][0]
             )

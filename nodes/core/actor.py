@@ -68,9 +68,13 @@ class Actor:
     def _is_ready(self, phase: int) -> bool:
         frame = self.next_frame[phase]
         ports = self.ports[phase]
-        return all(inlet.has(frame) for inlet, _ in ports.inlets) and all(
-            outlet.credits > 0 for outlet in ports.outlets
-        )
+        for inlet, _ in ports.inlets:  # asked several times per firing: no generators
+            if not inlet.has(frame):
+                return False
+        for outlet in ports.outlets:  # noqa: SIM110
+            if outlet.credits <= 0:
+                return False
+        return True
 
     def changed(self, channel: int) -> None:
         """A token or credit of this channel came or went: look again at the phases it touches."""
@@ -87,6 +91,8 @@ class Actor:
         if self.order == "strict":
             phase = self._turn % len(self.ports)
             return phase if phase in self._ready else None
+        if len(self._ready) == 1:
+            return next(iter(self._ready))
         return min(self._ready, key=lambda phase: (self.next_frame[phase], -phase))
 
     def dispatch(self, phase: int) -> int:

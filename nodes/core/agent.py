@@ -56,6 +56,9 @@ from nodes.core.session import LONGEST_LEASE_S, Session, admit
 STORY_EVENTS = 24
 """How many of the last events an error of ours tells."""
 
+_ENDED = "phase {} ended frame {}"
+"""How a story tells of a firing's end; until it is told, two numbers are all that is kept."""
+
 GONE_PEERS = 64
 """Closed control connections that are remembered: what they said last is read later."""
 
@@ -111,13 +114,18 @@ class Agent:
     @property
     def deadline_s(self) -> float | None:
         """When to hand in a `Tick` if nothing else happens; None: whenever something does."""
-        session_s = None if self.session is None else self.session.deadline_s
-        due = (session_s, self.life.answer_by_s, self._rejections.deadline_s)
-        return min((at_s for at_s in due if at_s is not None), default=None)
+        first_s = None if self.session is None else self.session.deadline_s
+        for at_s in (self.life.answer_by_s, self._rejections.deadline_s):
+            if at_s is not None and (first_s is None or at_s < first_s):
+                first_s = at_s
+        return first_s
 
     def story(self) -> str:
         """The last events, oldest first, with their times in seconds."""
-        return "What led there: " + "; ".join(f"{at:.6f} {what}" for at, what in self._story)
+        return "What led there: " + "; ".join(
+            f"{at:.6f} {_ENDED.format(*what) if type(what) is tuple else what}"
+            for at, what in self._story
+        )
 
     def _tell(self, message: Control) -> list[Action]:
         return [] if self.session is None else [Reply(self.session.peer, message)]
@@ -307,6 +315,6 @@ def _gist(event: ev.Event) -> object:
         case ev.ControlReceived():
             return type(event.message).__name__
         case ev.FiringEnded():
-            return f"phase {event.phase} ended frame {event.frame}"
+            return event.phase, event.frame
         case _:
             return type(event).__name__

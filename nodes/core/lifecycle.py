@@ -26,9 +26,9 @@ from nodes.core.deployment import DeploymentError
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.messages import (
     HOST,
+    Attach,
     Control,
     Credit,
-    Data,
     Deployed,
     Deployment,
     Failed,
@@ -173,7 +173,7 @@ class Lifecycle:
     def data(self, event: ev.DataReceived) -> list[Action]:
         """A message on a data connection."""
         message, plane = event.message, self.plane
-        if not isinstance(message, Data):
+        if not isinstance(message, (TensorHeader, Credit, Attach)):
             raise RemoteProtocolError(f"{type(message).__name__} on a data connection")
         if event.payload is not None and not isinstance(message, TensorHeader):
             raise RemoteProtocolError(f"{type(message).__name__} with a payload")
