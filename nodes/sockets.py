@@ -316,7 +316,7 @@ class Dialler:
         connection up and would wait for ever.
         """
         with contextlib.suppress(zmq.Again):
-            _send(self.socket, parts, zmq.DONTWAIT)
+            _send(self.socket, parts, DO_NOT_WAIT)
 
     def close(self) -> None:
         """Close the connection; what waits to be sent gets `linger_ms`."""
