@@ -7,8 +7,8 @@ Stefanov, 2021) relative to that share. Memory limits are no objective but a con
 exceeds them is worse in every objective than what does not.
 
 **The choice** among the front is a `Preference`: the weighted sum of logarithms of costs. A weight
-is thus an exchange rate: with time at 1 and memory at 0.35, one per cent of time is worth nearly three
-per cent of memory. *Time* is a geometric mean of the period and of the busiest device's
+is thus an exchange rate: with time at 1 and memory at 0.35, one per cent of time is worth nearly
+three per cent of memory. *Time* is a geometric mean of the period and of the busiest device's
 layers, so that where the period is set by something else (a link, or cores that devices share) the
 work is still spread fairly; work that is little beside a firing is not worth spreading.
 
