@@ -49,7 +49,7 @@ def shortest(found: Graph, names: list[str], size: int) -> dict[int, Fraction]:
     return best
 
 
-@examples(15, 150)
+@examples(15, 75)
 def test_the_front_is_that_of_all_distributions(tries: int) -> None:
     @given(consistent_graphs(3, 4), st.data())
     def check(found: Graph, data: st.DataObject) -> None:
@@ -88,7 +88,7 @@ def test_the_front_is_that_of_all_distributions(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(15, 300)
+@examples(15, 150)
 def test_bounds_hold_however_early_the_search_ends(tries: int) -> None:
     @given(consistent_graphs(3, 4), st.integers(0, 60000))
     def check(found: Graph, effort: int) -> None:

@@ -29,7 +29,7 @@ def bounds(found: Graph, effort: int) -> tuple[Fraction, Fraction | None]:
 METHODS: list[Method] = ["auto", "cycle ratio", "expansion"]
 
 
-@examples(30, 300)
+@examples(30, 150)
 def test_firing_by_firing_it_takes_as_long_as_the_period(tries: int) -> None:
     """Some firing waits, along these channels, for one of itself, iterations ago."""
 
@@ -45,7 +45,7 @@ def test_firing_by_firing_it_takes_as_long_as_the_period(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(30, 200)
+@examples(30, 100)
 def test_with_less_effort_there_are_bounds_on_the_period(tries: int) -> None:
     @given(consistent_graphs(), st.integers(0, 40))
     def check(found: Graph, effort: int) -> None:
@@ -58,7 +58,7 @@ def test_with_less_effort_there_are_bounds_on_the_period(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(30, 300)
+@examples(30, 150)
 def test_schedules_tell_liveness_as_executions_do(tries: int) -> None:
     """As where there are so many firings that none are executed; zero times hide nothing."""
 
@@ -87,7 +87,7 @@ def test_bounds_say_what_they_are_and_how_to_get_more() -> None:
     assert caught.value.at_least < throughput(coprime).period < caught.value.at_most
 
 
-@examples(30, 400)
+@examples(30, 200)
 def test_huge_numbers_change_nothing_but_the_scale(tries: int) -> None:
     """Whether they fit 64 bits, in sum or not at all."""
     scales = st.sampled_from((10**3, 10**9, 10**17, 2**61 - 1, 2**62, 10**30))

@@ -164,7 +164,7 @@ def what_is_told(text: str) -> str:
     return json.dumps(result.as_json()) + as_text(graph, result)
 
 
-@examples(60, 3000)
+@examples(60, 1500)
 def test_whatever_becomes_of_a_file_it_is_analysed_or_refused_in_a_sentence(tries: int) -> None:
     texts = [path.read_text() for path in sorted(REFERENCE.glob("*.xml"))]
 

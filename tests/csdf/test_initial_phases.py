@@ -61,7 +61,7 @@ def some(count: int, most: int) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, most), min_size=count, max_size=count)
 
 
-@examples(30, 400)
+@examples(30, 200)
 def test_it_is_live_if_everybody_comes_past_his_first_iteration(tries: int) -> None:
     @given(with_initial_phases())
     def check(drawn: tuple[Graph, InitialPhases]) -> None:
@@ -87,7 +87,7 @@ def is_live(found: Graph, once: InitialPhases) -> bool | None:
         return None
 
 
-@examples(15, 100)
+@examples(15, 50)
 def test_the_period_is_that_of_an_execution_from_the_start(tries: int) -> None:
     @given(with_initial_phases())
     def check(drawn: tuple[Graph, InitialPhases]) -> None:

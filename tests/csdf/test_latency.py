@@ -42,7 +42,7 @@ def plain(found: Graph, source: str, sink: str, iterations: int) -> list[Fractio
     ]
 
 
-@examples(20, 400)
+@examples(20, 200)
 def test_self_timed_latency_is_that_of_a_plain_execution(tries: int) -> None:
     @given(consistent_graphs(bounded=True))
     def check(some: Graph) -> None:
@@ -69,7 +69,7 @@ def test_self_timed_latency_is_that_of_a_plain_execution(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(12, 200)
+@examples(12, 100)
 def test_no_source_can_be_held_to_less_than_the_periodic_latency(tries: int) -> None:
     """A channel back that lets the source start only `latency` before the sink's next end."""
 

@@ -16,7 +16,7 @@ from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 
 
-@examples(40, 400)
+@examples(40, 200)
 def test_it_says_what_a_plain_execution_finds(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:
@@ -25,7 +25,7 @@ def test_it_says_what_a_plain_execution_finds(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(40, 400)
+@examples(40, 200)
 def test_every_wait_is_real_and_the_cycle_closes(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:
@@ -55,7 +55,7 @@ def test_every_wait_is_real_and_the_cycle_closes(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(40, 400)
+@examples(40, 200)
 def test_a_remedy_frees_the_graph_and_one_token_less_does_not(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:
@@ -83,7 +83,7 @@ def applied(found: Graph, remedy: Remedy, amount: int) -> Graph:
     return oracle.with_change(found, replace(channel, initial_tokens=amount, capacity=capacity))
 
 
-@examples(40, 400)
+@examples(40, 200)
 def test_several_changes_free_it_together_and_none_could_be_smaller(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:

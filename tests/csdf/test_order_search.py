@@ -56,7 +56,7 @@ def period_of(found: Graph, orders: dict[str, list[Entry]]) -> float | Fraction:
         return math.inf
 
 
-@examples(6, 150)
+@examples(6, 75)
 def test_no_order_is_better_than_one_called_the_best(tries: int) -> None:
     @given(consistent_graphs(max_actors=3, bounded=True), st.data())
     def check(some: Graph, data: st.DataObject) -> None:
@@ -84,7 +84,7 @@ def test_no_order_is_better_than_one_called_the_best(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(4, 100)
+@examples(4, 50)
 def test_a_partitions_phases_reach_the_work_of_the_busiest_device(tries: int) -> None:
     """With the capacities of the skews, and no more: orders can be found that never wait."""
 

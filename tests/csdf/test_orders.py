@@ -33,7 +33,7 @@ def plain(found: Graph, orders: Orders, more: int) -> Execution | None:
     return execute(found, repetition_vector(found), shown, more)
 
 
-@examples(15, 600)
+@examples(15, 300)
 def test_the_graph_does_what_an_execution_that_keeps_the_orders_does(tries: int) -> None:
     """The same period, or a deadlock in both; and the latency of every iteration, the first too."""
 
@@ -100,7 +100,7 @@ def test_entries_as_text() -> None:
     assert [str(one) for one in entries] == texts
 
 
-@examples(30, 300)
+@examples(30, 150)
 def test_one_processor_for_all_takes_the_sum_of_all(tries: int) -> None:
     @given(consistent_graphs(), st.randoms(use_true_random=False))
     def check(found: Graph, random: object) -> None:

@@ -48,7 +48,7 @@ def rings(draw: st.DrawFn) -> Graph:
     return graph(dict(zip(names, times, strict=True)), *channels, concurrency=None)
 
 
-@examples(15, 400)
+@examples(15, 200)
 def test_whoever_is_told_in_order_ends_in_order(tries: int) -> None:
     """And then the constraints give the period of an execution that counts tokens."""
     told = list[bool]()
@@ -74,7 +74,7 @@ def test_whoever_is_told_in_order_ends_in_order(tries: int) -> None:
     assert any(told)
 
 
-@examples(6, 100)
+@examples(6, 50)
 def test_latency_is_that_of_an_execution_that_counts_tokens(tries: int) -> None:
     @given(consistent_graphs(bounded=True), st.integers(2, 3), st.data())
     def check(some: Graph, concurrency: int, data: st.DataObject) -> None:
@@ -110,7 +110,7 @@ def plain(found: Graph, source: str, sink: str, iterations: int) -> list[Fractio
     return [end - starts[source][k * per[source]] for k, end in enumerate(last[later:])]
 
 
-@examples(6, 100)
+@examples(6, 50)
 def test_a_schedule_of_several_iterations_keeps_the_rules(tries: int) -> None:
     @given(consistent_graphs(bounded=True), st.integers(2, 3))
     def check(some: Graph, concurrency: int) -> None:

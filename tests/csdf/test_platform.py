@@ -29,7 +29,7 @@ def ends(timeline: Timeline) -> dict[str, Fraction]:
     return {firing.actor: firing.end for firing in timeline.firings}
 
 
-@examples(30, 500)
+@examples(30, 250)
 def test_processors_and_links_do_what_a_plain_simulation_does(tries: int) -> None:
     @given(consistent_graphs(), st.data())
     def check(some: Graph, data: st.DataObject) -> None:
@@ -52,7 +52,7 @@ def test_processors_and_links_do_what_a_plain_simulation_does(tries: int) -> Non
     holds(tries, check)
 
 
-@examples(30, 500)
+@examples(30, 250)
 def test_a_shared_cpu_does_what_a_plain_simulation_does(tries: int) -> None:
     @given(consistent_graphs(), st.data())
     def check(some: Graph, data: st.DataObject) -> None:
@@ -97,7 +97,7 @@ def test_cpus_that_slow_each_other_down() -> None:
     assert ends(simulate(found, 1, on, platform=Platform((machine,)))) == {"a": 3, "b": 7}
 
 
-@examples(20, 300)
+@examples(20, 150)
 def test_a_cpu_for_each_processor_is_as_good_as_none(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:
@@ -133,7 +133,7 @@ def test_looking_ahead_commits_to_what_is_there_now() -> None:
     assert order(Platform(ahead={"P": 1})) == ["X0", "X1", "X2", "Y0", "Y1", "Y2"]
 
 
-@examples(20, 300)
+@examples(20, 150)
 def test_looking_ahead_changes_nothing_where_there_is_no_choice(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:

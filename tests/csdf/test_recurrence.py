@@ -36,7 +36,7 @@ def reaching(found: Graph, sink: str) -> set[str]:
         found_ |= more
 
 
-@examples(8, 200)
+@examples(8, 100)
 def test_starts_come_back_later_by_the_pace_of_all(tries: int) -> None:
     """Also where some actors run ahead without end, and the tokens pile up before the others."""
 

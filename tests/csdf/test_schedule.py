@@ -73,7 +73,7 @@ def overlaps_no_more(events: list[Event], actor: Actor) -> bool:
     return in_order and all(b >= free for free, (b, _) in zip(freed, after, strict=False))
 
 
-@examples(20, 400)
+@examples(20, 200)
 def test_the_earliest_schedule_reaches_the_period_and_keeps_the_rules(tries: int) -> None:
     @given(consistent_graphs(), st.fractions(0, 3))
     def check(some: Graph, more: Fraction) -> None:
@@ -89,7 +89,7 @@ def test_the_earliest_schedule_reaches_the_period_and_keeps_the_rules(tries: int
     holds(tries, check)
 
 
-@examples(6, 200)
+@examples(6, 100)
 def test_on_processors_it_keeps_to_their_orders(tries: int) -> None:
     """One firing at a time, in the order of the list, each for its own iteration."""
 

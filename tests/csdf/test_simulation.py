@@ -30,7 +30,7 @@ def plainly(timeline: Timeline) -> list[tuple[str, Fraction, Fraction]]:
     return sorted((f.actor, f.start, f.end) for f in timeline.firings)
 
 
-@examples(20, 400)
+@examples(20, 200)
 def test_without_processors_it_is_the_plain_execution(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:
@@ -42,7 +42,7 @@ def test_without_processors_it_is_the_plain_execution(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(20, 400)
+@examples(20, 200)
 def test_a_static_order_is_what_it_is_as_channels(tries: int) -> None:
     """A simulated order starts its firings when the plain execution of the ordered graph does."""
 
@@ -60,7 +60,7 @@ def test_a_static_order_is_what_it_is_as_channels(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(20, 400)
+@examples(20, 200)
 def test_a_processor_runs_one_firing_at_a_time_and_never_idles(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:
@@ -115,7 +115,7 @@ def test_links_that_two_channels_share() -> None:
     assert repetition_vector(linked) == dict.fromkeys(linked.actor, 1)
 
 
-@examples(30, 300)
+@examples(30, 150)
 def test_links_that_take_no_time_change_nothing_but_the_capacity(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:

@@ -44,7 +44,7 @@ def test_a_phase_fires_in_a_later_period_than_what_it_needs_from_elsewhere(
     assert is_feasible(dataflow, skew)
 
 
-@examples(15, 200)
+@examples(15, 100)
 def test_no_other_skews_hold_fewer_bytes_and_no_optimum_has_a_smaller_skew_anywhere(
     tries: int,
 ) -> None:
@@ -71,7 +71,7 @@ def test_no_other_skews_hold_fewer_bytes_and_no_optimum_has_a_smaller_skew_anywh
     holds(tries, check)
 
 
-@examples(10, 150)
+@examples(10, 75)
 def test_a_minimum_cost_flow_proves_the_optimum_of_larger_partitions(tries: int) -> None:
     """The dual, solved in whole numbers: no skews, whole or not, hold fewer bytes."""
 
@@ -107,7 +107,7 @@ def largest_dual(dataflow: Dataflow) -> int:
     return -int(value)
 
 
-@examples(10, 150)
+@examples(10, 75)
 def test_the_skews_reach_the_work_of_the_busiest_device(tries: int) -> None:
     """On every device the phases in turn, each for its own frame; as orders of phases too."""
 

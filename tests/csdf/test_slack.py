@@ -42,7 +42,7 @@ def counts(found: Graph) -> dict[str, int]:
     return {a.name: repetition_vector(found)[a.name] * a.phases for a in found.actors}
 
 
-@examples(10, 120)
+@examples(10, 60)
 def test_any_one_firing_may_take_the_slack_longer_and_some_may_not_take_more(tries: int) -> None:
     """Tried out on every firing of an iteration."""
 
@@ -64,7 +64,7 @@ def test_any_one_firing_may_take_the_slack_longer_and_some_may_not_take_more(tri
     holds(tries, check)
 
 
-@examples(20, 200)
+@examples(20, 100)
 def test_whoever_is_on_the_critical_cycle_has_none(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:

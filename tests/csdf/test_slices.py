@@ -76,7 +76,7 @@ def busy(timeline: Timeline) -> Fraction:
     return sum(timeline.worked().values(), Fraction(0))
 
 
-@examples(20, 300)
+@examples(20, 150)
 def test_one_cpu_does_all_work_and_never_idles_with_work_to_do(tries: int) -> None:
     @given(consistent_graphs(), st.integers(1, 5), st.integers(1, 5))
     def check(some: Graph, one: int, other: int) -> None:
@@ -93,7 +93,7 @@ def test_one_cpu_does_all_work_and_never_idles_with_work_to_do(tries: int) -> No
     holds(tries, check)
 
 
-@examples(20, 300)
+@examples(20, 150)
 def test_a_cpu_for_each_thread_is_as_good_as_none(tries: int) -> None:
     @given(consistent_graphs())
     def check(some: Graph) -> None:

@@ -27,7 +27,7 @@ def periods(found: Graph) -> set[Fraction]:
     return results
 
 
-@examples(40, 200)
+@examples(40, 100)
 def test_bounded_graphs_have_the_period_that_a_plain_execution_shows(tries: int) -> None:
     @given(consistent_graphs(bounded=True))
     def check(found: Graph) -> None:
@@ -39,7 +39,7 @@ def test_bounded_graphs_have_the_period_that_a_plain_execution_shows(tries: int)
     holds(tries, check)
 
 
-@examples(40, 200)
+@examples(40, 100)
 def test_all_methods_agree_on_any_live_graph(tries: int) -> None:
     @given(consistent_graphs())
     def check(found: Graph) -> None:
@@ -49,7 +49,7 @@ def test_all_methods_agree_on_any_live_graph(tries: int) -> None:
     holds(tries, check)
 
 
-@examples(40, 150)
+@examples(40, 75)
 def test_the_critical_cycle_accounts_for_the_period(tries: int) -> None:
     """With the times of the phases on it doubled, the period doubles."""
 

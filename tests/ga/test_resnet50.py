@@ -49,7 +49,7 @@ def test_one_plan_is_fair_in_work_and_weights_and_moves_little(
     assert periods == sorted(periods)
 
 
-@pytest.mark.parametrize("count", range(2, 11))
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 10])
 def test_the_objective_memory_saves_what_equation_2_allows(count: int) -> None:
     problem = Problem(resnet50(), equal(count), objective="memory")
     numbers = problem.numbers(Vertical().solve(problem).assignment)
