@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import signal
 import socket
@@ -208,9 +209,18 @@ def _cluster(
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port that is free, as is the one behind it, where an agent takes its data. Both lie below
+    those that the kernel gives to connections (`ip_local_port_range`), or a launcher that keeps
+    trying to connect takes the second one before the agent does."""
+    while True:
+        port = secrets.randbelow(8000) * 2 + 16384
+        try:
+            for number in (port, port + 1):
+                with socket.socket() as probe:
+                    probe.bind((host, number))
+        except OSError:
+            continue
+        return port
 
 
 @contextmanager
