@@ -34,7 +34,7 @@ from partition.traffic import Floats
 from partition.units import find_units
 
 RATES: Mapping[Objective, Rates] = {
-    "period": Rates(time=1.0, memory=1.0, traffic=0.03, parts=0.01),
+    "period": Rates(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
     "memory": Rates(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
     "latency": Rates(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
     "energy": Rates(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
