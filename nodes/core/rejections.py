@@ -1,8 +1,9 @@
 """How often a log tells that somebody was turned away: a flood of them must not fill a disk.
 
 The first of a kind is told at once. Those that follow are counted, and told together when the pause
-is over. It begins with a second and doubles while they keep coming, to a minute; after a pause in
-which none came the next one is told at once again.
+is over. It begins with a second and doubles while they keep coming, to a minute, so that somebody
+who knocks seldom but steadily does not fill a disk either. One that comes after a pause in which
+none came is told at once; a second's pause follows again only after a whole minute without any.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ class _Pause:
     untold: int = 0
     last: str = ""
 
+    def begin(self, now_s: float) -> None:
+        """The next one, longer than this."""
+        self.seconds = min(2 * self.seconds, LONGEST_PAUSE_S)
+        self.until_s, self.untold = now_s + self.seconds, 0
+
 
 class Rejections:
     """Those of one agent; `deadline_s` is when `due` has something to tell, None if never."""
@@ -44,12 +50,16 @@ class Rejections:
         """Somebody was turned away: the line to tell now, if any."""
         kind = what if what in self._pauses or len(self._pauses) < KINDS else ""
         pause = self._pauses.get(kind)
-        if pause is not None and (pause.untold or now_s < pause.until_s):
+        line = f"{what}: {why}"[:LONGEST_TEXT]
+        if pause is None or (now_s >= pause.until_s + LONGEST_PAUSE_S and not pause.untold):
+            self._pauses[kind] = _Pause(now_s + SHORTEST_PAUSE_S, SHORTEST_PAUSE_S)
+            return line
+        if pause.untold or now_s < pause.until_s:
             pause.untold += 1
-            pause.last = f"{what}: {why}"[:LONGEST_TEXT]
+            pause.last = line
             return None
-        self._pauses[kind] = _Pause(now_s + SHORTEST_PAUSE_S, SHORTEST_PAUSE_S)
-        return f"{what}: {why}"[:LONGEST_TEXT]
+        pause.begin(now_s)
+        return line
 
     def due(self, now_s: float) -> list[str]:
         """The lines to tell now of what came in pauses that are over."""
@@ -59,6 +69,5 @@ class Rejections:
                 continue
             more = f" (the last of {pause.untold} in {pause.seconds:g} s)"
             told.append(pause.last + (more if pause.untold > 1 else ""))
-            longer_s = min(2 * pause.seconds, LONGEST_PAUSE_S)
-            pause.until_s, pause.seconds, pause.untold = now_s + longer_s, longer_s, 0
+            pause.begin(now_s)
         return told

@@ -77,6 +77,33 @@ def test_a_flood_of_a_day_leaves_less_than_a_megabyte() -> None:
     assert max(map(len, lines)) < 2 * LONGEST_TEXT
 
 
+@settings(deadline=None, max_examples=25)
+@given(every_s=st.floats(0.4, 200.0))
+def test_whoever_knocks_steadily_is_told_of_at_once_and_then_about_once_a_minute(
+    every_s: float,
+) -> None:
+    rejections, lines, now_s = Rejections(), 0, 0.0
+    for knock in range(int(7200 / every_s)):
+        now_s = knock * every_s
+        lines += len(rejections.due(now_s))
+        told = rejections.note("dropped a connection", "a strange key", now_s)
+        assert told or knock, "the first one is never held back"
+        lines += told is not None
+    assert lines <= 7200 / LONGEST_PAUSE_S + 8
+
+
+def test_after_a_quiet_minute_the_next_knock_is_the_first_again() -> None:
+    rejections = Rejections()
+    assert rejections.note("knock", "1", 0.0)
+    assert rejections.note("knock", "2", 1.1)
+    assert rejections.note("knock", "3", 2.2) is None, "within two seconds of what was told"
+    assert rejections.due(3.1)
+    quiet_s = 3.1 + 4.0 + LONGEST_PAUSE_S
+    assert rejections.note("knock", "4", quiet_s)
+    assert rejections.deadline_s is None
+    assert rejections.note("knock", "5", quiet_s + 1.0), "a second later, as at first"
+
+
 def test_kinds_that_others_invent_are_not_remembered_without_end() -> None:
     rejections = Rejections()
     told = [rejections.note(f"cut off node {i}", "why", 0.0) for i in range(10 * KINDS)]
