@@ -290,6 +290,10 @@ class Shell:
     def _tell_trace(self, action: act.TellTrace) -> None:
         self._wire.reply(action.peer, self._trace.answer(action.number, action.now_s))
 
+    def _release(self, _: act.Release) -> None:
+        self._trace.end()
+        self._clean(self._store.release)
+
     def _log(self, action: act.Log) -> None:
         log.log(LEVELS[action.level], "%s", action.text)
 
@@ -308,7 +312,7 @@ class Shell:
         act.Load: _load,
         act.Fire: lambda self, action: self._worker.fire(action),
         act.Unload: _unload,
-        act.Release: lambda self, _: self._clean(self._store.release),
+        act.Release: _release,
         act.Measure: _measure,
         act.TellTrace: _tell_trace,
         act.Log: _log,

@@ -1,8 +1,9 @@
 """What an agent did and when, for whoever asked: firings, tensors sent and tensors that came.
 
-Nothing is noted before a launcher asks for the first time. From then on each event is packed into
-a bounded buffer, which every further question empties; what does not fit is counted. Times are
-this machine's steady clock, in seconds: how it stands to the launcher's is for that to find out.
+Nothing is noted before a launcher asks for the first time. From then on, until its session ends,
+each event is packed into a bounded buffer, which every further question empties; what does not fit
+is counted. Times are this machine's steady clock, in seconds: how it stands to the launcher's is
+for that to find out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _EVENT = struct.Struct(TRACE_EVENT)
 
 
 class Recorder:
-    """The buffer. `is_on` is False until it was asked for the first time."""
+    """The buffer. `is_on` is True from a session's first question to its end."""
 
     def __init__(self, most_events: int = TRACE_EVENTS) -> None:
         self.is_on = False
@@ -52,3 +53,9 @@ class Recorder:
         self._buffer.clear()
         self._dropped = 0
         return answer
+
+    def end(self) -> None:
+        """Whoever asked is gone: forget what was noted, and note nothing more."""
+        self.is_on = False
+        self._buffer = bytearray()
+        self._dropped = 0

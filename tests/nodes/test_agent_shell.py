@@ -16,15 +16,19 @@ from nodes.core import events as ev
 from nodes.core.agent import Identity
 from nodes.core.messages import (
     PROTOCOL,
+    Attach,
     BlobInfo,
     Bye,
     Deploy,
     Failed,
+    GetTrace,
     Hello,
     Missing,
     Put,
     Query,
     Stored,
+    TensorHeader,
+    Traced,
     Welcome,
 )
 from tests.nodes.test_worker import Engine
@@ -45,10 +49,10 @@ class Script:
 
     def wait(self, _: float | None) -> list[ev.Event]:
         said = self.says.popleft()
-        if not callable(said):
-            return [ev.ControlReceived(LAUNCHER, said)]
-        said()
-        return []
+        if callable(said):
+            said()
+            return []
+        return [said if isinstance(said, ev.DataReceived) else ev.ControlReceived(LAUNCHER, said)]
 
     def reply(self, _: bytes, message: object) -> bool:
         self.told.append(message)
@@ -99,6 +103,20 @@ def test_uploads_cut_short_are_forgotten_with_their_session(store: BlobStore) ->
     )
     assert left == [set()]
     assert answers[-1] == Stored(blob.digest, 0, complete=True)
+
+
+def test_a_trace_ends_with_the_session_that_asked_for_it(store: BlobStore) -> None:
+    came = ev.DataReceived(b"link", TensorHeader(5, 0, 0, "float32", (1,)), b"1234", 4)
+    attach = ev.DataReceived(b"link", Attach(5, "n9"), None, 0)
+    answers = told(
+        store,
+        attach,
+        *(came, GetTrace(1), came, GetTrace(2), came),
+        Bye(),
+        *(came, Hello(PROTOCOL, "two", 5.0), came, GetTrace(1), came, GetTrace(2)),
+    )
+    lengths = [len(answer.events) > 0 for answer in answers if isinstance(answer, Traced)]
+    assert lengths == [False, True, False, True]
 
 
 def test_what_was_asked_for_and_never_deployed_may_be_evicted_after_the_session(

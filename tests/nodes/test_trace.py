@@ -41,6 +41,17 @@ def test_it_tells_of_firings_and_tensors_and_of_nothing_else() -> None:
     assert recorder.answer(3, 16.0).events == b"", "told once"
 
 
+def test_it_ends_with_the_session_of_whoever_asked() -> None:
+    recorder = Recorder(most_events=1)
+    recorder.answer(1, 0.0)
+    for frame in range(3):
+        recorder.note(TraceKind.FIRED, 0, frame, 0.0, 0.0)
+    recorder.end()
+    assert not recorder.is_on
+    answer = recorder.answer(1, 1.0)
+    assert (answer.events, answer.dropped) == (b"", 0), "nothing is told to another"
+
+
 def test_what_does_not_fit_is_counted() -> None:
     recorder = Recorder(most_events=2)
     for frame in range(5):
