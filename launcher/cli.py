@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from launcher.consent import ignore_consent
 from launcher.console import print_error, print_json, print_version, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.request import TOLERANCE, Request
@@ -147,6 +148,7 @@ def launch(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script `launch`; never returns."""
+    ignore_consent()
     stopped = "interrupted; all that was started is stopped"
     run_command(app, "launch", _launch, arguments, stopped)
 

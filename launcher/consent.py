@@ -1,7 +1,7 @@
 """How a user agrees to the use of nodes that came back: SIGUSR1 to the launcher.
 
 A signal reaches a run with and without a terminal, from scripts and over ssh, and takes no line of
-input from anybody else.
+input from anybody else. Where nobody waits for it, it must do nothing: by default it would kill.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ def how_to_consent() -> str:
     """What a user does to agree; empty where signals cannot be heard (outside the main thread)."""
     here = threading.current_thread() is threading.main_thread()
     return f"kill -USR1 {os.getpid()}" if here else ""
+
+
+def ignore_consent() -> None:
+    """Outside of `hearing_consent`, SIGUSR1 does nothing from now on to a process that it would
+    kill: it may come early, or when the last result has just arrived."""
+    if how_to_consent() and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
