@@ -13,6 +13,7 @@ Memory (measured by `benchmarks/executor_memory.py`):
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -41,6 +42,10 @@ _FIRST_REGION_BYTES = 32 << 20
 _GROW_BY_DOUBLING = 0
 _SILENT = 4
 
+_NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+"""Without it ONNX Runtime 1.31, once imported on Linux, has a database of what it is to report to
+its maker open in ~/.cache, and a thread for it. It looks only while it is imported."""
+
 _NUMPY_NAMES = {
     "tensor(float16)": "float16",
     "tensor(float)": "float32",
@@ -61,7 +66,9 @@ _arena_made = False
 
 
 def import_onnxruntime() -> Any:
-    """The `onnxruntime` module; raises ExecutorError naming the wheel to install."""
+    """The `onnxruntime` module, which tells nobody of what it does; raises ExecutorError naming the
+    wheel to install."""
+    os.environ[_NO_TELEMETRY] = "1"
     try:
         import onnxruntime  # noqa: PLC0415
     except ImportError as error:
@@ -70,6 +77,8 @@ def import_onnxruntime() -> Any:
             f"onnxruntime-gpu wheel of its JetPack ({error})"
         ) from error
     onnxruntime.set_default_logger_severity(_SILENT)
+    if hasattr(onnxruntime, "disable_telemetry_events"):  # of use where it was imported before
+        onnxruntime.disable_telemetry_events()
     return onnxruntime
 
 
