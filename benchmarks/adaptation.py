@@ -1,12 +1,12 @@
 """What adapting to a slow node brings, in the laboratory (`benchmarks.lab`):
 
-    python -m benchmarks.adaptation [--frames 300] [--starve 0.4] [--json]
+    python -m benchmarks.adaptation [--frames 300] [--starve 0.4] [--repetitions 2] [--json]
 
 Three emulated boards run a network. When `--at` results are in, the middle board is left with
 `--starve` of its processor, as a board that runs hot or has another program to serve. Told are
-frames per second before that, while the old plan goes on, and after the change of plans; then the
-same without adapting. Frames differ, and every result must be that of its frame (those of the first
-`KINDS` frames stand for all of their kind): lost, doubled and wrong ones are counted.
+frames per second before that, while the old plan goes on, and after the change of plans; and the
+same without adapting, in turn. Frames differ, and every result must be that of its frame (those of
+the first `KINDS` frames stand for all of their kind): lost, doubled and wrong ones are counted.
 
 It needs root; see docs/laboratory.md for what emulation leaves out.
 """
@@ -14,9 +14,10 @@ It needs root; see docs/laboratory.md for what emulation leaves out.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -159,8 +160,8 @@ def _told(result: RunResult, ledger: Ledger, options: argparse.Namespace, *, ada
     )
 
 
-def measure(options: argparse.Namespace) -> tuple[Course, Course]:
-    """With and without adapting, on the same boards."""
+def measure(options: argparse.Namespace) -> list[Course]:
+    """With and without adapting, on the same boards, in an order that changes."""
     config = LabConfig(
         name="adapt",
         undisturbed=True,
@@ -177,33 +178,46 @@ def measure(options: argparse.Namespace) -> tuple[Course, Course]:
         model = read_model(cluster)
         plan = search_plan(cluster, model, progress)
         given = (lab, cluster, model, plan, Path(place), options, progress)
-        return course(*given, adapt=True), course(*given, adapt=False)
+        return [
+            course(*given, adapt=adapt)
+            for number in range(options.repetitions)
+            for adapt in (number % 2 == 0, number % 2 == 1)
+        ]
 
 
-def figures(adapted: Course, left: Course) -> list[Figure]:
-    """For people and for the table."""
-    both = (adapted, left)
+def figures(courses: Sequence[Course]) -> list[Figure]:
+    """For people and for the table. `courses`: as many with adapting as without."""
+    adapted = [one for one in courses if one.adapt]
+    left = [one for one in courses if not one.adapt]
+    changed = [(a, b) for a, b in zip(adapted, left, strict=True) if a.after is not None]
     rates = "frames/s"
     found = [
-        Figure("before, with adapting", round(adapted.before, 2), rates),
-        Figure("board starved, plan not yet changed", round(adapted.starved, 2), rates),
+        _figure("before, with adapting", [one.before for one in adapted], rates),
+        _figure("board starved, plan not yet changed", [one.starved for one in adapted], rates),
+        Figure("runs that changed their plan", len(changed), at_least=len(adapted)),
     ]
-    if adapted.after is not None and adapted.pause_s is not None:
+    if changed:
+        gains = [(a.after or 0.0) / b.starved for a, b in changed]
         found += [
-            Figure("after the plan was changed", round(adapted.after, 2), rates),
-            Figure("pause of the change", round(adapted.pause_s, 2), "s"),
-            Figure("after ÷ without adapting", round(adapted.after / left.starved, 2), "×"),
+            _figure("after the plan was changed", [a.after or 0.0 for a, _ in changed], rates),
+            _figure("pause of the change", [a.pause_s or 0.0 for a, _ in changed], "s"),
+            replace(_figure("after ÷ without adapting", gains, "×"), at_least=1.0),
         ]
     return [
         *found,
-        Figure("before, without adapting", round(left.before, 2), rates),
-        Figure("board starved, without adapting", round(left.starved, 2), rates),
-        Figure("whole run with adapting", round(adapted.wall_s, 1), "s"),
-        Figure("whole run without", round(left.wall_s, 1), "s"),
-        Figure("frames lost", sum(one.lost for one in both), at_most=0),
-        Figure("frames doubled", sum(one.doubled for one in both), at_most=0),
-        Figure("frames wrong", sum(one.wrong for one in both), at_most=0),
+        _figure("before, without adapting", [one.before for one in left], rates),
+        _figure("board starved, without adapting", [one.starved for one in left], rates),
+        _figure("whole run with adapting", [one.wall_s for one in adapted], "s"),
+        _figure("whole run without", [one.wall_s for one in left], "s"),
+        Figure("frames lost", sum(one.lost for one in courses), at_most=0),
+        Figure("frames doubled", sum(one.doubled for one in courses), at_most=0),
+        Figure("frames wrong", sum(one.wrong for one in courses), at_most=0),
     ]
+
+
+def _figure(what: str, values: Sequence[float], unit: str) -> Figure:
+    low, high = round(min(values), 2), round(max(values), 2)
+    return Figure(what, round(statistics.median(values), 2), unit, low=low, high=high)
 
 
 def main() -> int:
@@ -215,6 +229,7 @@ def main() -> int:
     parser.add_argument("--at", type=int, default=60, help="the result that starves the board")
     parser.add_argument("--cpu", type=float, default=0.2, help="cores per board")
     parser.add_argument("--starve", type=float, default=0.4, help="the part that is left of it")
+    parser.add_argument("--repetitions", type=int, default=2, help="of each of both")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
@@ -224,16 +239,20 @@ def main() -> int:
             print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
             return EXIT_BAD_INPUT
         with undisturbed():
-            adapted, left = measure(options)
+            courses = measure(options)
     except LauncherError as error:
         print(f"adaptation: {error}", file=sys.stderr)
         return error.exit_code
-    found = figures(adapted, left)
+    found = figures(courses)
     if options.json:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
         title = "A board that slows down in the middle of a run"
-        raw = {"adapted": asdict(adapted), "left": asdict(left)}
-        print_json(report("adaptation", title, found, settings=settings, data=raw))
+        notes = [
+            f"In the middle of each run {STARVED} of three is left with the part `starve` of its "
+            "processor. Runs with adapting and without take turns."
+        ]
+        raw = {"courses": [asdict(one) for one in courses]}
+        print_json(report("adaptation", title, found, settings=settings, notes=notes, data=raw))
     else:
         for one in found:
             print(f"{one.what:<40} {one.measured} {one.unit}")

@@ -12,19 +12,20 @@ without negative terms: each term by itself, then all together. `partition.phase
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from scipy.optimize import nnls
 
 import cnn
+from benchmarks.report import Figure, Table, print_json, report
 from benchmarks.segmentation import MODELS
 from cnn.network import Network
 from csdf.from_network import HOST, SOURCE, Dataflow, convert
@@ -170,6 +171,35 @@ def fit(rows: Sequence[Row], terms: Sequence[str]) -> Fit:
     )
 
 
+def as_report(rows: Sequence[Row], fits: Sequence[Fit], repetitions: int) -> dict[str, Any]:
+    """As `benchmarks.report` wants it."""
+    figures = [
+        Figure(
+            f"left by {' and '.join(each.seconds_per)}", round(1e3 * each.rms_s, 3), "ms rms",
+            note=", ".join(f"{1e9 * s:.3g} ns per {term}" for term, s in each.seconds_per.items())
+            + f"; {1e3 * each.largest_s:.2f} ms at most",
+        )
+        for each in fits
+    ]  # fmt: skip
+    columns = ("network", "division", "phases", "tensors", "MB", "ms", "more than the whole, ms")
+    lines = tuple(
+        (
+            *(row.network, row.division, str(row.phases), str(row.tensors)),
+            *(f"{row.bytes / 1e6:.1f}", f"{1e3 * row.seconds:.2f}", f"{1e3 * row.more_s:+.2f}"),
+        )
+        for row in rows
+    )
+    return report(
+        "cutting",
+        "What cutting a network costs the engine",
+        figures,
+        settings={"repetitions": repetitions},
+        notes=["Processor time, medians; all divisions of a network take turns."],
+        tables=[Table("Divisions", columns, lines)],
+        data={"rows": [asdict(row) for row in rows], "fits": [asdict(each) for each in fits]},
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), metavar="NET")
@@ -189,7 +219,7 @@ def main() -> int:
                 )
     fits = [fit(rows, terms) for terms in (*((term,) for term in TERMS), TERMS)]
     if options.json:
-        print(json.dumps({"rows": [asdict(r) for r in rows], "fits": [asdict(f) for f in fits]}))
+        print_json(as_report(rows, fits, options.repetitions))
         return 0
     for each in fits:
         told = ", ".join(f"{value:.3g} s per {term}" for term, value in each.seconds_per.items())

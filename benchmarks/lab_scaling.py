@@ -22,15 +22,13 @@ The quota holds for the computing alone on accelerator boards, and for all of an
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import onnxruntime as ort
 
@@ -38,6 +36,8 @@ from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from benchmarks.lab.counted import Round
 from benchmarks.lab.profiling import profile
 from benchmarks.lab.turns import pipeline_turn, whole_on_every_board
+from benchmarks.report import Figure, print_json, report
+from benchmarks.table3.paper import LEAST_EFFICIENCY
 from benchmarks.undisturbed import undisturbed
 from launcher.config_load import load_cluster
 from launcher.config_units import parse_link
@@ -46,7 +46,6 @@ from launcher.planning import read_model, search_plan
 from launcher.profiling_use import with_profile_option
 from launcher.progress import open_progress
 from launcher.subnet_files import cut_subnets
-from nodes.usage import machine as processor
 
 
 @dataclass(frozen=True)
@@ -160,18 +159,50 @@ def told(found: Scaling) -> str:
     )
 
 
-def facts(options: argparse.Namespace, how: str) -> dict[str, object]:
-    """The machine's, and what was asked for."""
-    return {
-        "processor": processor(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "onnxruntime": ort.__version__,
-        "load": os.getloadavg()[0],
-        "priority": how,
-        **{key: value for key, value in vars(options).items() if key != "json"},
-    }
+def figures(found: Sequence[Scaling], asked: Mapping[int, float]) -> list[Figure]:
+    """Told as `benchmarks.report` does; `asked` maps numbers of boards to the least efficiency."""
+    rows = []
+    for one in found:
+        boards = f"{one.devices} boards"
+        rates = [pipeline.rate for pipeline in one.pipelines]
+        rows += [
+            Figure(
+                f"{boards}: efficiency", round(one.efficiency, 4),
+                at_least=asked.get(one.devices), low=round(min(one.efficiencies), 4),
+                high=round(max(one.efficiencies), 4), note=one.strategy,
+            ),
+            Figure(
+                f"{boards}: rate", round(statistics.median(rates), 3), "frames/s",
+                low=round(min(rates), 3), high=round(max(rates), 3),
+            ),
+            Figure(f"{boards}: computed per frame, of what a replica computes", one.work, "×"),
+            Figure(f"{boards}: busiest slice", round(100 * one.busiest, 1), "%"),
+        ]  # fmt: skip
+    return rows
+
+
+def as_report(found: Sequence[Scaling], options: argparse.Namespace, how: str) -> dict[str, Any]:
+    """As `benchmarks.report` wants it."""
+    is_asked = options.model == "onnx-wheel:resnet50" and options.strategy == "auto"
+    asked = LEAST_EFFICIENCY[options.board] if is_asked else {}
+    keys = ("efficiency", "work", "busiest", "other_ms")
+    settings = {key: value for key, value in vars(options).items() if key != "json"}
+    return report(
+        "lab_scaling",
+        f"Scaling efficiency: {options.model}, {options.strategy}, {options.board} boards of "
+        f"{options.cpu:g} core",
+        figures(found, asked),
+        settings={**settings, "priority": how},
+        notes=[
+            "Efficiency: the pipeline's rate ÷ the mean of what as many replicas of the whole "
+            "model, all at once in the same slices, do before and after it."
+        ],
+        data={
+            "scaling": [
+                {**asdict(one), **{key: getattr(one, key) for key in keys}} for one in found
+            ]
+        },
+    )
 
 
 def main() -> int:
@@ -203,9 +234,7 @@ def main() -> int:
         print(f"lab_scaling: {error}", file=sys.stderr)
         return error.exit_code
     if options.json:
-        keys = ("efficiency", "work", "busiest", "other_ms")
-        data = [{**asdict(one), **{key: getattr(one, key) for key in keys}} for one in found]
-        print(json.dumps({**facts(options, how), "scaling": data}, indent=1))
+        print_json(as_report(found, options, how))
     else:
         print("\n".join(map(told, found)))
     return 0

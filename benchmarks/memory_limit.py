@@ -1,6 +1,7 @@
 """A network of which no board can hold more than about a third, where whoever tries is killed:
 
-    python -m benchmarks.memory_limit [--model resnet50.onnx] [--devices 4] [--json]
+    python -m benchmarks.memory_limit [--model resnet50.onnx] [--devices 4] [--repetitions 3]
+                                      [--json]
 
 Emulated boards (`benchmarks.lab`) get a memory limit of an agent with its engine and a third (1 /
 `--share`) of what the whole network's weights, activations and channels take on one board, enforced
@@ -19,12 +20,14 @@ It needs root.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +35,21 @@ import onnxruntime as ort
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from benchmarks.lab.replica import frame, load
+from benchmarks.lab.status import DeviceStatus
 from benchmarks.lab.turns import Compared, OneFrame
 from benchmarks.report import Figure, print_json, report
 from cnn.model import Model
 from launcher.config_load import load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
-from launcher.progress import open_progress
+from launcher.progress import Progress, open_progress
 from launcher.run import run
+from launcher.runtime import RunResult
 from launcher.subnet_files import cut_subnets
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
 from partition.errors import DoesNotFitError
+from partition.plan import Plan
 from partition.planner import make_plan
 
 WATCH_S = 0.01
@@ -121,6 +127,77 @@ def forced(lab: Lab, graph: Path) -> int:
         return process.wait(timeout=120)
 
 
+@dataclass(frozen=True)
+class Round:
+    """One deployment on new boards: board → what was read there, and what became of the rest."""
+
+    boards: Mapping[str, Mapping[str, int | None]]
+    oom_kills: int
+    lightly_optimised: int
+    forced_exit_code: int
+    seconds: float
+
+
+def attempt(
+    config: LabConfig,
+    model: Model,
+    graph: Path,
+    frames: OneFrame,
+    compared: Compared,
+    folder: Path,
+    progress: Progress,
+) -> Round:
+    """The pipeline over all boards, then ONNX Runtime with the whole on one of them."""
+    with Lab(config) as lab:
+        watch = Watch(lab)
+        with watch.watching():
+            cluster = load_cluster(lab.cluster_file)
+            plan = search_plan(cluster, model, progress)
+            subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
+            began_s = time.monotonic()
+            result = run(
+                plan, nodes_of(cluster), subnets, frames, compared, lambda _: None,
+                run_options(cluster),
+            )  # fmt: skip
+            took_s = time.monotonic() - began_s
+        status = {device.name: device for device in lab.status(over_s=0.0).devices}
+        failures = watch.failures()
+        return Round(
+            boards={
+                name: _board(name, plan, result, watch, device, failures.get(name))
+                for name, device in status.items()
+            },
+            oom_kills=sum(one.used.oom_kills for one in status.values() if one.used is not None),
+            lightly_optimised=sum(
+                place.log.read_text("utf-8").count("optimised with less memory")
+                for place in lab.layout.places.values()
+            ),
+            forced_exit_code=forced(lab, graph),
+            seconds=took_s,
+        )
+
+
+def _board(
+    name: str,
+    plan: Plan,
+    result: RunResult,
+    watch: Watch,
+    device: DeviceStatus,
+    failures: int | None,
+) -> dict[str, int | None]:
+    stats = result.stats.get(name)
+    return {
+        "held_peak_bytes": watch.peak_bytes[name],
+        "max_usage_bytes": device.used.memory_peak_bytes if device.used else 0,
+        "failcnt": failures,
+        "agent_peak_bytes": stats.rss_peak_bytes if stats else None,
+        "agent_end_bytes": stats.rss_bytes if stats else None,
+        "agent_anonymous_bytes": stats.anonymous_bytes if stats else None,
+        "idle_bytes": result.idle_rss_bytes.get(name),
+        "predicted_bytes": plan.memory[name].total_bytes,
+    }
+
+
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All of it."""
     with (
@@ -147,65 +224,36 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             devices=(DeviceConfig(count=options.devices),),
             cluster={"model": options.model, "strategy": options.strategy},
         )
-        with Lab(config) as lab:
-            watch = Watch(lab)
-            with watch.watching():
-                cluster = load_cluster(lab.cluster_file)
-                plan = search_plan(cluster, model, progress)
-                subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
-                began_s = time.monotonic()
-                result = run(
-                    plan, nodes_of(cluster), subnets, OneFrame(inputs, options.frames), compared,
-                    lambda _: None, run_options(cluster),
-                )  # fmt: skip
-                took_s = time.monotonic() - began_s
-            status = {device.name: device for device in lab.status(over_s=0.0).devices}
-            kills = sum(one.used.oom_kills for one in status.values() if one.used is not None)
-            failures = watch.failures()
-            light = sum(
-                place.log.read_text("utf-8").count("optimised with less memory")
-                for place in lab.layout.places.values()
-            )
-            killed = forced(lab, whole.graph)
-    boards = {
-        name: {
-            "held_peak_bytes": watch.peak_bytes[name],
-            "max_usage_bytes": device.used.memory_peak_bytes if device.used else 0,
-            "failcnt": failures.get(name),
-            "agent_peak_bytes": result.stats[name].rss_peak_bytes if name in result.stats else None,
-            "agent_end_bytes": result.stats[name].rss_bytes if name in result.stats else None,
-            "agent_anonymous_bytes": result.stats[name].anonymous_bytes
-            if name in result.stats
-            else None,
-            "idle_bytes": result.idle_rss_bytes.get(name),
-            "predicted_bytes": plan.memory[name].total_bytes,
-        }
-        for name, device in status.items()
-    }
+        frames = OneFrame(inputs, options.frames)
+        rounds = [
+            attempt(config, model, whole.graph, frames, compared, folder, progress)
+            for _ in range(options.repetitions)
+        ]
     return {
         "limit_bytes": limit,
         "whole_bytes": needed,
         "refusal": said,
-        "forced_exit_code": killed,
-        "oom_kills": kills,
-        "lightly_optimised": light,
         "worst_difference": compared.worst,
-        "seconds": took_s,
-        "strategy": plan.strategy,
-        "explanation": plan.explanation,
-        "boards": boards,
+        "rounds": [asdict(one) for one in rounds],
     }
 
 
 def figures(found: Mapping[str, Any]) -> list[Figure]:
     """Told as `benchmarks.report` does."""
-    boards, limit = found["boards"], found["limit_bytes"]
-    held = [board["held_peak_bytes"] / limit for board in boards.values()]
-    used = [
-        board["agent_peak_bytes"] / board["predicted_bytes"]
-        for board in boards.values()
-        if board["agent_peak_bytes"] is not None
+    rounds, limit = found["rounds"], found["limit_bytes"]
+    held = [
+        [board["held_peak_bytes"] / limit for board in one["boards"].values()] for one in rounds
     ]
+    used = [
+        [
+            board["agent_peak_bytes"] / board["predicted_bytes"]
+            for board in one["boards"].values()
+            if board["agent_peak_bytes"] is not None
+        ]
+        for one in rounds
+    ]
+    dropped = [sum(board["failcnt"] or 0 for board in one["boards"].values()) for one in rounds]
+    killed = sum(one["forced_exit_code"] == -9 for one in rounds)
     return [
         Figure("a board's memory limit", limit / 1e6, "MB"),
         Figure("what the whole network takes on one board", found["whole_bytes"] / 1e6, "MB"),
@@ -214,25 +262,28 @@ def figures(found: Mapping[str, Any]) -> list[Figure]:
             "refuses" if found["refusal"] else "accepts",
         ),
         Figure(
-            "ONNX Runtime, made to load the whole on one board",
-            "is killed" if found["forced_exit_code"] == -9 else f"{found['forced_exit_code']}",
+            "ONNX Runtime, made to load the whole on one board: killed", killed,
+            f"of {len(rounds)} times", at_least=len(rounds),
         ),
-        Figure("agents or children killed", found["oom_kills"], at_most=0),
-        Figure("subnets optimised with less memory, for want of it", found["lightly_optimised"]),
+        Figure("agents or children killed", sum(one["oom_kills"] for one in rounds), at_most=0),
         Figure(
-            "most that a board held and no file backs ÷ its limit",
-            max(held), at_most=1.0, low=min(held), high=max(held),
+            "subnets optimised with less memory, for want of it",
+            statistics.median(one["lightly_optimised"] for one in rounds),
         ),
+        _worst("most that a board held and no file backs ÷ its limit", held, 1.0),
+        _worst("agent's peak ÷ its plan's prediction", used, 1.1),
         Figure(
-            "agent's peak ÷ its plan's prediction",
-            max(used), at_most=1.1, low=min(used), high=max(used),
-        ),
-        Figure(
-            "page cache dropped to stay below the limit (failcnt)",
-            sum(board["failcnt"] or 0 for board in boards.values()), "times",
+            "page cache dropped to stay below the limit (failcnt)", statistics.median(dropped),
+            "times", low=min(dropped), high=max(dropped),
         ),
         Figure("difference from the whole network", found["worst_difference"], at_most=TOLERANCE),
     ]  # fmt: skip
+
+
+def _worst(what: str, readings: Sequence[Sequence[float]], at_most: float) -> Figure:
+    """Of the board that is worst in any run; the spread is over all boards and runs."""
+    every = [value for one in readings for value in one]
+    return Figure(what, max(every), at_most=at_most, low=min(every), high=max(every))
 
 
 def main() -> int:
@@ -245,6 +296,7 @@ def main() -> int:
     parser.add_argument("--strategy", default="sequential")
     parser.add_argument("--cpu", type=float, default=0.4, help="cores per board")
     parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--repetitions", type=int, default=3, help="each on new boards")
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     ort.set_default_logger_severity(4)
@@ -260,7 +312,10 @@ def main() -> int:
     told = figures(found)
     if options.json:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
-        notes = [found["refusal"]] if found["refusal"] else []
+        notes = [
+            "Of boards, the worst of all runs; its spread is over all boards and runs.",
+            *([f"The planner: {found['refusal']}"] if found["refusal"] else []),
+        ]
         print_json(
             report(
                 "memory_limit",
@@ -274,11 +329,12 @@ def main() -> int:
         value = one.measured if isinstance(one.measured, str) else f"{one.measured:.4g}"
         print(f"{one.what}: {value} {one.unit}{asked}")
     print(found["refusal"])
-    for name, board in found["boards"].items():
-        print(
-            name,
-            {key: round(v / 1e6, 1) if v and "bytes" in key else v for key, v in board.items()},
-        )
+    for one in found["rounds"]:
+        for name, board in one["boards"].items():
+            print(
+                name,
+                {key: round(v / 1e6, 1) if v and "bytes" in key else v for key, v in board.items()},
+            )
     return 0
 
 

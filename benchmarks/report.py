@@ -1,7 +1,8 @@
 """What every benchmark says with `--json`: one object, which `benchmarks.results` draws a table of.
 
 A benchmark hands its figures to `report`, prints the object that it gets (`print_json`), and
-that is saved as `benchmarks/results/NAME.json`. A figure is a number with the bound that was asked
+that is saved as `benchmarks/results/NAME.json`, or `NAME-WHAT.json` where it ran in several ways,
+whose titles then differ. A figure is a number with the bound that was asked
 of it; whether the bound is kept is computed, never stated.
 """
 
@@ -96,10 +97,16 @@ def print_json(data: Mapping[str, Any]) -> None:
 
 
 def command() -> str:
-    """As it was typed, whatever the interpreter is called."""
+    """As it was typed, whatever the interpreter is called and wherever files lie."""
     typed = sys.orig_argv
     program = typed[typed.index("-m") :] if "-m" in typed else [Path(sys.argv[0]).name]
-    return shlex.join(("python", *program[:2], *sys.argv[1:]))
+    return shlex.join(("python", *program[:2], *map(without_folder, sys.argv[1:])))
+
+
+def without_folder(word: str) -> str:
+    """A word of a command line; of an absolute path, only the last part."""
+    option, sign, value = word.rpartition("=")
+    return option + sign + (Path(value).name if value.startswith("/") else value)
 
 
 def facts() -> dict[str, Any]:

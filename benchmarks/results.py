@@ -2,9 +2,10 @@
 
     python -m benchmarks.results [--check] [--json]
 
-Each file is what a benchmark printed with `--json` (`benchmarks.report`), called by its name. For
-each there is a section: its command, when and where it ran, every figure with its spread beside
-what was asked of it, and its tables and pictures. With `--check` nothing is written, and the exit
+Each file is what a benchmark printed with `--json` (`benchmarks.report`), called by its name, or by
+that and a word more (`table3-memory.json`) where it ran in several ways. For each there is a
+section: its command, when and where it ran, every figure with its spread beside what was asked of
+it, and its tables and pictures. With `--check` nothing is written, and the exit
 code is 1 if the page is not what the files say. `--json` writes nothing either: it prints what was
 asked and whether it is held.
 """
@@ -44,7 +45,11 @@ class ResultError(ValueError):
 
 def read_all(folder: Path = FOLDER) -> list[dict[str, Any]]:
     """All results by name; raises `ResultError`."""
-    return [_read(path) for path in sorted(folder.glob("*.json"))]
+    return [_read(path) for path in sorted(folder.glob("*.json"), key=_stem)]
+
+
+def _stem(path: Path) -> str:
+    return path.stem
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -55,8 +60,9 @@ def _read(path: Path) -> dict[str, Any]:
     lacks = [key for key in REQUIRED if not isinstance(data, dict) or key not in data]
     if lacks:
         raise ResultError(f"{path.name} lacks {', '.join(lacks)}: see benchmarks/report.py")
-    if data["benchmark"] != path.stem:
-        raise ResultError(f"{path.name} says that it is {data['benchmark']!r}: name it so")
+    name = data["benchmark"]
+    if path.stem != name and not path.stem.startswith(f"{name}-"):
+        raise ResultError(f"{path.name} says that it is {name!r}: name it so, or {name}-WHAT.json")
     return dict(data)
 
 
@@ -70,7 +76,11 @@ def figures_of(result: Mapping[str, Any]) -> list[Figure]:
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
-    """The text of `docs/results.md`."""
+    """The text of `docs/results.md`; raises `ResultError` for two sections of one title."""
+    titles = [result["title"] for result in results]
+    twice = sorted({title for title in titles if titles.count(title) > 1})
+    if twice:
+        raise ResultError(f"several results are called {', '.join(map(repr, twice))}")
     return "\n".join([HEAD, *map(_section, results)])
 
 

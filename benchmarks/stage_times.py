@@ -86,13 +86,17 @@ def main() -> int:
         ratios = compared(name, options.stages, options.turns)
         shown = ", ".join(f"{ratio:.2f}" for ratio in ratios)
         spread = round(float(ratios.std()), 3)
-        figures.append(Figure(f"{name}: standard deviation", spread, note=shown))
+        figures.append(Figure(f"{name}: standard deviation", spread, note=f"stages: {shown}"))
         if not options.json:
             print(f"{name}: {spread}  ({shown})", flush=True)
     if options.json:
         title = "Stages' measured time against the estimate"
         settings = {"stages": options.stages, "turns": options.turns}
-        print_json(report("stage_times", title, figures, settings=settings))
+        notes = [
+            "Measured ÷ predicted of each stage, relative to all: medians of turns, stages in "
+            "turn. The slowest stage sets the pace of a pipeline."
+        ]
+        print_json(report("stage_times", title, figures, settings=settings, notes=notes))
     return 0
 
 

@@ -38,7 +38,7 @@ from launcher.config_load import Cluster, load_cluster
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
-from launcher.progress import open_progress
+from launcher.progress import Progress, open_progress
 from launcher.run import run
 from launcher.runtime import SubnetFiles, Update
 from launcher.subnet_files import cut_subnets
@@ -81,48 +81,69 @@ def sizes(plan: Plan, subnets: Mapping[str, SubnetFiles]) -> dict[str, int]:
     return {device: sum(blobs.values()) for device, blobs in found.items()}
 
 
-def measure(link: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Both deployments, `--repetitions` times on new boards, with links of so many bytes/s."""
-    rounds: list[dict[str, dict[str, float]]] = []
-    config = LabConfig(
-        name="startup",
-        undisturbed=True,
-        defaults=BoardConfig(cpu=options.cpu, link=link),
-        devices=(DeviceConfig(count=options.devices),),
-        launcher_link=link,
-        cluster={"model": options.model, "strategy": options.strategy},
-    )
+class Start:
+    """Links of one rate: its plan, and the rounds that were measured."""
+
+    def __init__(self, link: float, options: argparse.Namespace, folder: Path) -> None:
+        """`link` in bytes per second; `folder` is its own."""
+        self._link, self._folder = link, folder
+        self._config = LabConfig(
+            name="startup",
+            undisturbed=True,
+            defaults=BoardConfig(cpu=options.cpu, link=link),
+            devices=(DeviceConfig(count=options.devices),),
+            launcher_link=link,
+            cluster={"model": options.model, "strategy": options.strategy},
+        )
+        self.rounds: list[dict[str, dict[str, float]]] = []
+
+    def round(self, progress: Progress) -> None:
+        """Both deployments on new boards."""
+        with Lab(self._config) as lab:
+            cluster = load_cluster(lab.cluster_file)
+            if not self.rounds:
+                self._prepare(cluster, progress)
+            given = (cluster, self._plan, self._subnets, self._frames, self._compared)
+            self.rounds.append({kind: deploy(*given) for kind in ("first", "again")})
+        progress.say(str(self.rounds[-1]))
+
+    def _prepare(self, cluster: Cluster, progress: Progress) -> None:
+        model, folder = read_model(cluster), self._folder
+        self._plan = search_plan(cluster, model, progress)
+        self._subnets = cut_subnets(model, self._plan, folder / "subnets", lambda _, __: None)
+        network = model.network
+        layers = [layer.name for layer in network.layers]
+        whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
+        subnet = load(whole.graph, folder / "cache")
+        self._frames = OneFrame(frame(subnet), FRAMES)
+        self._compared = Compared(subnet.run(self._frames[0]))
+        subnet.close()
+
+    def found(self) -> dict[str, Any]:
+        """What all rounds say."""
+        each = sizes(self._plan, self._subnets)
+        return {
+            "link_bytes_per_s": self._link,
+            "bytes": sum(each.values()),
+            "reference_s": max(sum(each.values()), *each.values()) / self._link,
+            "rounds": self.rounds,
+            "worst_difference": self._compared.worst,
+            "strategy": self._plan.strategy,
+            "phases": len(self._plan.phases),
+        }
+
+
+def measure(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Link → what was found; they take turns."""
     with tempfile.TemporaryDirectory(prefix="start-up-") as place, open_progress() as progress:
-        folder = Path(place)
-        for number in range(options.repetitions):
-            with Lab(config) as lab:
-                cluster = load_cluster(lab.cluster_file)
-                if number == 0:
-                    model = read_model(cluster)
-                    plan = search_plan(cluster, model, progress)
-                    subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
-                    network = model.network
-                    layers = [layer.name for layer in network.layers]
-                    whole = model.cut(layers, network.inputs, network.outputs, folder / "whole")
-                    subnet = load(whole.graph, folder / "cache")
-                    frames = OneFrame(frame(subnet), FRAMES)
-                    compared = Compared(subnet.run(frames[0]))
-                    subnet.close()
-                kinds = ("first", "again")
-                rounds.append(
-                    {kind: deploy(cluster, plan, subnets, frames, compared) for kind in kinds}
-                )
-                progress.say(str(rounds[-1]))
-        each = sizes(plan, subnets)
-    return {
-        "link_bytes_per_s": link,
-        "bytes": sum(each.values()),
-        "reference_s": max(sum(each.values()), *each.values()) / link,
-        "rounds": rounds,
-        "worst_difference": compared.worst,
-        "strategy": plan.strategy,
-        "phases": len(plan.phases),
-    }
+        starts = {
+            link: Start(parse_link(link), options, Path(place) / str(number))
+            for number, link in enumerate(options.links)
+        }
+        for _ in range(options.repetitions):
+            for start in starts.values():
+                start.round(progress)
+        return {link: start.found() for link, start in starts.items()}
 
 
 def figures(found: Mapping[str, Any], link: str) -> list[Figure]:
@@ -171,7 +192,7 @@ def main() -> int:
             print(f"boards cannot be emulated here: {'; '.join(missing)}", file=sys.stderr)
             return EXIT_BAD_INPUT
         with undisturbed():
-            found = {link: measure(parse_link(link), options) for link in options.links}
+            found = measure(options)
     except LauncherError as error:
         print(f"start_up: {error}", file=sys.stderr)
         return error.exit_code
@@ -179,7 +200,12 @@ def main() -> int:
     if options.json:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
         title = "Start of a cluster: from agents that are ready to the first result"
-        print_json(report("start_up", title, told, settings=settings, data=found))
+        notes = [
+            "First: nobody has anything. Again: every node has its subnets. On new boards each "
+            "time, links in turn; the launcher's own link is as fast as a board's, so all weights "
+            "pass it one after the other.",
+        ]
+        print_json(report("start_up", title, told, settings=settings, notes=notes, data=found))
     else:
         for one in told:
             asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"

@@ -66,8 +66,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         }
         frames = OneFrame(inputs, options.frames)
         skipped = 2 * options.devices
-        for _ in range(options.repetitions):
-            for kind in ("off", "on"):
+        for number in range(options.repetitions):
+            for kind in ("off", "on") if number % 2 == 0 else ("on", "off"):
                 trace = folder / "trace.json" if kind == "on" else None
                 chosen = replace(run_options(cluster), trace=trace)
                 result = run(
@@ -149,7 +149,10 @@ def main() -> int:
     if options.json:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
         title = "Traces: what they cost, and how much communication computing hides"
-        print_json(report("trace", title, told, settings=settings, data=found))
+        notes = [
+            "The same plan with a trace and without, in turn; shares are of each node and run."
+        ]
+        print_json(report("trace", title, told, settings=settings, notes=notes, data=found))
     else:
         for one in told:
             asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"

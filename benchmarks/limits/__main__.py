@@ -20,6 +20,7 @@ def main() -> int:
     one = parts.add_parser("idle", help="CPU and wake-ups of agents that have nothing to do")
     one.add_argument("--agents", type=int, default=3)
     one.add_argument("--seconds", type=float, default=8.0)
+    one.add_argument("--rounds", type=int, default=3)
     one = parts.add_parser("steady", help="memory and latency over many frames")
     one.add_argument("--frames", type=int, default=20_000)
     one.add_argument("--devices", type=int, default=10)
@@ -42,7 +43,7 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
             sizes = tuple(options.bytes)
             return firing.measure(options.rounds, options.transport, sizes, options.json)
         case "idle":
-            return idle.measure(options.agents, options.seconds, options.json)
+            return idle.measure(options.agents, options.seconds, options.rounds, options.json)
         case "steady":
             return steady.measure(options.frames, options.devices, options.json)
         case _:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from benchmarks.limits.chain import Chain, Frames, agents_of, made_chain
@@ -45,37 +46,50 @@ class Held(Frames):
         return super().__getitem__(index)
 
 
-def measure(agents: int, watch_s: float, quiet: bool) -> dict[str, Any]:
+def measure(agents: int, watch_s: float, rounds: int, quiet: bool) -> dict[str, Any]:
     """The report (`benchmarks.report`)."""
+    free, waiting = [], []
     with made_chain(ELEMENTS, agents, agents) as chain, agents_of(chain) as running:
         chain.stream(running, Frames(chain, 10))
-        free = watched(running, watch_s)
-        held = Held(chain, running, watch_s)
-        chain.stream(running, held)
-    assert held.found is not None
+        for _ in range(rounds):
+            free.append(watched(running, watch_s))
+            held = Held(chain, running, watch_s)
+            chain.stream(running, held)
+            assert held.found is not None
+            waiting.append(held.found)
     figures = []
-    for what, found in (("nothing deployed", free), ("deployed and connected", held.found)):
+    for what, found in (("nothing deployed", free), ("deployed and connected", waiting)):
+        percents = [one.percent for one in found]
+        wakes = [one.wakes_per_s for one in found]
         figures.append(
             Figure(
                 f"CPU of an idle agent, {what}",
-                round(found.percent, 3),
+                round(median(percents), 3),
                 "% of a core",
                 at_most=ASKED_PERCENT,
+                low=round(min(percents), 3),
+                high=round(max(percents), 3),
             )
         )
         figures.append(
-            Figure(f"wake-ups of an idle agent, {what}", round(found.wakes_per_s, 2), "per s")
+            Figure(
+                f"wake-ups of an idle agent, {what}",
+                round(median(wakes), 2),
+                "per s",
+                low=round(min(wakes), 2),
+                high=round(max(wakes), 2),
+            )
         )
         if not quiet:
             print(
-                f"{what:<24} {found.percent:.3f} % of a core (asked: below {ASKED_PERCENT:g}), "
-                f"{found.wakes_per_s:.2f} wake-ups per second"
+                f"{what:<24} {median(percents):.3f} % of a core (asked: below {ASKED_PERCENT:g}), "
+                f"{median(wakes):.2f} wake-ups per second"
             )
     return report(
         "idle",
         "Idle agents",
         figures,
-        settings={"agents": agents, "seconds": watch_s},
+        settings={"agents": agents, "seconds": watch_s, "rounds": rounds},
         notes=["Of the busiest agent; wake-ups are voluntary context switches of all its threads."],
     )
 

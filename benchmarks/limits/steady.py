@@ -92,6 +92,7 @@ def measure(frames: int, devices: int, quiet: bool) -> dict[str, Any]:
         "A long stream",
         figures,
         settings={"devices": devices, "tensor_bytes": ELEMENTS * 4},
+        notes=["One stream; quarters of it are compared, each by the median of its frames."],
         data={"rss_bytes": {name: list(quarters) for name, quarters in memory.items()}},
     )
 

@@ -131,7 +131,8 @@ def as_report(
     hidden = ("json", "torch_python")
     return report(
         "peers",
-        "Side by side with pyzmq, torch and one ONNX Runtime",
+        f"Side by side with pyzmq, torch and one ONNX Runtime: {options.model} on "
+        f"{options.devices} {'CPU' if options.board == 'cpu' else options.board} boards",
         figures(found),
         settings={
             **{key: value for key, value in vars(options).items() if key not in hidden},

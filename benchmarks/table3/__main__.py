@@ -30,7 +30,7 @@ import onnxruntime as ort
 
 from benchmarks.lab import DeviceConfig, LabConfig, machine
 from benchmarks.report import print_json, report
-from benchmarks.table3.log import Log
+from benchmarks.table3.log import Log, origin
 from benchmarks.table3.order import cells_of
 from benchmarks.table3.paper import NETWORKS
 from benchmarks.table3.plot import picture
@@ -73,11 +73,12 @@ def main() -> int:
     boards = Boards(options.board, options.cpu, options.link, options.profiled)
     try:
         _check(options)
-        log = Log(options.log, resume=options.resume)
+        log = Log(options.log, origin(), resume=options.resume)
+        cells = cells_of(options.networks, options.devices, options.strategies)
         with undisturbed() as how, open_progress() as progress:
             complete = fill(
                 log,
-                cells_of(options.networks, options.devices, options.strategies),
+                cells,
                 boards,
                 progress,
                 repetitions=options.repetitions,
@@ -88,7 +89,8 @@ def main() -> int:
     except LauncherError as error:
         print(f"table3: {error}", file=sys.stderr)
         return error.exit_code
-    found, refused = summaries(log.of(boards)), log.refusals(boards)
+    found = summaries([turn for turn in log.of(boards) if turn.cell in cells])
+    refused = [one for one in log.refusals(boards) if one.cell in cells]
     if not found:
         print("table3: nothing was measured", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -116,7 +118,7 @@ def _report(
 ) -> dict[str, Any]:
     return report(
         NAME,
-        "Table 3 of Tang & Stefanov (2021), in the laboratory",
+        _title(options),
         figures(found, boards.board),
         settings={
             **asdict(boards),
@@ -128,8 +130,24 @@ def _report(
         },
         notes=notes,
         tables=tables(found, refused),
-        pictures={f"{NAME}.svg": "speed-up and memory saved beside the paper's curves"},
+        pictures={}
+        if options.output is None
+        else {
+            options.output.with_suffix(".svg").name: "speed-up and memory saved beside the "
+            "paper's curves"
+        },
         data={"cells": [asdict(one) for one in found]},
+    )
+
+
+def _title(options: argparse.Namespace) -> str:
+    """One for each kind of table, so that a page can show several."""
+    kind = "accelerator" if options.board == "accelerator" else "CPU"
+    objectives = {how.partition(":")[2] or "period" for how in options.strategies}
+    first = "" if "period" in objectives else f", {' or '.join(sorted(objectives))} first"
+    return (
+        f"Table 3 of Tang & Stefanov (2021) in the laboratory: {', '.join(options.networks)} on "
+        f"{kind} boards of {options.cpu:g} core{first}"
     )
 
 
@@ -186,7 +204,7 @@ def _options() -> argparse.Namespace:
     add("--link", type=parse_link, default="1Gbit/s", help="of each board, such as 100Mbit/s")
     add("--profiled", action="store_true", help="measure the boards before searching for plans")
     add("--seed", type=int, default=0, help="of the random order")
-    add("--log", type=Path, default=Path("build/table3.jsonl"), help="a line for each turn")
+    add("--log", type=Path, help="a line for each turn; build/NAME.jsonl, NAME as of the output")
     add("--resume", action="store_true", help="go on with the log that is there")
     add("--minutes", type=float, help="begin no turn that would end later")
     add("--output", type=Path, help="a file for the object with all figures; a plot beside it")
@@ -195,6 +213,9 @@ def _options() -> argparse.Namespace:
     for key, value in (QUICK if options.quick else USUAL).items():
         if getattr(options, key) is None:
             setattr(options, key, value)
+    if options.log is None:
+        name = NAME if options.output is None else options.output.stem
+        options.log = Path("build") / f"{name}.jsonl"
     return options
 
 

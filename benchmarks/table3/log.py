@@ -1,38 +1,62 @@
 """The log of a table: a line of JSON per turn, written when it is done, so that hours may be
-interrupted at any moment and go on from there."""
+interrupted at any moment and go on from there. Its first line says which code on which machine made
+them: turns of others do not belong in one table."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from benchmarks.report import PACKAGES, facts
 from benchmarks.table3.turn import Boards, Cell, Refused, Turn, from_json
 from launcher.errors import BadInputError
+
+ROOT = Path(__file__).parents[2]
+MEASURED = ("cnn", "csdf", "ga", "launcher", "nodes", "partition", "benchmarks/lab")
+"""The code that is measured, and that which measures."""
+
+LASTING = ("processor", "cpus", "kernel", "python", *PACKAGES)
+"""What of a machine's facts stays as it is."""
+
+
+def origin() -> dict[str, Any]:
+    """What makes turns comparable: the code, by a digest of its files, and the machine."""
+    digest = hashlib.sha256()
+    for folder in MEASURED:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    machine = facts()
+    return {"code": digest.hexdigest()[:12], **{key: machine[key] for key in LASTING}}
 
 
 class Log:
     """A file of turns."""
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
-        """Begin it anew, or go on with what it holds.
+    def __init__(self, path: Path, made_by: Mapping[str, Any], *, resume: bool) -> None:
+        """Begin it anew, or go on with what it holds. `made_by` is `origin()`.
 
-        Raises `BadInputError` if it holds something else, or would be overwritten.
+        Raises `BadInputError` if it holds something else, would be overwritten, or was made by
+        other code or on another machine.
         """
-        self._path = path
+        self._path, self._made_by = path, dict(made_by)
         self.turns: list[Turn | Refused] = []
         if path.exists():
             if not resume:
                 raise BadInputError(
                     f"{path} is there already: go on with it (--resume), or name another (--log)"
                 )
-            self.turns = list(_read(path))
+            self.turns = list(_read(path, self._made_by))
 
     def add(self, turn: Turn | Refused) -> None:
         """Write a turn that is done."""
         self.turns.append(turn)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._path.exists():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps({"made_by": self._made_by}) + "\n", "utf-8")
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(turn.as_json()) + "\n")
 
@@ -53,13 +77,28 @@ class Log:
         ]
 
 
-def _read(path: Path) -> list[Turn | Refused]:
+def _read(path: Path, made_by: Mapping[str, Any]) -> list[Turn | Refused]:
     """The turns of a log; a last line that was not finished is cut off."""
     lines = path.read_text("utf-8").splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
         path.write_text("".join(lines), "utf-8")
-    return [_turn(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
+    first, *turns = lines or ["{}"]
+    known = _made_by(path, first)
+    other = [key for key, value in made_by.items() if known.get(key) != value]
+    if other:
+        raise BadInputError(
+            f"{path} was measured with another {', another '.join(other)}, which does not belong "
+            "in one table with what is here: name another log (--log)"
+        )
+    return [_turn(f"{path}, line {number}", line) for number, line in enumerate(turns, 2)]
+
+
+def _made_by(path: Path, line: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line)["made_by"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInputError(f"{path} does not begin as the log of a table") from error
 
 
 def _turn(where: str, line: str) -> Turn | Refused:

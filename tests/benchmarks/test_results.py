@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import results
-from benchmarks.report import Figure, Table, report
+from benchmarks.report import Figure, Table, report, without_folder
 from tests.docs.markdown import ROOT
 
 
@@ -78,6 +78,7 @@ def test_a_section_shows_figures_beside_what_was_asked() -> None:
         ("a.json", "[]", "a.json lacks benchmark, title"),
         ("a.json", '{"benchmark": "a", "title": "A"}', "a.json lacks command, date, machine, rows"),
         ("b.json", json.dumps(report("a", "A", [])), "b.json says that it is 'a'"),
+        ("ab.json", json.dumps(report("a", "A", [])), "ab.json says that it is 'a'"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(
@@ -86,6 +87,30 @@ def test_a_file_that_is_no_result_is_refused(
     (tmp_path / name).write_text(text, "utf-8")
     with pytest.raises(results.ResultError, match=re.escape(complaint)):
         results.read_all(tmp_path)
+
+
+def test_a_benchmark_that_ran_in_two_ways_has_two_sections(tmp_path: Path) -> None:
+    for name, title in (("a", "A"), ("a-slow", "A, slowly")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(report("a", title, [])), "utf-8")
+    text = results.page(results.read_all(tmp_path))
+    assert re.findall("^## (.+)$", text, re.MULTILINE) == ["A", "A, slowly"]
+    (tmp_path / "a-again.json").write_text(json.dumps(report("a", "A", [])), "utf-8")
+    with pytest.raises(results.ResultError, match="several results are called 'A'"):
+        results.page(results.read_all(tmp_path))
+
+
+def test_a_command_says_what_was_typed_but_no_folder_of_the_machine() -> None:
+    typed = [
+        "--json",
+        "--output",
+        "/srv/here/out.json",
+        "--model=/srv/net.onnx",
+        "a/b",
+        "tcp://h:1",
+    ]
+    assert list(map(without_folder, typed)) == [
+        *("--json", "--output", "out.json", "--model=net.onnx", "a/b", "tcp://h:1")
+    ]
 
 
 def test_a_row_that_is_no_figure_is_refused() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.lab.turns import steady_rate
-from benchmarks.table3.log import Log
+from benchmarks.table3.log import Log, origin
 from benchmarks.table3.order import cells_of, groups_of, guess_s
 from benchmarks.table3.plot import picture
 from benchmarks.table3.summary import summaries
@@ -21,6 +21,7 @@ from launcher.errors import BadInputError
 
 BOARDS = Boards("accelerator", 0.12, 125e6)
 CELL = Cell("resnet50", 2, "auto", "period")
+MADE_BY = {"code": "12ab", "processor": "this one"}
 MB = 1_000_000
 
 
@@ -55,16 +56,16 @@ def alone(peak_mb: int) -> Turn:
 def test_a_log_gives_back_what_was_added(tmp_path: Path) -> None:
     path = tmp_path / "new" / "log.jsonl"
     refused = Refused(replace(CELL, strategy="tiles"), BOARDS, "no prefix can be tiled")
-    log = Log(path, resume=False)
+    log = Log(path, MADE_BY, resume=False)
     log.add(turn())
     log.add(refused)
-    again = Log(path, resume=True)
+    again = Log(path, MADE_BY, resume=True)
     assert again.of(BOARDS) == [turn()]
     assert again.refusals(BOARDS) == [refused]
 
 
 def test_turns_on_other_boards_do_not_count(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log.jsonl", resume=False)
+    log = Log(tmp_path / "log.jsonl", MADE_BY, resume=False)
     log.add(turn())
     slower = replace(BOARDS, cpu=0.1)
     assert log.of(slower) == []
@@ -74,30 +75,50 @@ def test_turns_on_other_boards_do_not_count(tmp_path: Path) -> None:
 def test_what_was_interrupted_goes_on_with_the_turns_that_are_missing(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     other, tiles = replace(CELL, strategy="sequential"), replace(CELL, strategy="tiles")
-    log = Log(path, resume=False)
+    log = Log(path, MADE_BY, resume=False)
     log.add(turn())
     log.add(Refused(tiles, BOARDS, "no"))
     with path.open("a") as file:
         file.write('{"cell": {"network": "resn')
-    log = Log(path, resume=True)
+    log = Log(path, MADE_BY, resume=True)
     assert Counter(log.missing([CELL, other, tiles], BOARDS, 3)) == {CELL: 2, other: 3}
     log.add(turn())
-    assert len(Log(path, resume=True).turns) == 3
+    assert len(Log(path, MADE_BY, resume=True).turns) == 3
 
 
 def test_a_log_is_not_overwritten_unasked(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    Log(path, resume=False).add(turn())
+    Log(path, MADE_BY, resume=False).add(turn())
     with pytest.raises(BadInputError, match="--resume"):
-        Log(path, resume=False)
+        Log(path, MADE_BY, resume=False)
 
 
 @pytest.mark.parametrize("line", ["{}", "7", "no JSON", json.dumps({"cell": {}, "boards": {}})])
 def test_a_log_of_something_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_text(json.dumps(turn().as_json()) + "\n" + line + "\n")
-    with pytest.raises(BadInputError, match="line 2: this is no turn"):
-        Log(path, resume=True)
+    Log(path, MADE_BY, resume=False).add(turn())
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(BadInputError, match="line 3: this is no turn"):
+        Log(path, MADE_BY, resume=True)
+
+
+@pytest.mark.parametrize("text", ["", "7\n", json.dumps(turn().as_json()) + "\n"])
+def test_a_log_that_does_not_say_who_made_it_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match="does not begin as the log of a table"):
+        Log(path, MADE_BY, resume=True)
+
+
+def test_turns_of_other_code_or_another_machine_are_not_mixed_with_those_of_this(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log.jsonl"
+    Log(path, MADE_BY, resume=False).add(turn())
+    with pytest.raises(BadInputError, match="measured with another code"):
+        Log(path, {**MADE_BY, "code": "34cd"}, resume=True)
+    assert set(origin()) >= {"code", "processor", "onnxruntime"}
+    assert origin() == origin()
 
 
 def test_one_board_is_always_measured_and_objectives_follow_a_colon() -> None:
