@@ -34,7 +34,7 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Notice, Planned, Replan, Send, Unplannable
 from launcher.core.recovery import Cause, Change, Recoverer
 from launcher.core.session import Session, State
-from launcher.core.speeds import Factors, Speeds, differs, filled
+from launcher.core.speeds import Factors, Memory, Speeds, differs, filled
 from launcher.core.watch import Limits, is_past
 from nodes.core.messages import GetStats
 
@@ -104,6 +104,7 @@ class Improver:
         self._considered: frozenset[str] = frozenset()
         self._look_at_s: float | None = None
         self._speeds: Speeds | None = None
+        self._memory = Memory()
         self._considered_speeds: Factors = {}
         self._least_gain = LEAST_GAIN
         self._adapted = 0
@@ -123,6 +124,7 @@ class Improver:
         self._not_before_s = now_s + min(LONGEST_S, SETTLE_S * 2**self._adapted)
         if blueprint.epoch != self._epoch:
             self._to_beat_s = None
+        self._considered_speeds = {**self._considered_speeds, **blueprint.slower}
         self.pace.begin()
         self._look_at_s = now_s
 
@@ -194,7 +196,7 @@ class Improver:
         factors, busiest_s = self._speeds.factors, self._speeds.busiest_s
         if factors is None or busiest_s is None or now_s < self._not_before_s:
             return questions
-        self._recoverer.slower = factors
+        self._recoverer.slower = self._memory.add(factors, now_s)
         if self._to_beat_s is not None and busiest_s >= self._to_beat_s:
             self._least_gain = 2 * self._least_gain - 1
         self._to_beat_s = None

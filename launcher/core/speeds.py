@@ -9,6 +9,10 @@ Only the differences between nodes matter: where all are twice as slow as the co
 no layer is better off elsewhere. So factors are compared after division by their geometric mean
 (`differs`), and `imbalance` tells how many times as fast the nodes would be if the same work were
 shared out evenly: Velasco-Montero et al.'s measured stage times, in units of a plan.
+
+A node without a part in the plan, most likely because it is slow, is not measured. What was found
+before holds for it (`Memory`): otherwise the next plan would give it back what was just taken from
+it. After `REMEMBERED_S` it is as if it had never been measured, and has another chance.
 """
 
 from __future__ import annotations
@@ -26,6 +30,10 @@ LOOKS, LEAST_LOOKS = 5, 3
 
 FIRINGS_EACH = 4
 """How often each phase must have fired between two looks."""
+
+REMEMBERED_S = 600.0
+"""How long a factor holds that is not measured again: as long as the longest time between changes
+on account of speeds, so that a node that stays slow costs no more changes for being tried again."""
 
 Factors = Mapping[str, float]
 """Node → how many times as long as the cost model predicts it takes."""
@@ -90,6 +98,23 @@ class Speeds:
         assumed = self._blueprint.slower
         work_s = sum(sum(s) / assumed.get(n, 1.0) for n, s in self._blueprint.phase_s.items())
         return busiest_s * sum(1 / factor for factor in factors.values()) / work_s
+
+
+class Memory:
+    """The factors of the nodes of a run, from one epoch to the next."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, float]] = {}
+
+    def add(self, factors: Factors, now_s: float) -> Factors:
+        """All that is known at `now_s`, at which `factors` were measured."""
+        self._last |= {node: (factor, now_s) for node, factor in factors.items()}
+        self._last = {
+            node: (factor, at_s)
+            for node, (factor, at_s) in self._last.items()
+            if now_s < at_s + REMEMBERED_S
+        }
+        return {node: factor for node, (factor, _) in self._last.items()}
 
 
 def differs(factors: Factors, others: Factors) -> float:

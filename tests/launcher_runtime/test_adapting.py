@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -14,8 +16,16 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.improving import LEAST_GAIN, LOOK_EVERY_S, SETTLE_S, Improver
 from launcher.core.recovery import Change, Recoverer
 from launcher.core.session import Session, State
-from launcher.core.speeds import FIRINGS_EACH, LEAST_LOOKS, Speeds, differs, filled
+from launcher.core.speeds import (
+    FIRINGS_EACH,
+    LEAST_LOOKS,
+    REMEMBERED_S,
+    Speeds,
+    differs,
+    filled,
+)
 from launcher.core.watch import Limits
+from launcher.errors import RunFailedError
 from nodes.core.messages import Stats, Welcome
 from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.plans import blueprint_of, in_a_row
@@ -32,7 +42,8 @@ def stats(epoch: int, firings: int, busy_s: float) -> Stats:
 
 def shares(epoch: int, loads: dict[str, float], slower: dict[str, float]) -> Blueprint:
     """One phase per node that is predicted to take so many seconds."""
-    deployments = blueprint_of(in_a_row(len(loads))).deployments
+    every = blueprint_of(in_a_row(1 + max(int(node[1:]) for node in loads))).deployments
+    deployments = {node: every[node] for node in loads}
     return Blueprint(
         epoch, deployments, (), (), phase_s={n: (s,) for n, s in loads.items()}, slower=slower
     )
@@ -40,9 +51,12 @@ def shares(epoch: int, loads: dict[str, float], slower: dict[str, float]) -> Blu
 
 class Boards:
     """Nodes that really are `true` times as slow as the model says, and plans that share the work
-    out as evenly as the factors that they are made for say."""
+    out as evenly as the factors that they are made for say, among those that are not `left_out`
+    times as slow as the fastest."""
 
-    def __init__(self, true: list[float], noise: Random, spread: float) -> None:
+    def __init__(
+        self, true: list[float], noise: Random, spread: float, left_out: float = math.inf
+    ) -> None:
         self.true = {f"n{i}": factor for i, factor in enumerate(true)}
         self.sessions = {n: Session(n, "tcp://x:1", False, State.RUNNING) for n in self.true}
         for session in self.sessions.values():
@@ -51,19 +65,28 @@ class Boards:
         self.recoverer = Recoverer(1, self.sessions, limits)
         self.improver = Improver(self.sessions, limits, self.recoverer)
         self.now_s, self.changes = 0.0, 0
-        self._noise, self._spread = noise, spread
+        self._noise, self._spread, self._left_out = noise, spread, left_out
         self._stream(shares(1, self._even(dict.fromkeys(self.true, 1.0)), {}))
 
     def _even(self, slower: dict[str, float]) -> dict[str, float]:
-        period_s = WORK_S / sum(1 / slower[n] for n in self.true)
-        return dict.fromkeys(self.true, period_s)
+        most = self._left_out * min(slower.values())
+        used = [node for node, factor in slower.items() if factor < most]
+        return dict.fromkeys(used, WORK_S / sum(1 / slower[node] for node in used))
+
+    @property
+    def members(self) -> list[Session]:
+        """Those with a part."""
+        return [self.sessions[node] for node in self.blueprint.phase_s]
 
     @property
     def period_s(self) -> float:
         """What a frame really takes the busiest node, now."""
+        return self._period_s(self.true)
+
+    def _period_s(self, factors: Mapping[str, float]) -> float:
         assumed = self.blueprint.slower
         return max(
-            self.blueprint.phase_s[n][0] / assumed.get(n, 1.0) * f for n, f in self.true.items()
+            s / assumed.get(n, 1.0) * factors[n] for n, (s,) in self.blueprint.phase_s.items()
         )
 
     def _stream(self, blueprint: Blueprint) -> None:
@@ -71,6 +94,8 @@ class Boards:
         self.counted = dict.fromkeys(self.true, (0, 0.0))
         for session in self.sessions.values():
             session.stats = None
+            if session.is_open:
+                session.state = State.RUNNING if session in self.members else State.IDLE
         self.improver.streams(blueprint, self.now_s)
         for result in range(5):
             self.improver.pace.took(result, self.now_s + result * self.period_s)
@@ -80,7 +105,7 @@ class Boards:
         until_s = self.now_s + seconds
         while self.now_s < until_s:
             self.now_s += LOOK_EVERY_S
-            for node, session in self.sessions.items():
+            for node, session in ((s.node, s) for s in self.members):
                 firings, busy_s = self.counted[node]
                 own_s = self.blueprint.phase_s[node][0] / self.blueprint.slower.get(node, 1.0)
                 disturbed = 1 + self._noise.uniform(-self._spread, self._spread)
@@ -90,27 +115,36 @@ class Boards:
                 )
                 self.counted[node] = firings, busy_s
                 session.stats = stats(self.blueprint.epoch, firings, busy_s)
-            for action in self.improver.due(list(self.sessions.values()), self.now_s):
+            for action in self.improver.due(self.members, self.now_s):
                 if isinstance(action, lev.Replan):
                     self._plan(action)
 
     def _plan(self, asked: lev.Replan) -> None:
         slower = dict(asked.slower)
         loads = self._even(slower)
-        assumed = self.blueprint.slower
-        now_s = max(
-            self.blueprint.phase_s[n][0] / assumed.get(n, 1.0) * slower[n] for n in self.true
-        )
-        gain = now_s / max(loads.values())
+        gain = self._period_s(slower) / max(loads.values())
         if asked.least_gain is not None and gain < asked.least_gain:
             self.improver.unplannable(lev.Unplannable(asked.epoch, "there is none"))
             return
         blueprint = shares(asked.epoch, loads, slower)
-        members = list(self.sessions.values())
-        found = self.improver.planned(lev.Planned(blueprint, gain), members, 1_000_000)
+        found = self.improver.planned(lev.Planned(blueprint, gain), self.members, 1_000_000)
         assert isinstance(found, Change)
         self.changes += 1
         self._stream(blueprint)
+
+    def lose(self, node: str) -> None:
+        """Go on without a node: by a plan for what is known of the others."""
+        self.sessions[node].lose()
+        loss = self.sessions[node], RunFailedError("it is gone")
+        self.improver.is_interrupted()
+        self.recoverer.give_up([loss], self.blueprint.epoch, self.now_s)
+        told = self.recoverer.halted(lev.Halted(0, 0), 1_000_000, self.now_s)
+        assert isinstance(told, list)
+        (asked,) = [action for action in told if isinstance(action, lev.Replan)]
+        slower = dict(asked.slower)
+        loads = self._even(slower or dict.fromkeys(asked.nodes, 1.0))
+        self.recoverer.over(self.now_s)
+        self._stream(shares(asked.epoch, loads, slower))
 
 
 @settings(deadline=None, max_examples=10)
@@ -149,6 +183,44 @@ def test_a_plan_that_was_unbalanced_to_begin_with_is_changed_too() -> None:
     boards.run(SETTLE_S + 3 * LOOK_EVERY_S)
     assert boards.changes == 1
     assert boards.period_s < 1.05 * WORK_S / (2 + 1 / 3)
+
+
+def without_n1() -> Boards:
+    """Four boards, of which n1 was found to be so slow that it has no part any more."""
+    boards = Boards([1.0, 8.0, 1.0, 1.0], Random(1), 0.02, left_out=4.0)
+    boards.run(SETTLE_S + 3 * LOOK_EVERY_S)
+    assert (boards.changes, set(boards.blueprint.phase_s)) == (1, {"n0", "n2", "n3"})
+    return boards
+
+
+@pytest.mark.parametrize("after_s", [0.0, 10.0, 90.0, REMEMBERED_S - LOOK_EVERY_S - 40.0])
+def test_a_slow_node_without_a_part_is_still_slow_at_the_next_loss(after_s: float) -> None:
+    boards = without_n1()
+    boards.run(after_s)
+    boards.lose("n0")
+    assert set(boards.blueprint.phase_s) == {"n2", "n3"}
+    boards.run(600.0)
+    assert boards.changes == 1
+
+
+def test_after_a_while_it_has_another_chance_and_keeps_it_if_it_is_fast_again() -> None:
+    boards = without_n1()
+    boards.true["n1"] = 1.0
+    boards.run(REMEMBERED_S + LOOK_EVERY_S)
+    boards.lose("n0")
+    boards.run(600.0)
+    assert set(boards.blueprint.phase_s) == {"n1", "n2", "n3"}
+    assert boards.changes == 1
+
+
+def test_one_that_is_as_slow_as_ever_loses_its_part_again() -> None:
+    boards = without_n1()
+    boards.run(REMEMBERED_S + LOOK_EVERY_S)
+    boards.lose("n0")
+    assert "n1" in boards.blueprint.phase_s
+    boards.run(100.0)
+    assert set(boards.blueprint.phase_s) == {"n2", "n3"}
+    assert boards.changes == 2
 
 
 def test_a_factor_is_known_after_some_looks_and_is_their_median() -> None:
