@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 import typer
 
+from benchmarks import results
 from launcher.config import ClusterConfig, NodeConfig, RunConfig
 from launcher.config_sentences import validated
 from launcher.config_source import parse_source
@@ -127,6 +128,19 @@ def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
     program, *_ = command.split()
     assert program.rpartition("/")[2] == "node-agent"
     assert set(re.findall(r"--[a-z][a-z-]*", command)) <= options("node-agent")
+
+
+def test_the_readme_quotes_no_figures_of_benchmarks_whose_results_are_saved() -> None:
+    """They would soon be others than those of the page."""
+    rows = {
+        found[1]: line.rstrip(" |").rpartition(" | ")[2]
+        for line in README.read_text(encoding="utf-8").splitlines()
+        if (found := re.match(r"\| `python -m benchmarks\.(\w+)", line))
+    }
+    for result in results.read_all():
+        found = re.search(r"-m benchmarks\.(\w+)", result["command"])
+        if found:
+            assert rows[found[1]] == "[results](docs/results.md)", found[1]
 
 
 def test_the_readme_tells_of_every_benchmark_and_of_no_other() -> None:

@@ -165,7 +165,13 @@ def main() -> int:
     if options.json:
         how = "guided by coverage (Atheris)" if has_guide else "mutations from seeds"
         data = {one.name: asdict(one) for one in every}
-        print_json(report("fuzz", "Bad bytes", figures(every), settings={"how": how}, data=data))
+        notes = [
+            "Inputs to every reader of what comes from outside; what breaks one is an exception "
+            f"that is not its own, more than {SLOW_S:g} s, or more memory than the bound."
+        ]
+        settings = {"how": how, "seed": options.seed}
+        print_json(report("fuzz", "Bad bytes", figures(every), settings=settings, notes=notes,
+                          data=data))  # fmt: skip
     return int(bool(found))
 
 
