@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test fast check histories fuzz soak bench-table3 results setup schema lock clean
+.PHONY: run test fast check histories fuzz soak bench bench-table3 results setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -42,6 +42,11 @@ fuzz: setup
 # Load and faults at random on emulated boards, for ten minutes; needs root (docs/laboratory.md).
 soak: setup
 	$(BIN)/python -m benchmarks.soak
+
+# All that docs/results.md shows, into build/session: an hour and a half on a machine left alone; needs
+# root. BENCH="--minutes 30" measures the most important in half an hour, BENCH=--list tells.
+bench: setup
+	$(BIN)/python -m benchmarks.session $(BENCH)
 
 # Table 3 of Tang & Stefanov (2021) on emulated boards: hours, and it goes on where it stopped. Needs
 # root. TABLE3=--quick measures a part of it in 25 minutes.

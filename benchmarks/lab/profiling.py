@@ -11,8 +11,14 @@ from benchmarks.lab.shell import LabError
 
 
 def profile(lab: Lab, output: Path) -> Path:
-    """`partition profile` of the laboratory's cluster, written to `output`; raises `LabError`."""
+    """`partition profile` of the laboratory's cluster, written to `output`; raises `LabError`.
+
+    Boards that are all equal are measured as such (`--alike`).
+    """
     command = [sys.executable, "-m", "launcher.commands.partition", "profile", "--again"]
+    boards = (place.slice.model_copy(update={"name": ""}) for place in lab.layout.places.values())
+    if len(set(boards)) == 1:
+        command.append("--alike")
     files = ["--cluster", str(lab.cluster_file), "--output", str(output)]
     done = subprocess.run([*command, *files], stdout=subprocess.DEVNULL, check=False)
     if done.returncode:

@@ -98,7 +98,10 @@ def _made_by(path: Path, line: str) -> dict[str, Any]:
     try:
         return dict(json.loads(line)["made_by"])
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInputError(f"{path} does not begin as the log of a table") from error
+        raise BadInputError(
+            f"{path} does not begin as the log of a table, or is one of earlier code: remove it, "
+            "or name another (--log)"
+        ) from error
 
 
 def _turn(where: str, line: str) -> Turn | Refused:
