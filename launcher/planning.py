@@ -7,7 +7,6 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
 from cnn.errors import CnnError
 from cnn.merge import merge
@@ -24,6 +23,7 @@ from launcher.profiling_choice import Decided, made_for
 from launcher.profiling_use import cluster_profile, profile_file, profiled
 from launcher.progress import Progress
 from launcher.runtime import Node, RunOptions, RunResult
+from launcher.this_machine import is_here
 from launcher.tuning import configured
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -41,7 +41,6 @@ USUAL_LINK = 125e6
 GOODPUT = 0.94
 """The part of an interface's rate that is tensors: TCP over Ethernet needs the rest for headers."""
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -98,12 +97,12 @@ def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[
 
 
 def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Device, ...]:
-    here = [node for node in nodes if _is_here(node)]
+    here = [node for node in nodes if is_here(node.address)]
     cores = _shared_cores(here) if here else 1
     devices = []
     for node in nodes:
         usual = Device(node.name)
-        local = _is_here(node)
+        local = node in here
         slower = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
         devices.append(
             Device(
@@ -340,10 +339,6 @@ def summary(network: Network, filled_seed: int | None) -> str:
     if filled_seed is not None:
         text += f"; the file has no weights, they were drawn with seed {filled_seed}"
     return text
-
-
-def _is_here(node: NodeConfig) -> bool:
-    return node.address is None or urlsplit(node.address).hostname in _LOOPBACK
 
 
 def _shared_cores(nodes: list[NodeConfig]) -> int:

@@ -16,11 +16,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from cnn.model import Model, read
 from cnn.wire_probe import write_wire_probe
 from launcher.config import NodeConfig
+from launcher.core.addresses import host_of, is_loopback
 from launcher.profiling_bench import Bench
 from launcher.profiling_cache import LinkTimes
 from launcher.profiling_file import Identity, NodePart
@@ -36,16 +36,14 @@ SMALL_VALUES, LARGE_VALUES = 256, 1 << 18
 
 FRAMES = 24
 HOST_FRAMES = 8
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def node_part(node: NodeConfig) -> NodePart:
-    """What `cluster.yaml` tells of a node; a node on this machine is known by its host name."""
-    host = None if node.address is None else urlsplit(node.address).hostname
-    here = host is None or host in _LOOPBACK
-    return NodePart(
-        host=socket.gethostname() if here else str(host), threads=node.threads, cpus=node.cpus
-    )
+    """What `cluster.yaml` tells of a node; one whose address says nothing to other machines is
+    known by this machine's host name."""
+    is_ours = node.address is None or is_loopback(node.address)
+    host = socket.gethostname() if is_ours else str(host_of(str(node.address)))
+    return NodePart(host=host, threads=node.threads, cpus=node.cpus)
 
 
 def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, Identity]:
