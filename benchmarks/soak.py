@@ -205,7 +205,7 @@ def main() -> int:
     if options.json:
         data = report(
             "soak",
-            "Ten minutes of load and faults",
+            f"Load and faults at random for {options.minutes:g} minutes",
             rows,
             settings={"minutes": options.minutes, "seed": options.seed, "model": MODEL},
             data={"streams": [one.as_json() for one in streams]},
