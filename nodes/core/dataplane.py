@@ -16,7 +16,8 @@ from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.events import FiringEnded, Link
 from nodes.core.fifo import Inlet, Outlet
 from nodes.core.held import Held
-from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, Deployment, TensorHeader
+from nodes.core.messages import HOST, Attach, Credit, Deployment, TensorHeader
+from nodes.core.wiring import Wiring
 
 
 class DataPlane:
@@ -54,57 +55,33 @@ class DataPlane:
         self._link_to: dict[str, Link] = {}
         self._link_from: dict[str, Link] = {}
         self._local = self._outlets.keys() & self._inlets.keys()
+        wiring = Wiring(deployment)
         self._actor = Actor(
             deployment.order,
-            [self._ports(phase) for phase in range(len(deployment.phases))],
+            [
+                Ports(
+                    tuple((self._inlets[c.number], reader) for c, reader in reads),
+                    tuple(self._outlets[c.number] for c in writes),
+                )
+                for reads, writes in zip(wiring.reads, wiring.writes, strict=True)
+            ],
             [(self._outlets[n], self._inlets[n]) for n in sorted(self._local)],
         )
-        self._remote_inputs = [self._remote(phase, incoming=True) for phase in self._phases]
-        self._remote_outputs = [self._remote(phase, incoming=False) for phase in self._phases]
-        self._reads_from = [
-            [
-                (n, self._spec[n].target_phases.index(phase))
-                for n in self._inlets
-                if phase in self._spec[n].target_phases
-            ]
-            for phase in self._phases
+        local = self._local
+        self._remote_inputs = [
+            tuple((c, reader) for c, reader in reads if c.number not in local)
+            for reads in wiring.reads
         ]
-        self._keeps = [
-            [n for n in self._local if self._spec[n].source_phase == phase]
-            for phase in self._phases
+        self._remote_outputs = [
+            tuple(c for c in writes if c.number not in local) for writes in wiring.writes
         ]
+        self._reads_from = [[(c.number, reader) for c, reader in reads] for reads in wiring.reads]
+        self._keeps = [[c.number for c in writes if c.number in local] for writes in wiring.writes]
 
     @property
     def fifo_peak_bytes(self) -> int:
         """The most that the FIFOs into this node have held at once."""
         return self._held.peak_bytes
-
-    @property
-    def _phases(self) -> range:
-        return range(len(self.deployment.phases))
-
-    def _reads(self, channel: ChannelSpec, phase: int) -> bool:
-        return channel.target_node == self.deployment.node and phase in channel.target_phases
-
-    def _writes(self, channel: ChannelSpec, phase: int) -> bool:
-        return channel.source_node == self.deployment.node and phase == channel.source_phase
-
-    def _ports(self, phase: int) -> Ports:
-        specs = self.deployment.channels
-        return Ports(
-            tuple(
-                (self._inlets[c.number], c.target_phases.index(phase))
-                for c in specs
-                if self._reads(c, phase)
-            ),
-            tuple(self._outlets[c.number] for c in specs if self._writes(c, phase)),
-        )
-
-    def _remote(self, phase: int, *, incoming: bool) -> tuple[ChannelSpec, ...]:
-        touches = self._reads if incoming else self._writes
-        return tuple(
-            c for c in self.deployment.channels if touches(c, phase) and c.number not in self._local
-        )
 
     # ------------------------------------------------------------ links
 
@@ -199,7 +176,7 @@ class DataPlane:
             frame = self._actor.dispatch(phase)
             inputs = {
                 spec.tensor: self._inlets[spec.number].token(frame)
-                for spec in self._remote_inputs[phase]
+                for spec, _ in self._remote_inputs[phase]
             }
             actions.append(Fire(self.epoch, phase, frame, inputs))
         return actions
@@ -220,9 +197,9 @@ class DataPlane:
         for number, reader in self._reads_from[phase]:
             self._held.read(number, reader)
         sending: list[Action] = []
-        for spec in self._remote_inputs[phase]:
+        for spec, reader in self._remote_inputs[phase]:
             inlet = self._inlets[spec.number]
-            freed = inlet.end(spec.target_phases.index(phase), frame)
+            freed = inlet.end(reader, frame)
             if freed:
                 credit = Credit(self.epoch, spec.number, freed)
                 sending.append(SendData(self._link_from[spec.source_node], credit))

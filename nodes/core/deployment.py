@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from nodes.core.errors import NodeError
 from nodes.core.fields import DTYPE_BYTES
 from nodes.core.messages import HOST, ChannelSpec, Deployment
+from nodes.core.wiring import Wiring
 
 MAX_TENSOR_BYTES = 1 << 30
 """Longest tensor that an agent's data port takes."""
@@ -42,15 +44,24 @@ def check(deployment: Deployment) -> None:
     if twice:
         raise DeploymentError(f"two channels have the number {twice[0]}")
     dialled = {peer.name for peer in deployment.dial}
+    inputs = [frozenset(phase.inputs) for phase in deployment.phases]
+    outputs = [frozenset(phase.outputs) for phase in deployment.phases]
     for channel in deployment.channels:
-        _check_channel(channel, deployment)
+        _check_channel(channel, deployment, inputs, outputs)
         remote = channel.target_node not in (deployment.node, HOST)
         if remote and channel.target_node not in dialled:
             raise DeploymentError(f"{described(channel)}: no address to dial its target at")
     _check_phases(deployment)
 
 
-def _check_channel(channel: ChannelSpec, deployment: Deployment) -> None:
+def _check_channel(
+    channel: ChannelSpec,
+    deployment: Deployment,
+    inputs: Sequence[frozenset[str]],
+    outputs: Sequence[frozenset[str]],
+) -> None:
+    """`inputs` and `outputs` of each phase, as sets: there may be thousands of everything."""
+
     def refuse(why: str) -> DeploymentError:
         return DeploymentError(f"{described(channel)} {why}")
 
@@ -63,7 +74,7 @@ def _check_channel(channel: ChannelSpec, deployment: Deployment) -> None:
         source = channel.source_phase
         if source is None or source >= len(deployment.phases):
             raise refuse(f"comes from phase {source} of {len(deployment.phases)}")
-        if channel.tensor not in deployment.phases[source].outputs:
+        if channel.tensor not in outputs[source]:
             raise refuse(f"carries no output of phase {deployment.phases[source].name!r}")
     if channel.target_node == node:
         targets = channel.target_phases
@@ -74,17 +85,14 @@ def _check_channel(channel: ChannelSpec, deployment: Deployment) -> None:
                 channel.source_node == node and target == channel.source_phase
             ):
                 raise refuse(f"goes to phase {target}")
-            if channel.tensor not in deployment.phases[target].inputs:
+            if channel.tensor not in inputs[target]:
                 raise refuse(f"carries no input of phase {deployment.phases[target].name!r}")
 
 
 def _check_phases(deployment: Deployment) -> None:
-    for index, phase in enumerate(deployment.phases):
-        arriving = Counter(
-            channel.tensor
-            for channel in deployment.channels
-            if channel.target_node == deployment.node and index in channel.target_phases
-        )
+    reads = Wiring(deployment).reads
+    for phase, channels in zip(deployment.phases, reads, strict=True):
+        arriving = Counter(channel.tensor for channel, _ in channels)
         for tensor in phase.inputs:
             if arriving[tensor] != 1:
                 raise DeploymentError(

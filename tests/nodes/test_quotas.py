@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 
 import pytest
 import zmq
 
+from nodes.core.dataplane import DataPlane
 from nodes.core.messages import (
     HOST,
     BlobInfo,
@@ -43,6 +45,18 @@ def deployment(elements: int, target: str = HOST) -> Deployment:
 
 def test_what_is_within_the_quotas_is_taken() -> None:
     assert Quotas(6000, 400).excess(deployment(100)) is None
+
+
+def test_thousands_of_phases_and_channels_are_checked_in_one_pass() -> None:
+    """A message of 1 MB; looked through once for each phase it took more than five seconds."""
+    many = range(4096)
+    channels = tuple(
+        ChannelSpec(n, f"x{n}", "float32", (1,), HOST, None, "n0", (n,), 1) for n in many
+    )
+    phases = tuple(Phase("p", GRAPH, None, (f"x{n}",), ()) for n in many)
+    began_s = time.process_time()
+    DataPlane(Deployment(1, "n0", "pipelined", phases, channels, ()))
+    assert time.process_time() - began_s < 1.5
 
 
 def test_a_tensor_that_is_too_long_is_named() -> None:
