@@ -29,6 +29,12 @@ from nodes.owner import is_stale, private_name
 MAX_PARTIAL = 16
 """Blobs that may be half-written at a time."""
 
+MAX_FILES = 1 << 14
+"""Blobs and derived files that are kept at most: a disk is as full of small files as of bytes."""
+
+MAX_PINNED = 1 << 15
+"""Blobs that one agent may keep from eviction; a deployment has at most 8192."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -71,13 +77,16 @@ class BlobStore:
         self._partials: dict[str, _Partial] = {}
         self._pinned: set[str] = set()
         with self._disk_errors():
-            for folder in (self._blobs, self._derived, self._partial_dir, self._pin_dir):
-                folder.mkdir(parents=True, exist_ok=True)
+            self._make_folders()
             for left in (*self._partial_dir.iterdir(), *self._pin_dir.iterdir()):
                 if is_stale(left):
                     left.unlink(missing_ok=True)
             self._pins = self._pin_dir / private_name("pins")
             self._evict_to(self._quota_bytes)
+
+    def _make_folders(self) -> None:
+        for folder in (self._blobs, self._derived, self._partial_dir, self._pin_dir):
+            folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def derived(self) -> Path:
@@ -87,11 +96,12 @@ class BlobStore:
     def missing(self, digests: Iterable[str]) -> tuple[str, ...]:
         """Those of `digests` that are not here, in order, without repeats.
 
-        Those that are here count as just used. Raises CacheError for what is no digest.
+        Those that are here count as just used. Raises CacheError for what is no digest, or if the
+        disk fails.
         """
-        return tuple(
-            digest for digest in dict.fromkeys(digests) if not _touch(self._blob_path(digest))
-        )
+        paths = {digest: self._blob_path(digest) for digest in digests}
+        with self._disk_errors():
+            return tuple(digest for digest, path in paths.items() if not _touch(path))
 
     def write(self, blob: BlobInfo, offset_bytes: int, data: bytes) -> bool:
         """Append a chunk; True once the blob is complete and its hash agrees.
@@ -101,11 +111,11 @@ class BlobStore:
         is wrong, or there is no room under the quota or on the disk.
         """
         target = self._blob_path(blob.digest)
-        if _touch(target):
-            self._forget(blob.digest)
-            return True
         try:
             with self._disk_errors(f"blob {blob.digest}"):
+                if _touch(target):
+                    self._forget(blob.digest)
+                    return True
                 return self._append(blob, offset_bytes, data, target)
         except CacheError:
             self._forget(blob.digest)
@@ -154,7 +164,12 @@ class BlobStore:
                 f"blob {blob.digest}: its {blob.size_bytes} bytes exceed the quota of this node's "
                 f"cache, {self._quota_bytes}; raise the quota"
             )
-        kept = self._evict_to(self._quota_bytes - blob.size_bytes)
+        kept, files = self._evict_to(self._quota_bytes - blob.size_bytes, MAX_FILES - 1)
+        if files >= MAX_FILES:
+            raise CacheError(
+                f"blob {blob.digest}: {files} files of the cache under {self._root} are in use, "
+                "and more are not kept; deploy fewer subnets"
+            )
         if kept + blob.size_bytes > self._quota_bytes:
             raise CacheError(
                 f"blob {blob.digest}: {kept} bytes of the cache under {self._root} are in use, and "
@@ -173,20 +188,26 @@ class BlobStore:
     def path(self, digest: str) -> Path:
         """Where a blob lies, which counts as a use; raises CacheError if it is not here."""
         path = self._blob_path(digest)
-        if not _touch(path):
+        with self._disk_errors(f"blob {digest}"):
+            is_here = _touch(path)
+        if not is_here:
             raise CacheError(f"blob {digest} is not in the cache under {self._root}; send it again")
         return path
 
     def pin(self, digests: Iterable[str]) -> None:
         """Keep these blobs, in addition to those pinned before, from eviction by any agent.
 
-        They need not be here yet. A pin ends with `unpin` or with this process.
+        They need not be here yet. A pin ends with `unpin` or with this process. Folders that
+        somebody has removed are made again. Raises CacheError if these are too many.
         """
         added = set(digests)
         for digest in added:
             self._blob_path(digest)
+        if len(self._pinned | added) > MAX_PINNED:
+            raise CacheError(f"more than {MAX_PINNED} blobs would be in use; deploy fewer subnets")
         self._pinned |= added
         with self._disk_errors():
+            self._make_folders()
             draft = self._partial_dir / private_name("pins")
             draft.write_text("\n".join(sorted(self._pinned)), "ascii")
             draft.rename(self._pins)
@@ -214,18 +235,18 @@ class BlobStore:
         if partial:
             partial.discard()
 
-    def _evict_to(self, limit_bytes: int) -> int:
-        """Remove what was least recently used until at most `limit_bytes` remain, if possible.
+    def _evict_to(self, limit_bytes: int, limit_files: int = MAX_FILES) -> tuple[int, int]:
+        """Remove what was least recently used until no more than that remains, if possible.
 
-        Returns the bytes that remain.
+        Returns the bytes and the files that remain.
         """
         entries = sorted(_entries(self._blobs, self._derived, self._partial_dir))
-        total = sum(size for _, size, _ in entries)
-        if total <= limit_bytes:
-            return total
+        total, files = sum(size for _, size, _ in entries), len(entries)
+        if total <= limit_bytes and files <= limit_files:
+            return total, files
         pinned = self._all_pinned()
         for _, size, path in entries:
-            if total <= limit_bytes:
+            if total <= limit_bytes and files <= limit_files:
                 break
             if path.parent == self._partial_dir or path.name in pinned or _is_partial(path):
                 continue
@@ -233,8 +254,8 @@ class BlobStore:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-            total -= size
-        return total
+            total, files = total - size, files - 1
+        return total, files
 
     def _all_pinned(self) -> set[str]:
         pinned = set(self._pinned)

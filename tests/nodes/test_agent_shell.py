@@ -140,11 +140,15 @@ def test_what_was_asked_for_and_never_deployed_may_be_evicted_after_the_session(
 def test_a_cache_that_cannot_be_cleaned_is_told_of_and_the_agent_goes_on(
     store: BlobStore, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def spoil() -> None:
+        store.derived.rmdir()
+        store.derived.write_text("")
+
     with caplog.at_level(logging.WARNING):
         answers = told(
             store,
-            store.derived.rmdir,
             Deploy(DEPLOYMENT),
+            spoil,
             Bye(),
             Hello(PROTOCOL, "two", 5.0),
         )

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodes import cache
 from nodes.cache import MAX_PARTIAL, BlobStore, CacheError
 from nodes.core.messages import BlobInfo
 from nodes.owner import STRANGER_STALE_S, is_stale, private_name
@@ -218,6 +219,57 @@ def test_a_root_that_is_no_directory_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError, match="choose another cache directory"):
         BlobStore(tmp_path / "file", QUOTA)
+
+
+def test_a_disk_that_cannot_be_read_any_more_is_said_so(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A card that dies, a network disk that is gone: no bare error reaches the agent's loop."""
+    blob = blob_of(b"0123456789")
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "utime", fails)
+    monkeypatch.setattr(os, "stat", fails)
+    for ask in (
+        lambda: store.missing([blob.digest]),
+        lambda: store.path(blob.digest),
+        lambda: store.write(blob, 0, b"0123456789"),
+    ):
+        with pytest.raises(CacheError, match="Input/output error; make room"):
+            ask()
+
+
+def test_folders_that_somebody_has_removed_are_made_again(store: BlobStore) -> None:
+    put(store, b"0123456789")
+    store.derived.parent.rename(store.derived.parent.with_name("elsewhere"))
+    digest = blob_of(b"0123456789").digest
+    store.pin([digest])
+    assert store.missing([digest]) == (digest,)
+    put(store, b"0123456789")
+    assert store.derived.is_dir()
+
+
+def test_files_are_counted_as_bytes_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MAX_FILES", 3)
+    store = BlobStore(tmp_path, QUOTA)
+    first, *others = (put(store, bytes([number])) for number in range(3))
+    last_used(store, first, 1.0)
+    fourth = put(store, b"four")
+    assert store.missing([first, *others, fourth]) == (first,)
+    store.pin([*others, fourth])
+    with pytest.raises(CacheError, match=r"3 files .* are in use"):
+        put(store, b"five")
+
+
+def test_pins_are_bounded(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MAX_PINNED", 2)
+    digests = [blob_of(bytes([number])).digest for number in range(3)]
+    store.pin(digests[:2])
+    store.pin(digests[:2])
+    with pytest.raises(CacheError, match="more than 2 blobs would be in use"):
+        store.pin(digests[2:])
 
 
 # ------------------------------------------------------------------------------ sharing, crashes
