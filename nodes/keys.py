@@ -11,8 +11,11 @@ is in the folder counts as it stands there now: it is looked at again for everyb
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +29,9 @@ SUFFIX = ".pub"
 
 _OTHERS = 0o077
 _WORLD_WRITES = 0o002
+LONGEST_FILE_BYTES = 1 << 16
+"""Of a longer file only the beginning is read."""
+
 _is_key = re.compile(r"[0-9a-f]{64}").fullmatch
 
 CONTROL, DATA = "control", "data"
@@ -84,7 +90,8 @@ class KeyFolder(Keyring):
     """A keyring in a folder. Raises `KeysError` if it cannot be used.
 
     A file that has become unreadable later is left out: it lets nobody in, and keeps nobody else
-    out. A secret that cannot be read any more leaves everything as it was.
+    out. Of a secret that cannot be read any more, the former one stays in use; a folder that is
+    gone as a whole leaves everything as it was.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -96,8 +103,11 @@ class KeyFolder(Keyring):
 
     def _read(self) -> None:
         self._stamp = _stamp(self.folder)
-        self.secret = read_secret(self.folder)
+        if not self.folder.is_dir():
+            raise KeysError(f"{self.folder} is gone; who was admitted still is")
         problems: list[str] = []
+        with _noting(problems):  # whoever was withdrawn must be out all the same
+            self.secret = read_secret(self.folder)
         self.launchers = _read_folder(self.folder / LAUNCHERS, problems)
         self.nodes = _read_folder(self.folder / NODES, problems)
         self.problems = tuple(problems)
@@ -121,6 +131,8 @@ def read_secret(folder: Path) -> bytes:
     path = folder / SECRET
     try:
         status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as error:
         raise KeysError(
             f"{path} cannot be read ({error.strerror}): `node-agent keygen` makes a key, "
@@ -169,11 +181,13 @@ def _read_folder(folder: Path, problems: list[str]) -> Mapping[str, bytes]:
     """The keys of a folder by name; it may be missing."""
     found: dict[str, bytes] = {}
     try:
-        if folder.stat().st_mode & _WORLD_WRITES:
-            raise KeysError(f"{folder} can be written by everybody: `chmod go-w {folder}`")
-        for path in sorted(folder.glob(f"*{SUFFIX}")):
-            with _noting(problems):
-                found[path.name.removesuffix(SUFFIX)] = _read_key(path)
+        for place in (folder.parent, folder):
+            _refuse_written_by_all(place)
+        for path in sorted(folder.iterdir()):
+            if path.name.endswith(SUFFIX):
+                with _noting(problems):
+                    _refuse_written_by_all(path)
+                    found[path.name.removesuffix(SUFFIX)] = _read_key(path)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -181,6 +195,13 @@ def _read_folder(folder: Path, problems: list[str]) -> Mapping[str, bytes]:
     except KeysError as error:
         problems.append(str(error))
     return found
+
+
+def _refuse_written_by_all(path: Path) -> None:
+    """Whoever can write there decides who is admitted."""
+    with contextlib.suppress(OSError):  # told where it is read
+        if path.stat().st_mode & _WORLD_WRITES:
+            raise KeysError(f"{path} can be written by everybody: `chmod go-w {path}`")
 
 
 @contextmanager
@@ -194,14 +215,16 @@ def _noting(problems: list[str]) -> Iterator[None]:
 
 def _read_key(path: Path) -> bytes:
     try:
-        lines = path.read_text("ascii").splitlines()
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            content = file.read(LONGEST_FILE_BYTES) or b""  # a pipe has nothing, and does not wait
+        lines = content.decode("ascii").splitlines()
     except OSError as error:
         raise KeysError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         lines = []
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if len(keys) != 1 or not _is_key(keys[0]):
-        raise KeysError(f"{path} does not hold one key of 64 hexadecimal digits")
+        raise KeysError(f"{path} does not hold one key of 64 hexadecimal digits, small letters")
     return bytes.fromhex(keys[0])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -83,6 +84,30 @@ def test_a_list_that_everybody_can_write_is_refused(folder):
         KeyFolder(folder)
 
 
+@pytest.mark.parametrize("place", [".", "launchers/laptop.pub"])
+def test_so_is_whatever_else_decides_who_is_admitted(folder, place):
+    admit(folder, "launchers", "laptop")
+    (folder / place).chmod(0o777)
+    with pytest.raises(KeysError, match="can be written by everybody: `chmod go-w"):
+        KeyFolder(folder)
+
+
+def test_what_is_no_file_is_told_of_and_not_waited_for(folder):
+    (folder / "launchers").mkdir()
+    os.mkfifo(folder / "launchers" / "laptop.pub")
+    with pytest.raises(KeysError, match=r"laptop.pub does not hold one key"):
+        KeyFolder(folder)
+    (folder / "launchers" / "laptop.pub").unlink()
+    (folder / "launchers").rmdir()
+    (folder / "launchers").write_text("")
+    with pytest.raises(KeysError, match="launchers cannot be read: Not a directory"):
+        KeyFolder(folder)
+    (folder / "secret.key").unlink()
+    (folder / "secret.key").mkdir()
+    with pytest.raises(KeysError, match=r"secret.key cannot be read \(Is a directory\)"):
+        KeyFolder(folder)
+
+
 def test_launchers_command_and_nodes_only_send_data(folder):
     laptop, n1 = admit(folder, "launchers", "laptop"), admit(folder, "nodes", "n1")
     ring = KeyFolder(folder)
@@ -138,6 +163,24 @@ def test_a_secret_that_breaks_later_changes_nothing(folder):
     assert (ring.secret, ring.admits(DATA, n1)) == (secret, True)
     assert "can be read by other users" in ring.problems[0]
     assert not ring.refresh()
+
+
+def test_whoever_is_withdrawn_is_out_though_the_secret_came_with_a_wrong_mode(folder):
+    laptop = admit(folder, "launchers", "laptop")
+    ring = KeyFolder(folder)
+    (folder / "secret.key").chmod(0o644)
+    (folder / "launchers" / "laptop.pub").unlink()
+    assert ring.refresh()
+    assert not ring.admits(CONTROL, laptop)
+
+
+def test_a_folder_that_is_gone_changes_nothing(folder):
+    laptop = admit(folder, "launchers", "laptop")
+    ring = KeyFolder(folder)
+    folder.rename(folder.with_name("elsewhere"))
+    assert ring.refresh()
+    assert ring.admits(CONTROL, laptop)
+    assert "is gone" in ring.problems[0]
 
 
 def test_a_keyring_in_memory_admits_whom_it_was_given():
