@@ -24,6 +24,7 @@ from nodes.cache import BlobStore, CacheError
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
+from nodes.core.fields import printable
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.executors.base import Executor
 from nodes.keys import KeysError
@@ -295,7 +296,7 @@ class Shell:
         self._clean(self._store.release)
 
     def _log(self, action: act.Log) -> None:
-        log.log(LEVELS[action.level], "%s", action.text)
+        log.log(LEVELS[action.level], "%s", printable(action.text))
 
     def _exit(self, action: act.Exit) -> None:
         self._why = action.why

@@ -80,6 +80,27 @@ def string(most: int) -> Convert:
     return check
 
 
+_UNPRINTABLE = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+_UNPRINTABLE_IN_LINES = {c: text for c, text in _UNPRINTABLE.items() if chr(c) not in "\n\t"}
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """`text` with all that would steer a terminal or forge a line of a log written out as escapes;
+    with `lines` it may have several."""
+    if text.isprintable():
+        return text
+    return text.translate(_UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE)
+
+
+def sentence(most: int) -> Convert:
+    """A string of at most that many characters which people are shown: it comes out printable."""
+    check = string(most)
+    return lambda value: printable(check(value), lines=True)
+
+
 def one_of(*allowed: str) -> Convert:
     """One of a few words."""
     choices = frozenset(allowed)

@@ -18,6 +18,7 @@ from nodes.core.fields import (
     optional,
     real,
     records,
+    sentence,
     several,
     shape,
     string,
@@ -30,7 +31,8 @@ _seconds = real(0.0, 1e12)
 _lease = real(1e-3, 1e6)
 _name = string(MAX_NAME)
 _who = string(200)
-_text = string(MAX_TEXT // 4)
+_text = (string(MAX_TEXT // 4), sentence(MAX_TEXT // 4))
+_label = (string(MAX_NAME), sentence(MAX_NAME))
 
 _BLOB = Record(words.BlobInfo, {"digest": digest, "size_bytes": _count})
 
@@ -123,10 +125,10 @@ WORDS = (
         {
             "protocol": _count,
             "name": _name,
-            "version": _name,
-            "data_address": _name,
-            "engine": _name,
-            "machine": _name,
+            "version": _label,
+            "data_address": _label,
+            "engine": _label,
+            "machine": _label,
             "cores": _index,
             "rss_bytes": _count,
         },

@@ -22,6 +22,7 @@ ALL_WORDS = typing.get_args(words.Message)
 counts = st.integers(0, fields.MAX_COUNT)
 indices = st.integers(0, (1 << 31) - 1)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+said = names.map(lambda text: fields.printable(text, lines=True))
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 seconds = st.floats(0, 1e12)
 dtypes = st.sampled_from(sorted(fields.DTYPE_BYTES))
@@ -56,13 +57,13 @@ SENDABLE = {
     words.Deploy: (deployments,),
     words.Start: (counts,),
     words.Stop: (counts,),
-    words.Welcome: (counts, names, names, names, names, names, indices, counts),
-    words.Refused: (names, counts),
+    words.Welcome: (counts, names, said, said, said, said, indices, counts),
+    words.Refused: (said, counts),
     words.Missing: (tuples(digests),),
     words.Stored: (digests, counts, st.booleans()),
-    words.Progress: (counts, counts, counts, names),
+    words.Progress: (counts, counts, counts, said),
     words.Deployed: (counts, tuples(seconds), counts),
-    words.Failed: (counts, names),
+    words.Failed: (counts, said),
     words.Stopped: (counts, stats),
     words.GetTrace: (counts,),
     words.Traced: (counts, seconds, st.binary(max_size=100), counts),
@@ -245,3 +246,15 @@ def test_a_bug_of_ours_is_not_sent():
     phase = words.PhaseSpec("p", words.BlobInfo("x", 1), None, (), ())
     with pytest.raises(LocalProtocolError, match=r"deployment: phases: \[0\]: graph: digest"):
         encode(words.Deploy(words.Deployment(1, "n", "strict", (phase,), (), ())))
+
+
+def test_what_a_peer_says_to_people_steers_no_terminal():
+    said = "one\n\ttwo \x1b]0;mine\x07 \x9b31m \u202egnp.exe ä"
+    told = decode(encode(words.Failed(1, said))).reason
+    assert told == "one\n\ttwo \\x1b]0;mine\\x07 \\x9b31m \\u202egnp.exe ä"
+    longest = "\x1b" * 8000
+    assert decode(encode(words.Failed(1, longest))).reason == "\\x1b" * 8000
+
+
+def test_nobody_forges_a_line_of_a_log():
+    assert fields.printable("one\nJan 1 root: two\r") == "one\\x0aJan 1 root: two\\x0d"
