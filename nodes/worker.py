@@ -12,6 +12,7 @@ ZeroMQ's threads for a rehearsal.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -228,12 +229,12 @@ class Worker:
             self._report(ev.LoadProgress(epoch, 0, total, f"prepared {prepared} of {total}"))
 
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
-        self._executor.prepare(graphs, LoadOptions(threads=deployment.threads), tell)
+        self._executor.prepare(graphs, LoadOptions(threads=_threads(deployment)), tell)
 
     def _load_phases(self, job: _Load) -> tuple[tuple[float, ...], WireCosts]:
         deployment = job.deployment
         epoch, total = deployment.epoch, len(deployment.phases)
-        options = LoadOptions(threads=deployment.threads)
+        options = LoadOptions(threads=_threads(deployment))
         job.preparing.run()
         for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
             if epoch in self._dropped:
@@ -324,6 +325,11 @@ class Worker:
         self._dropped.discard(epoch)
         self._executor.resume()  # no other load has been asked for before this is told
         self._report(ev.Unloaded(epoch))
+
+
+def _threads(deployment: Deployment) -> int:
+    """More threads than processors gain nothing, and each subnet has its own: hundreds of them."""
+    return min(deployment.threads, len(os.sched_getaffinity(0)))
 
 
 def _let_go() -> None:

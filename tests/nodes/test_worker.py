@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -66,6 +67,7 @@ class Engine:
             on_done(graph)
 
     def load(self, graph, options):
+        self.threads = options.threads
         if graph.name == "broken":
             raise ExecutorError("broken: no such operator")
         inputs, _, outputs = graph.name.partition("-")
@@ -144,6 +146,12 @@ def test_loads_and_warms_up_every_phase(worker, engine):
     runs = {subnet.runs for subnet in engine.loaded}
     assert len(runs) == 1
     assert FEWEST_ROUNDS <= runs.pop() <= MOST_ROUNDS
+
+
+@pytest.mark.parametrize(("asked", "given"), [(1, 1), (1024, len(os.sched_getaffinity(0)))])
+def test_an_engine_gets_no_more_threads_than_there_are_processors(worker, engine, asked, given):
+    assert isinstance(loaded(worker, replace(DEPLOYMENT, threads=asked)), ev.Loaded)
+    assert engine.threads == given
 
 
 def test_passes_local_tensors_on_and_sends_only_what_leaves(worker):
