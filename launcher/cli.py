@@ -16,7 +16,7 @@ import typer
 from launcher.consent import ignore_consent
 from launcher.console import print_error, print_json, print_version, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE
-from launcher.request import TOLERANCE, Request
+from launcher.request import MOST_FRAMES, MOST_SEED, TOLERANCE, Request
 
 if TYPE_CHECKING:
     from launcher.job import Outcome
@@ -46,7 +46,8 @@ def launch(
         ),
     ],
     frames: Annotated[
-        int | None, typer.Option(min=1, help="Frames to stream; the inputs are repeated")
+        int | None,
+        typer.Option(min=1, max=MOST_FRAMES, help="Frames to stream; the inputs are repeated"),
     ] = None,
     input_: Annotated[
         list[str] | None,
@@ -61,7 +62,7 @@ def launch(
         str | None, typer.Option(help="How layers are spread over nodes, such as 'vertical'")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the search and of random input")
+        int | None, typer.Option(min=0, max=MOST_SEED, help="Of the search and of random input")
     ] = None,
     plan_only: Annotated[bool, typer.Option("--plan-only", help="Plan, and run nothing")] = False,
     save: Annotated[

@@ -23,6 +23,7 @@ from pydantic import (
 from launcher.config_ga import GaConfig
 from launcher.config_units import parse_bytes, parse_link, parse_speed
 from launcher.core.intake import Overload, Pace
+from launcher.request import MOST_FRAMES, MOST_SEED
 
 RANDOM = "random"
 """The word that `input:` takes instead of files."""
@@ -233,7 +234,8 @@ class RunConfig(_Strict):
         float, Field(gt=0, description="After which a silent agent counts as lost")
     ] = 10.0
     lease_s: Annotated[
-        float, Field(gt=0, description="After which an agent that hears nothing is free again")
+        float,
+        Field(ge=1, le=86400, description="After which an agent that hears nothing is free again"),
     ] = 15.0
     order: Annotated[
         Literal["pipelined", "strict"],
@@ -305,7 +307,8 @@ class ClusterConfig(_Strict):
         Field(description="Network to what is streamed through it, for those without it: input"),
     ] = {}
     frames: Annotated[
-        int | None, Field(ge=1, description="How many to stream; the inputs are repeated")
+        int | None,
+        Field(ge=1, le=MOST_FRAMES, description="How many to stream; the inputs are repeated"),
     ] = None
     rate: Annotated[
         float | None,
@@ -341,10 +344,16 @@ class ClusterConfig(_Strict):
     insecure: Annotated[
         bool, Field(description="No keys: whoever reaches the nodes can run networks on them")
     ] = False
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="Of the search and of random input")] = 0
+    seed: Annotated[
+        int, Field(ge=0, le=MOST_SEED, description="Of the search and of random input")
+    ] = 0
     slack_frames: Annotated[
         int,
-        Field(ge=0, description="Frames of room in each channel beyond what the period needs"),
+        Field(
+            ge=0,
+            le=1_000_000,
+            description="Frames of room in each channel beyond what the period needs",
+        ),
     ] = 1
     verify: Annotated[
         bool, Field(description="Whether results are compared with the whole model's")

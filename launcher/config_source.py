@@ -160,6 +160,8 @@ class _Reader:
     def _scalar(self, node: yaml.Node) -> object:
         loader = _Loader("")
         try:
+            if "\0" in str(node.value):
+                raise ValueError("a text must not contain the character \\0")
             return loader.construct_object(node)
         except (yaml.YAMLError, ValueError) as error:
             problem = getattr(error, "problem", None) or str(error)

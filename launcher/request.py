@@ -8,6 +8,9 @@ from pathlib import Path
 from launcher.core.watch import Rebalance
 from nodes.core.messages import Order
 
+MOST_FRAMES = 1_000_000_000
+MOST_SEED = 2**32 - 1
+
 TOLERANCE = 1e-4
 """The largest relative difference from the whole model that counts as agreement by default."""
 

@@ -197,3 +197,13 @@ def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(cluster: Path) -> N
     assert "planned" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "BrokenPipe" not in ran.stderr
+
+
+@pytest.mark.parametrize("option", [("--frames", 10**22), ("--seed", 2**32)])
+def test_numbers_beyond_all_measure_are_refused(
+    capsys: pytest.CaptureFixture[str], cluster: Path, option: tuple[str, int]
+) -> None:
+    code, _, err = launch(capsys, cluster, *option)
+    assert code == 2
+    assert option[0] in err
+    assert "less than or equal to" in err

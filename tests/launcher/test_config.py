@@ -158,7 +158,29 @@ MISTAKES = [
     pytest.param(f"{BASE}verify: maybe\n", "verify: must be true or false, not 'maybe'", id="flag"),
     pytest.param(f"{BASE}slack_frames: .inf\n", "slack_frames: must be a whole", id="infinite"),
     pytest.param(
-        f"{BASE}run:\n  lease_s: 0\n", "line 6, run.lease_s: must be above 0, not 0", id="timeout"
+        f"{BASE}run:\n  deploy_timeout_s: 0\n",
+        "line 6, run.deploy_timeout_s: must be above 0, not 0",
+        id="timeout",
+    ),
+    pytest.param(
+        f"{BASE}run:\n  lease_s: 0.0001\n",
+        "line 6, run.lease_s: must be at least 1, not 0.0001",
+        id="a lease that is over at once",
+    ),
+    pytest.param(
+        f"{BASE}run:\n  lease_s: 100000\n", "run.lease_s: must be at most 86400", id="for ever"
+    ),
+    pytest.param(
+        f"{BASE}frames: 100000000000000000000000\n",
+        "line 5, frames: must be at most 1000000000, not 1000",
+        id="frames without end",
+    ),
+    pytest.param(
+        f"{BASE}slack_frames: 3000000000\n", "slack_frames: must be at most 1000000", id="slack"
+    ),
+    pytest.param(f"{BASE}seed: 4294967296\n", "seed: must be at most 4294967295", id="long seed"),
+    pytest.param(
+        f'{BASE}journal: "a\\0b"\n', "line 5: a text must not contain the character", id="NUL"
     ),
     pytest.param(
         f"{BASE}run:\n  order: random\n",
