@@ -64,7 +64,7 @@ MEASUREMENTS = (
     _of("many_agents", 110, "benchmarks.limits many"),
     _of("fifo", 90, "benchmarks.fifo"),
     _of("idle", 65, "benchmarks.limits idle"),
-    _of("table3-others", 420, "benchmarks.table3 --networks yolov2 vgg16 --devices 4 --strategies "
+    _of("table3-others", 360, "benchmarks.table3 --networks yolov2 vgg16 --devices 4 --strategies "
         "hybrid --repetitions 1 --seconds 6 --cpu 0.25 --minutes 10"),
     _of("table3-cpu", 240, "benchmarks.table3 --networks resnet50 --devices 2 4 --strategies auto "
         "--board cpu --cpu 0.2 --repetitions 2 --seconds 8 --minutes 7"),
