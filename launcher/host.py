@@ -18,6 +18,7 @@ from launcher.core.run_stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.runtime import Array, Frame, Frames, OnDrop, OnResult
 from launcher.sockets import FromData, Sockets
+from nodes.core.deployment import tensor_bytes
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
 
@@ -81,8 +82,9 @@ class Host:
         self._stream.intake.begin(time.monotonic())
         self.advance()
         for node, address in data_addresses.items():
+            lengths = [tensor_bytes(c) for c in self._stream.sink.channels_from(node)]
             try:
-                self._sockets.open_data(node, address)
+                self._sockets.open_data(node, address, max(lengths, default=0))
             except ValueError as error:
                 raise RunFailedError(f"node {node!r}: its data port: {error}") from error
             self._sockets.send_data(node, Attach(blueprint.epoch, HOST))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import islice
 from types import TracebackType
 
 import numpy as np
@@ -35,6 +36,12 @@ GOODBYE_S = 1.0
 RECONNECT_AT_LEAST_MS = 3200
 """How often a node that is gone is dialled at least: at first ten times a second, then ever more
 rarely."""
+
+WAITING = 64
+"""Messages on a data connection that may wait to be read; then it is no longer read."""
+
+BATCH = 1000
+"""Messages that are taken from one connection before the others have their turn."""
 
 COPY_BELOW_BYTES = 1 << 16
 """Smaller tensors are copied when they arrive: they would keep a receive buffer alive."""
@@ -157,12 +164,18 @@ class Sockets:
         self._read(socket, lambda: self._drain_control(node, socket))
         _connect(socket, address)
 
-    def open_data(self, node: str, address: str) -> None:
-        """Connect to a node's data address; raises `ValueError` if it is not an address."""
+    def open_data(self, node: str, address: str, longest_bytes: int) -> None:
+        """Connect to a node's data address; raises `ValueError` if it is not an address.
+
+        Whoever sends a tensor of more than `longest_bytes` loses the connection.
+        """
         socket = self._data[node] = self._context.socket(zmq.DEALER)
-        # Credits bound what is under way; a second bound could only block.
+        longest_bytes = max(longest_bytes, MAX_MESSAGE_BYTES) + OVERHEAD_BYTES
+        socket.setsockopt(zmq.MAXMSGSIZE, longest_bytes)
+        # Credits bound what is sent, a second bound could only block; but they bind only those who
+        # heed them: whoever sends more is slowed down by its own connection.
         socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.RCVHWM, WAITING)
         self._secure(socket, node, address)
         told: dict[int, Arrival] = {
             zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkStands(node),
@@ -229,14 +242,15 @@ class Sockets:
         _offer(self._data[node], [encode(header), tensor.data])
 
     def poll(self, timeout_s: float | None) -> Iterator[Arrival]:
-        """Wait until something arrives or the time is over; then all that is there.
+        """Wait until something arrives or the time is over; then what is there.
 
-        In order of arrival on each connection. None waits for ever.
+        In order of arrival on each connection, and no more than `BATCH` of each: one that never
+        falls silent keeps nobody from being heard. None waits for ever.
         """
         timeout_ms = None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000)
         for source, _ in self._poller.poll(timeout_ms):
             if source in self._readers:
-                yield from self._readers[source]()
+                yield from islice(self._readers[source](), BATCH)
 
     def _drain_control(self, node: str, socket: zmq.Socket[bytes]) -> Iterator[Arrival]:
         while (parts := _receive(socket)) is not None:

@@ -113,9 +113,12 @@ class Sink(Generic[Payload]):
         """The first credits for the channels from `node`: their capacities."""
         return [
             Credit(self.epoch, channel.number, channel.capacity_frames)
-            for channel in self.channels.values()
-            if channel.source_node == node
+            for channel in self.channels_from(node)
         ]
+
+    def channels_from(self, node: str) -> list[ChannelSpec]:
+        """The channels that `node` feeds."""
+        return [channel for channel in self.channels.values() if channel.source_node == node]
 
     def tensor(self, node: str, header: TensorHeader, payload: Payload) -> bool:
         """Take in a tensor; returns False, changing nothing, if it is of another epoch.

@@ -1,0 +1,82 @@
+"""What a board that was taken over can send to the launcher: too long, too much, without end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from launcher.sockets import BATCH, Arrival, Closed, FromData, LinkStands, Sockets
+from nodes.core.codec import MAX_MESSAGE_BYTES, encode
+from nodes.core.messages import HOST, Attach, Credit, TensorHeader
+
+NODE = "n0"
+WAIT_S = 5.0
+
+
+class Board:
+    """A data port that says whatever it is told to, to the launcher that has dialled it."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.SNDHWM, 0)
+        self.socket.bind(address)
+
+    def greeted_by(self) -> bytes:
+        assert self.socket.poll(WAIT_S * 1000)
+        return self.socket.recv_multipart()[0]
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[tuple[Board, Sockets, bytes]]:
+    """A board, the launcher's connections, and as whom the board knows it."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    board = Board(context, f"ipc://{tmp_path}/b")
+    with Sockets() as sockets:
+        sockets.open_data(NODE, f"ipc://{tmp_path}/b", 4000)
+        sockets.send_data(NODE, Attach(1, HOST))
+        yield board, sockets, board.greeted_by()
+    board.socket.close()
+    context.term()
+
+
+def until(sockets: Sockets, wanted: type) -> list[Arrival]:
+    """All that arrives up to the first of a kind."""
+    found: list[Arrival] = []
+    until_s = time.monotonic() + WAIT_S
+    while not any(isinstance(arrival, wanted) for arrival in found):
+        assert time.monotonic() < until_s, found
+        found += sockets.poll(0.1)
+    return found
+
+
+def test_a_tensor_longer_than_was_agreed_costs_the_connection(
+    board: tuple[Board, Sockets, bytes],
+) -> None:
+    there, sockets, launcher = board
+    until(sockets, LinkStands)
+    elements = MAX_MESSAGE_BYTES // 4 + 100
+    header = encode(TensorHeader(1, 0, 0, "float32", (elements,)))
+    there.socket.send_multipart([launcher, header, np.zeros(elements, np.float32).data])
+    assert not any(isinstance(arrival, FromData) for arrival in until(sockets, Closed))
+
+
+def test_whoever_never_falls_silent_keeps_nobody_else_from_being_heard(
+    board: tuple[Board, Sockets, bytes],
+) -> None:
+    there, sockets, launcher = board
+    until(sockets, LinkStands)
+    for _ in range(3 * BATCH):
+        there.socket.send_multipart([launcher, encode(Credit(0, 0, 1))])
+    heard = 0
+    until_s = time.monotonic() + WAIT_S
+    while heard < 3 * BATCH:
+        assert time.monotonic() < until_s
+        now = len(list(sockets.poll(0.1)))
+        assert now <= BATCH
+        heard += now
