@@ -169,6 +169,8 @@ def _session_options(ort: Any, threads: int) -> Any:
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # What was looked through as ONNX is not to be read as anything else.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     return options
 
 

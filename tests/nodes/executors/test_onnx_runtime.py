@@ -19,7 +19,12 @@ from onnx import TensorProto, helper
 from nodes.executors.base import Executor, ExecutorError, LoadOptions
 from nodes.executors.onnx_optimise import MODEL
 from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
-from nodes.executors.onnx_sessions import explain, gpu_providers, provider_arguments
+from nodes.executors.onnx_sessions import (
+    explain,
+    gpu_providers,
+    loading_options,
+    provider_arguments,
+)
 from nodes.executors.preparing import PreparingProcess
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import (
@@ -314,3 +319,19 @@ def test_the_gpu_computes_in_full_precision_unless_asked(tmp_path: Path) -> None
 def test_options_are_checked() -> None:
     with pytest.raises(ExecutorError, match="at least one thread, not 0"):
         LoadOptions(threads=0)
+
+
+def test_what_was_looked_through_as_onnx_is_read_as_nothing_else(tmp_path: Path) -> None:
+    """ONNX Runtime would take bytes for its own format by their look, whatever else they hold."""
+    graph = models.save(models.residual(), tmp_path)
+    writing = onnxruntime.SessionOptions()
+    writing.optimized_model_filepath = str(tmp_path / "own")
+    writing.add_session_config_entry("session.save_model_format", "ORT")
+    writing.log_severity_level = 4
+    cpu_only = {"providers": ["CPUExecutionProvider"]}
+    onnxruntime.InferenceSession(str(graph), writing, **cpu_only)
+    own = (tmp_path / "own").read_bytes()
+    onnxruntime.InferenceSession(own, **cpu_only)
+    options = loading_options(onnxruntime, LoadOptions(), optimised=True)
+    with pytest.raises(Exception, match="protobuf parsing failed"):
+        onnxruntime.InferenceSession(own, options, **cpu_only)
