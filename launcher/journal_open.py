@@ -73,8 +73,8 @@ def check_room(journal: Journal, where: str) -> None:
     free = shutil.disk_usage(journal.folder).free
     if need > free:
         raise BadInputError(
-            f"{where}: the results to come take {need / 1e6:.0f} MB in {str(journal.folder)!r}, "
-            f"where {free / 1e6:.0f} MB are free; make room, or name a folder on another disk"
+            f"{where}: the results to come take {need / 1e6:.1f} MB in {str(journal.folder)!r}, "
+            f"where {free / 1e6:.1f} MB are free; make room, or name a folder on another disk"
         )
 
 
@@ -97,7 +97,7 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
         if len(run) != RUN_BYTES:
             raise ValueError(data["run"])
         return run, Identity.from_json(data["identity"])
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInputError(
             f"{path}: cannot be read as the head of a journal ({type(error).__name__}: {error})"
         ) from None

@@ -245,7 +245,15 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "score.npy").read_text() == "mine"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1, "run": "00", "identity": {}}'])
+INFINITE = (
+    '{"format": 1, "run": "0011223344556677", '
+    '"identity": {"model": "m", "inputs": "i", "frames": 1e999, "outputs": []}}'
+)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"format": 1, "run": "00", "identity": {}}', INFINITE]
+)
 def test_a_head_that_is_none_is_a_sentence(whole: Path, text: str) -> None:
     (whole / "run.json").write_text(text)
     with pytest.raises(BadInputError, match=r"run\.json: cannot be read as the head of a journal"):
@@ -260,7 +268,7 @@ def test_a_disk_without_room_is_told_before_the_run(
         check_room(made, "--journal")
         usage = type("Usage", (), {"free": FRAMES * (RECORD_BYTES + 11) - 1})
         monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
-        with pytest.raises(BadInputError, match="where 0 MB are free; make room"):
+        with pytest.raises(BadInputError, match=r"where 0\.0 MB are free; make room"):
             check_room(made, "--journal")
 
 
