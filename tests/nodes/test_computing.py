@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from contextlib import ExitStack
 
 import numpy as np
@@ -20,6 +21,7 @@ from nodes.core.messages import (
     HOST,
     Attach,
     BlobInfo,
+    Bye,
     ChannelSpec,
     Credit,
     Deploy,
@@ -269,6 +271,36 @@ def test_who_loses_its_neighbour_says_so(network, start, victim, witness):
     failed = nodes[witness][1].hear()
     assert isinstance(failed, Failed)
     assert f"the data connection with node '{victim}' broke" in failed.reason
+
+
+@pytest.mark.slow
+def test_deployments_sessions_and_neighbours_that_die_leave_nothing_open(
+    network, start, stack, context
+):
+    agent, launcher = start("a")
+    launcher.upload(network.blobs)
+    held = []
+    for epoch in range(1, 31):
+        neighbour = context.socket(zmq.ROUTER)
+        stack.callback(neighbour.close, 0)
+        port = neighbour.bind_to_random_port("tcp://127.0.0.1")
+        deployment = two_nodes(network, {"b": f"tcp://127.0.0.1:{port}"})["a"]
+        deployed = launcher.deploy(dataclasses.replace(deployment, epoch=epoch))
+        assert isinstance(deployed, Deployed), deployed
+        launcher.say(Start(epoch))
+        assert neighbour.poll(20_000), "the agent has dialled it"
+        neighbour.close(0)
+        assert isinstance(launcher.hear(Failed), Failed)
+        launcher.stop(epoch)
+        launcher.say(Bye())
+        launcher.close()
+        launcher = Launcher(context, agent.control)
+        stack.callback(launcher.close)
+        launcher.open_session(f"launcher {epoch}")
+        held.append((agent.descriptors(), len(os.listdir(f"/proc/{agent.pid}/task"))))
+    # What is closed is closed a moment later, so a few may be on their way out.
+    assert held[-1][0] < held[0][0] + 10, held
+    assert held[-1][1] <= held[0][1], held
 
 
 @pytest.mark.slow
