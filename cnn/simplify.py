@@ -8,6 +8,7 @@ operators.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -103,6 +104,8 @@ def _irrelevant(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> list[st
 
 
 def _slim(proto: onnx.ModelProto) -> onnx.ModelProto:
+    # It imports ONNX Runtime, which else notes for its maker what it does, in the user's home.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxslim  # noqa: PLC0415 - imports sympy, half a second that `--help` need not pay
 
     disabled = logging.root.manager.disable

@@ -207,3 +207,16 @@ def test_numbers_beyond_all_measure_are_refused(
     assert code == 2
     assert option[0] in err
     assert "less than or equal to" in err
+
+
+@pytest.mark.slow
+def test_a_search_leaves_nothing_in_the_users_home(cluster: Path, tmp_path: Path) -> None:
+    """ONNX Runtime, which simplifying imports, would note for its maker what it did."""
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
+    for name in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "launcher.cli", str(cluster), "--plan-only"]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    assert list(home.rglob("*")) == []
