@@ -14,6 +14,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,6 +60,9 @@ ROUNDS = (3, 1, 1)
 """How often plans are searched with what is known by then, and how many new ones are measured each
 time."""
 
+ANY_HOST = ""
+"""The host of a kind of nodes that may be on any machine."""
+
 MOST_S = 120.0
 """After so many seconds no further plan is measured."""
 
@@ -77,7 +81,8 @@ class Taken:
 class Profiling:
     """One profiling: the cache is asked for what is not to be measured `again`.
 
-    Nodes that are alike, on one machine, share what is known.
+    Nodes of one kind share what is known: those that are alike on one machine or, with `alike`, on
+    any machines.
     """
 
     cluster: Cluster
@@ -86,13 +91,16 @@ class Profiling:
     cache: ProfileCache
     again: bool
     most_s: float = MOST_S
+    alike: bool = False
     taken: Taken = field(default_factory=Taken)
     _identity: dict[str, Identity] = field(default_factory=dict)
+    _kind: dict[str, Identity] = field(default_factory=dict)
     _known: dict[Identity, NodeProfile] = field(default_factory=dict)
 
     def perform(self, saved: SavedPlan | None) -> tuple[ProfileFile, Plan]:
         """Measure; the profile, and the plan that was made with it."""
         self._identity = identities(self.bench, self.cluster.config.nodes)
+        self._kind = kinds(self._identity, self.alike)
         self._measure_layers()
         self._measure_copies()
         links = self._measure_links()
@@ -103,25 +111,25 @@ class Profiling:
         return self._file(links, choice), plan
 
     def _profile(self, links: tuple[LinkProfile, ...] = ()) -> Profile:
-        return Profile({name: self._known[who] for name, who in self._identity.items()}, links)
+        return Profile({name: self._known[who] for name, who in self._kind.items()}, links)
 
-    def _keep(self, identity: Identity, found: NodeProfile) -> None:
-        self._known[identity] = found
-        self.cache.keep_node(self.model.digest, identity, NodeTimes.of(found))
+    def _keep(self, kind: Identity, found: NodeProfile) -> None:
+        self._known[kind] = found
+        self.cache.keep_node(self.model.digest, kind, NodeTimes.of(found))
 
     def _measure_layers(self) -> None:
         if not self.again:
             self._known = {
-                identity: times.profile()
-                for identity in self._identity.values()
-                if (times := self.cache.node(self.model.digest, identity)) is not None
+                kind: times.profile()
+                for kind in self._kind.values()
+                if (times := self.cache.node(self.model.digest, kind)) is not None
             }
         idle_w: float | None = None
         asked = False
         on_machine = Counter(identity.host for identity in self._identity.values())
         for device in devices_of(self.cluster, [n.name for n in self.cluster.config.nodes]):
-            identity = self._identity[device.name]
-            if identity in self._known:
+            identity, kind = self._identity[device.name], self._kind[device.name]
+            if kind in self._known:
                 continue
             here = identity.host == socket.gethostname()
             if here and not asked:
@@ -130,26 +138,26 @@ class Profiling:
             sharing = on_machine[identity.host]
             found = measured_with_power(self.bench, self.model, device, watts, sharing)
             self.taken.layers += len(found.layer_s)
-            self._keep(identity, found)
+            self._keep(kind, found)
 
     def _measure_copies(self) -> None:
         for device in devices_of(self.cluster):
-            identity = self._identity[device.name]
-            known = self._known[identity]
+            kind = self._kind[device.name]
+            known = self._known[kind]
             if known.batches:
                 continue
             layers_s = sum(known.layer_s.values())
             batches, whole = self.bench.copy(self.model, device, layers_s)
             if batches:
                 self.taken.copies += 1
-                self._keep(identity, replace(known, batches=batches).with_subnets(whole))
+                self._keep(kind, replace(known, batches=batches).with_subnets(whole))
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
         measured: dict[tuple[Identity, Identity], LinkTimes | None] = {}
         links = []
-        everyone = list(itertools.combinations(self._identity, 2))
+        everyone = list(itertools.combinations(self._kind, 2))
         for done, (one, other) in enumerate(everyone):
-            ends = (self._identity[one], self._identity[other])
+            ends = (self._kind[one], self._kind[other])
             if ends not in measured:
                 measured[ends] = None if self.again else self.cache.link(*ends)
             times = measured[ends]
@@ -191,13 +199,11 @@ class Profiling:
         for most in ROUNDS:
             problem = problem_of(self.cluster, self.model, tried, self.bench.progress)
             found = {
-                shape(plan, self._identity): self._seen(plan, tried)
-                for plan in candidates(problem, self.model, strategy, self._identity)
+                shape(plan, self._kind): self._seen(plan, tried)
+                for plan in candidates(problem, self.model, strategy, self._kind)
             }
             own, *others = found.values()
-            in_order = {
-                shape(plan, self._identity): plan for plan in (own, *ranked(problem, others))
-            }
+            in_order = {shape(plan, self._kind): plan for plan in (own, *ranked(problem, others))}
             new = [each for each in in_order if each not in plans][:most]
             if not new:
                 break
@@ -213,9 +219,7 @@ class Profiling:
         choice = Choice(
             made_for=choice_digest(self.cluster, problem, strategy.name),
             strategy=strategy.name,
-            plans=tuple(
-                measured_plan(plan, before_s[shape(plan, self._identity)]) for plan in final
-            ),
+            plans=tuple(measured_plan(plan, before_s[shape(plan, self._kind)]) for plan in final),
         )
         return final[0], choice
 
@@ -227,9 +231,9 @@ class Profiling:
         if len(fused_phases(plan, self._profile())) == len(plan.phases):
             return
         for device, times in self.bench.phases(self.model, plan, stage).items():
-            identity = self._identity[device]
+            kind = self._kind[device]
             self.taken.subnets += len(times)
-            self._keep(identity, self._known[identity].with_subnets(times))
+            self._keep(kind, self._known[kind].with_subnets(times))
 
     def _file(self, links: tuple[LinkProfile, ...], choice: Choice | None = None) -> ProfileFile:
         sensor = self.bench.meter.name
@@ -239,7 +243,7 @@ class Profiling:
             model_digest=self.model.digest,
             energy=f"{sensor}, of {', '.join(watts)}" if sensor and watts else NO_SENSOR,
             nodes={
-                name: NodeEntry(identity=who, measured=NodeTimes.of(self._known[who]))
+                name: NodeEntry(identity=who, measured=NodeTimes.of(self._known[self._kind[name]]))
                 for name, who in self._identity.items()
             },
             links=tuple(
@@ -248,6 +252,14 @@ class Profiling:
             ),
             choice=choice,
         )
+
+
+def kinds(nodes: Mapping[str, Identity], alike: bool) -> dict[str, Identity]:
+    """Node → what it shares with all nodes whose measurements are its own: what it is or, if those
+    on other machines may be `alike`, what it is but for its host."""
+    if not alike:
+        return dict(nodes)
+    return {name: who.model_copy(update={"host": ANY_HOST}) for name, who in nodes.items()}
 
 
 def _with_phases(profile: Profile, plan: Plan, measured: Profile) -> Profile:
@@ -268,18 +280,21 @@ def measure(
     cache: ProfileCache,
     *,
     again: bool = False,
+    alike: bool = False,
     most_s: float = MOST_S,
     runtime: Runtime = real_runtime,
 ) -> tuple[ProfileFile, Plan, Taken]:
     """Measure `model` on the cluster's nodes: the profile, a plan by it, and what was measured now.
 
-    Raises `LauncherError` if a node cannot be used or fails.
+    With `alike`, nodes with the same processor, engine and threads share what one of them measured,
+    and so do links between nodes of the same two kinds. Raises `LauncherError` if a node cannot be
+    used or fails.
     """
     nodes = nodes_of(cluster)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
         runner = stack.enter_context(runtime(nodes))
         bench = Bench(runner, nodes, folder, bench_options(cluster), progress)
-        profiling = Profiling(cluster, model, bench, cache, again, most_s)
+        profiling = Profiling(cluster, model, bench, cache, again, most_s, alike)
         found, plan = profiling.perform(saved)
     return found, plan, profiling.taken

@@ -16,7 +16,7 @@ from launcher.profiling_file import Identity, ProfileFile, WholeNode, read_profi
 from launcher.profiling_links import node_part
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.profiles import Profile, measured_layer_s, profiled_devices
+from partition.profiles import Profile, measured_costs, profiled_devices
 
 
 def with_profile_option(cluster: Cluster, profile: Path | None) -> Cluster:
@@ -73,6 +73,6 @@ def profiled(
             own_link={node.name for node in nodes if node.link is not None},
             own_watts={node.name for node in nodes if {"busy_w", "idle_w"} & node.model_fields_set},
         )
-        return measured, measured_layer_s(network, measured, profile)
+        return measured_costs(network, measured, profile)
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error

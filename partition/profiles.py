@@ -2,8 +2,8 @@
 
 Three kinds of measurements meet here. **Layers** run one by one give each layer's seconds on each
 device, for any assignment. **Subnets**, several layers fused by an engine, say how far sums of
-layers are off: they scale the layers' seconds (`partition.fused_seconds`), so that a search is led
-by them, and where a plan has exactly a measured subnet as a phase, its time is the plan's.
+layers are off: both together give the seconds that a search is led by (`partition.fused_seconds`),
+and where a plan has exactly a measured subnet as a phase, its time is the plan's.
 **Links** and messages replace the rates of a device's wire. **Batches**, frames streamed through a
 whole copy on one device, say how fast a copy is (`partition.linear_time`).
 """
@@ -23,7 +23,7 @@ from cnn.rewrites import Rewrite, to_data
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.fused_seconds import MeasuredSubnet, corrected
+from partition.fused_seconds import MeasuredSubnet, fitted
 from partition.linear_time import LinearTime, fit
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
@@ -123,16 +123,17 @@ def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
     return SubnetTime(phase.layers, phase.inputs, phase.outputs, digest, max(seconds, LEAST_S))
 
 
-def measured_layer_s(
+def measured_costs(
     network: Network, devices: Sequence[Device], profile: Profile
-) -> NDArray[np.float64]:
-    """Seconds of layers [layers, devices] that a search goes by, without what cutting costs.
+) -> tuple[tuple[Device, ...], NDArray[np.float64]]:
+    """What a search goes by: the devices with what a byte that is cut costs them, and seconds of
+    layers [layers, devices] without that.
 
-    First every layer by itself, then scaled by the fused subnets of the network as it was read.
-    Raises `PartitionError` for a device or a layer that was not measured.
+    They follow from layers measured by themselves and from fused subnets of the network as it was
+    read (`partition.fused_seconds`). Raises `PartitionError` for a device or a layer that was not
+    measured.
     """
-    alone: list[MeasuredSubnet] = []
-    fused: list[MeasuredSubnet] = []
+    measured: list[MeasuredSubnet] = []
     for number, device in enumerate(devices):
         node = profile.nodes.get(device.name)
         if node is None:
@@ -143,14 +144,13 @@ def measured_layer_s(
                     f"layer {layer.name!r} was not measured on {device.name!r}; profile it anew"
                 )
             seconds = max(node.layer_s[layer.name], LEAST_S)
-            alone.append(MeasuredSubnet(number, (layer.name,), seconds))
-        fused += [
+            measured.append(MeasuredSubnet(number, (layer.name,), seconds))
+        measured += [
             MeasuredSubnet(number, subnet.layers, subnet.seconds)
             for subnet in node.subnets
             if not subnet.rewrites and len(subnet.layers) > 1
         ]
-    layers = corrected(network, devices, layer_seconds(network, devices), alone)
-    return corrected(network, devices, layers, fused)
+    return fitted(network, devices, layer_seconds(network, devices), measured)
 
 
 def profiled_devices(

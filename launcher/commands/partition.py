@@ -228,6 +228,7 @@ class ProfileJob:
     plan: Path | None
     output: Path | None
     again: bool
+    alike: bool
 
     def perform(self) -> Outcome:
         """See `Job`."""
@@ -251,6 +252,13 @@ def profile(
     again: Annotated[
         bool, typer.Option("--again", help="Measure even what was measured before")
     ] = False,
+    alike: Annotated[
+        bool,
+        typer.Option(
+            "--alike",
+            help="Boards of one kind (processor, engine, threads) are alike: measure one of each",
+        ),
+    ] = False,
     as_json: AsJson = False,  # noqa: ARG001 - `run_command` looks for it
 ) -> ProfileJob:
     """Measure layers, subnets and links on the nodes themselves; solve and launch use the times.
@@ -258,7 +266,7 @@ def profile(
     Exit code 0: measured, or known from earlier. 1: a node failed. 2: something given cannot be
     used.
     """
-    return ProfileJob(cluster, model, plan, output, again)
+    return ProfileJob(cluster, model, plan, output, again, alike)
 
 
 def main(arguments: list[str] | None = None) -> None:

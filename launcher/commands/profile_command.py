@@ -140,7 +140,7 @@ def perform(job: ProfileJob) -> ProfileOutcome:
         progress.say(summary(model.network, model.filled_seed))
         try:
             found, plan, taken = measure(
-                cluster, model, saved, progress, default_cache(), again=job.again
+                cluster, model, saved, progress, default_cache(), again=job.again, alike=job.alike
             )
         except (CnnError, PartitionError) as error:
             raise RunFailedError(str(error)) from error

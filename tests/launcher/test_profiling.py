@@ -13,7 +13,7 @@ from launcher.cli import main as launch
 from launcher.commands.partition import main as partition
 from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
-from launcher.profiling import ROUNDS
+from launcher.profiling import ROUNDS, kinds
 from launcher.profiling_bench import (
     BATCH_S,
     FEWEST_FRAMES,
@@ -116,6 +116,15 @@ def test_the_cache_knows_models_nodes_and_links_apart(tmp_path: Path) -> None:
     for path in (tmp_path / "cache").iterdir():
         path.write_text("{")
     assert cache.node("d1", PI) is None
+
+
+def test_alike_boards_on_two_machines_are_one_kind_only_if_the_user_says_so() -> None:
+    other = PI.model_copy(update={"host": "pi2"})
+    faster = PI.model_copy(update={"machine": "Raspberry Pi 5"})
+    nodes = {"a": PI, "b": other, "c": faster}
+    assert kinds(nodes, alike=False) == nodes
+    found = kinds(nodes, alike=True)
+    assert found["a"] == found["b"] != found["c"]
 
 
 def test_a_link_is_a_line_through_two_sizes() -> None:
