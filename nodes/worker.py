@@ -1,5 +1,8 @@
 """The executor thread: loads subnets, warms them up, fires phases, one job after another.
 
+Where all phases of a deployment are brief, only loading is its job: the I/O thread fires them
+itself, because handing them over and hearing of their ends would cost more (decision 023).
+
 It never waits for the I/O thread between firings, because the core keeps one queued behind the one
 that runs. Tensors between two phases of this node never leave this thread: they lie in a store
 until the last phase that reads them has run.
@@ -38,6 +41,9 @@ from nodes.payload import as_array
 from nodes.rehearsal import FEWEST_ROUNDS, Part, Rehearsal, WireCosts
 from nodes.time_slice import ask_for_usual_slices
 from nodes.usage import usage
+
+BRIEF_S = 0.0001
+"""Phases that take no longer are fired in the I/O thread: about what it costs to hand one over."""
 
 THREAD_NAME = "executor"
 """How tools such as `top -H` call the thread that computes."""
@@ -143,6 +149,7 @@ class Worker:
     """The thread and its queue; `report` is called from it with every event it has for the core.
 
     With a `loopback` (what opens one), it measures what messages cost while it warms up.
+    Deployments of which no phase takes longer than `brief_s` are fired by whoever calls `fire`.
     """
 
     def __init__(
@@ -150,6 +157,7 @@ class Worker:
         executor: Executor,
         report: Callable[[ev.Event], None],
         loopback: Callable[[], Loopback] | None = None,
+        brief_s: float = 0.0,
     ) -> None:
         self._executor = executor
         self._loopback = loopback
@@ -157,6 +165,8 @@ class Worker:
         self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
         self._dropped: set[int] = set()
         self._epoch: int | None = None
+        self._brief_s = brief_s
+        self._brief_epoch: int | None = None
         self._phases: list[_LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -170,13 +180,18 @@ class Worker:
         loopback = None if self._loopback is None else self._loopback()
         self._jobs.put(_Load(deployment, graphs, preparing, loopback))
 
-    def fire(self, firing: Fire) -> None:
-        """Run a phase after everything handed in before."""
+    def fire(self, firing: Fire) -> ev.Event | None:
+        """Run a phase after everything handed in before: its end if it is brief, else that is
+        reported."""
+        if firing.epoch == self._brief_epoch:
+            return self._fired(firing)
         self._jobs.put(firing)
+        return None
 
     def unload(self, epoch: int) -> None:
         """Drop what is queued of this epoch, then everything it holds."""
         self._dropped.add(epoch)
+        self._brief_epoch = None
         self._executor.interrupt()  # a load of it, which may take minutes and nobody waits for
         self._jobs.put(_Unload(epoch))
 
@@ -197,7 +212,7 @@ class Worker:
             match job:
                 case Fire():
                     if job.epoch not in self._dropped:
-                        self._fire(job)
+                        self._report(self._fired(job))
                 case _Load():
                     with job.loopback or contextlib.nullcontext():
                         self._load(job)
@@ -214,6 +229,8 @@ class Worker:
             return
         _let_go()
         if epoch not in self._dropped:
+            is_brief = max(seconds) <= self._brief_s and not is_set_apart()
+            self._brief_epoch = epoch if is_brief else None
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
@@ -268,18 +285,16 @@ class Worker:
                 phase.watch_values()
         return tuple(part.typical_s for part in parts), rehearsal.costs()
 
-    def _fire(self, firing: Fire) -> None:
+    def _fired(self, firing: Fire) -> ev.FiringEnded | ev.FiringFailed:
+        """Run a phase; how it ended."""
         phase = self._phases[firing.phase]
         try:
             outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
-            self._report(ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason))
-            return
-        self._report(
-            ev.FiringEnded(
-                firing.epoch, firing.phase, firing.frame, outputs, busy_s, cpu_s, began_s
-            )
+            return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason)
+        return ev.FiringEnded(
+            firing.epoch, firing.phase, firing.frame, outputs, busy_s, cpu_s, began_s
         )
 
     def _compute(
@@ -330,6 +345,17 @@ class Worker:
 def _threads(deployment: Deployment) -> int:
     """More threads than processors gain nothing, and each subnet has its own: hundreds of them."""
     return min(deployment.threads, len(os.sched_getaffinity(0)))
+
+
+def is_set_apart(proc: Path = Path("/proc")) -> bool:
+    """Whether the calling thread has bounds of its own, which hold for what it computes only."""
+    if os.sched_getaffinity(0) != os.sched_getaffinity(os.getpid()):
+        return True
+    groups = (proc / "thread-self" / "cgroup", proc / "self" / "cgroup")
+    try:
+        return groups[0].read_bytes() != groups[1].read_bytes()
+    except OSError:
+        return False  # the kernel has no control groups
 
 
 def _let_go() -> None:

@@ -188,8 +188,15 @@ def start(tmp_path, stack, context):
     return start
 
 
-def test_computes_what_the_whole_network_computes(network, start, stack, context):
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_computes_what_the_whole_network_computes(network, start, stack, context, is_bound):
+    """In the thread that has the sockets, or in one of its own once that is bound."""
     agent, launcher = start("a")
+    executor = agent.threads()["executor"]
+    if is_bound:
+        if len(os.sched_getaffinity(agent.pid)) < 2:
+            pytest.skip("there is one CPU only")
+        os.sched_setaffinity(int(executor.name), {min(os.sched_getaffinity(agent.pid))})
     frames = [np.random.default_rng(k).standard_normal(SHAPE, np.float32) for k in range(12)]
     wanted = [network.compute(frame) for frame in frames]
     launcher.upload(network.blobs)
@@ -197,10 +204,12 @@ def test_computes_what_the_whole_network_computes(network, start, stack, context
         deployed = launcher.deploy(network.deployment(epoch, order))
         assert isinstance(deployed, Deployed), deployed
         assert all(s > 0 for s in deployed.phase_s)
+        sleeps = (executor / "schedstat").read_text().split()[2]
         launcher.say(Start(epoch))
         host = Host(context, agent.data)
         stack.callback(host.close)
         results = host.stream(epoch, frames)
+        assert not is_bound or sleeps != (executor / "schedstat").read_text().split()[2]
         for result, expected in zip(results, wanted, strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
         stats = launcher.stop(epoch).stats
