@@ -28,9 +28,9 @@ from nodes.endpoints import HINTS, refuse_taken, shut
 from nodes.keys import CONTROL, DATA
 from nodes.waiter import BATCH
 
-COPY_BELOW_BYTES = 1 << 16
-"""Payloads shorter than this are copied when they are sent: that is cheaper than being told when
-their memory is free again."""
+COPY_BELOW_BYTES = 1 << 18
+"""Payloads shorter than this are copied when they are sent: that is cheaper than being told, by a
+thread of pyzmq's, when their memory is free again."""
 
 SHARED_BELOW_BYTES = 1 << 13
 """Payloads up to this length are copied when they arrive: ZeroMQ reads so much at once, and leaves
