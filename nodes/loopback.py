@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy.typing as npt
+import zmq
 
 from nodes.core import events as ev
 from nodes.core.errors import NodeError
@@ -31,7 +32,8 @@ def loopback_address(data_address: str) -> str:
 
 
 class Loopback:
-    """Two ends in one process; a context manager. ZeroMQ's threads are started by whoever makes it.
+    """Two ends in one process; a context manager. Threads of ZeroMQ and of pyzmq are started by
+    whoever makes it.
 
     It may be made in one thread and handed to another, which then does all the rest. Encrypted,
     with a key of their own, if `guarded` and over TCP.
@@ -43,6 +45,7 @@ class Loopback:
             public, secret = new_pair()
             keyring = Keyring(secret, nodes={PEER: public})
         self._sender, self._receiver = Wire(keyring=keyring), Wire(keyring=keyring)
+        zmq.Frame(bytearray(1), copy=False)  # pyzmq's thread, which tells what has been sent, too
         self._address = address
         self._frame = 0
 

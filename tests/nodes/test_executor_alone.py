@@ -10,6 +10,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from zmq.utils import garbage
 
 from nodes.core import events as ev
 from nodes.loopback import Loopback
@@ -47,6 +48,7 @@ class Noting(AddOne):
 
 @pytest.mark.skipif(len(ALL) < 2, reason="a machine of one CPU")
 def test_preparing_and_the_wire_are_not_where_the_executor_is(tmp_path: Path) -> None:
+    garbage.gc.stop()  # which another test may have started
     engine = Bound()
     reported: SimpleQueue[ev.Event] = SimpleQueue()
     worker = Worker(engine, reported.put, lambda: Loopback(f"ipc://{tmp_path}/self"))
@@ -61,3 +63,5 @@ def test_preparing_and_the_wire_are_not_where_the_executor_is(tmp_path: Path) ->
     assert engine.preparing == ALL
     assert len(engine.wire) >= 4, "of two contexts, each with two threads"
     assert all(cpus == ALL for cpus in engine.wire)
+    assert garbage.gc.is_alive(), "what tells of large tensors that were sent runs before any is"
+    assert os.sched_getaffinity(garbage.gc.thread.native_id) == ALL
