@@ -171,7 +171,9 @@ def write_public(path: Path, name: str, public: bytes) -> None:
     text = f"# Public key of {name}\n{public.hex()}\n"
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        draft.write_text(text, encoding="ascii", errors="replace")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with open(descriptor, "w", encoding="ascii", errors="replace") as file:
+            file.write(text)
         draft.rename(path)
     except OSError as error:
         raise KeysError(f"{path} cannot be written: {error.strerror}") from error
@@ -213,9 +215,13 @@ def _noting(problems: list[str]) -> Iterator[None]:
         problems.append(str(error))
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _read_key(path: Path) -> bytes:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             content = file.read(LONGEST_FILE_BYTES) or b""  # a pipe has nothing, and does not wait
         lines = content.decode("ascii").splitlines()
     except OSError as error:
@@ -230,7 +236,7 @@ def _read_key(path: Path) -> bytes:
 
 def _stamp(folder: Path) -> tuple[object, ...]:
     """Differs whenever a file of the folder has been changed, added or removed."""
-    paths = [folder / SECRET]
+    paths = [folder, folder / SECRET]
     for part in (LAUNCHERS, NODES):
         paths += [folder / part, *sorted((folder / part).glob(f"*{SUFFIX}"))]
     return tuple((str(path), _looks(path)) for path in paths)

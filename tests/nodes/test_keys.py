@@ -108,6 +108,35 @@ def test_what_is_no_file_is_told_of_and_not_waited_for(folder):
         KeyFolder(folder)
 
 
+def test_folders_in_the_place_of_keys_leave_no_descriptors(folder):
+    ring = KeyFolder(folder)
+    (folder / "nodes" / "n1.pub").mkdir(parents=True)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        (folder / "nodes" / "n1.pub" / "touched").touch()
+        (folder / "nodes" / "n1.pub" / "touched").unlink()
+        assert ring.refresh()
+        assert "n1.pub cannot be read: Is a directory" in ring.problems[0]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_keys_made_where_new_files_are_everybodys_can_be_used(folder):
+    before = os.umask(0)
+    try:
+        laptop = admit(folder, "launchers", "laptop")
+    finally:
+        os.umask(before)
+    assert KeyFolder(folder).admits(CONTROL, laptop)
+
+
+def test_a_folder_that_everybody_can_write_from_now_on_admits_nobody(folder):
+    laptop = admit(folder, "launchers", "laptop")
+    ring = KeyFolder(folder)
+    folder.chmod(0o777)
+    assert ring.refresh()
+    assert not ring.admits(CONTROL, laptop)
+
+
 def test_launchers_command_and_nodes_only_send_data(folder):
     laptop, n1 = admit(folder, "launchers", "laptop"), admit(folder, "nodes", "n1")
     ring = KeyFolder(folder)
