@@ -271,7 +271,7 @@ class Worker:
         parts = [phase.part() for phase in self._phases]
         if job.loopback is not None:
             job.loopback.connect()
-        rehearsal = Rehearsal(job.loopback, job.deployment.threads)
+        rehearsal = Rehearsal(job.loopback, _threads(job.deployment))
         told = 0
         for number in rehearsal.perform(parts):
             if epoch in self._dropped:

@@ -15,7 +15,7 @@ from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec, PhaseSpec
 from nodes.executors.base import ExecutorError, TensorSpec
-from nodes.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS
+from nodes.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS, Rehearsal
 from nodes.worker import Worker
 
 WAIT_S = 10.0
@@ -149,9 +149,19 @@ def test_loads_and_warms_up_every_phase(worker, engine):
 
 
 @pytest.mark.parametrize(("asked", "given"), [(1, 1), (1024, len(os.sched_getaffinity(0)))])
-def test_an_engine_gets_no_more_threads_than_there_are_processors(worker, engine, asked, given):
+def test_an_engine_gets_no_more_threads_than_there_are_processors(
+    worker, engine, asked, given, monkeypatch
+):
+    rehearsed = []
+
+    def rehearsal(loopback, threads):
+        rehearsed.append(threads)
+        return Rehearsal(loopback, threads)
+
+    monkeypatch.setattr("nodes.worker.Rehearsal", rehearsal)
     assert isinstance(loaded(worker, replace(DEPLOYMENT, threads=asked)), ev.Loaded)
     assert engine.threads == given
+    assert rehearsed == [given]
 
 
 def test_passes_local_tensors_on_and_sends_only_what_leaves(worker):
