@@ -26,11 +26,17 @@ def _is_name_of_ours(host: str) -> bool:
 
 
 def _is_address_of_ours(host: str) -> bool:
-    """Only to an address of its own can a machine bind a socket; nothing is sent for that."""
+    """What a machine sends to one of its own addresses comes from that address; nothing is sent.
+
+    Whether a socket can be bound there tells less: machines that stand in for one another are set
+    up to bind any address.
+    """
     try:
-        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((host, 0))
+        address = ip_address(host)
+        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, 9))
+            source = probe.getsockname()[0]
     except (ValueError, OSError):
         return False
-    return True
+    return address.is_unspecified or ip_address(source) == address

@@ -30,6 +30,23 @@ def test_one_of_this_machines_own_addresses_is_here() -> None:
     assert is_here(f"tcp://{own}:5500")
 
 
+def test_any_address_is_this_machine_itself() -> None:
+    assert is_here("tcp://0.0.0.0:5500")
+
+
+def test_a_machine_that_may_bind_any_address_does_not_take_all_for_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with net.ipv4.ip_nonlocal_bind, on machines that stand in for one another."""
+
+    class Nonlocal(socket.socket):
+        def bind(self, _: object) -> None:
+            """Whatever the address."""
+
+    monkeypatch.setattr(socket, "socket", Nonlocal)
+    assert not is_here("tcp://203.0.113.9:5500")
+
+
 @pytest.mark.parametrize(
     "host", ["203.0.113.9", "[2001:db8::9]", "pi", "localhost.example", "127.example"]
 )
