@@ -82,9 +82,12 @@ class Host:
         self._stream.intake.begin(time.monotonic())
         self.advance()
         for node, address in data_addresses.items():
-            lengths = [tensor_bytes(c) for c in self._stream.sink.channels_from(node)]
+            feeds = self._stream.sink.channels_from(node)
+            longest_bytes = max((tensor_bytes(c) for c in feeds), default=0)
+            touched = (*feeds, *self._stream.source.channels_to(node))
+            agreed = sum(c.capacity_frames for c in touched)  # tensors, and credits one by one
             try:
-                self._sockets.open_data(node, address, max(lengths, default=0))
+                self._sockets.open_data(node, address, longest_bytes, agreed)
             except ValueError as error:
                 raise RunFailedError(f"node {node!r}: its data port: {error}") from error
             self._sockets.send_data(node, Attach(blueprint.epoch, HOST))

@@ -38,7 +38,9 @@ RECONNECT_AT_LEAST_MS = 3200
 rarely."""
 
 WAITING = 64
-"""Messages on a data connection that may wait to be read; then it is no longer read."""
+"""Messages on a data connection that may wait to be read whatever was agreed."""
+
+_MOST_WAITING = (1 << 31) - 1
 
 BATCH = 1000
 """Messages that are taken from one connection before the others have their turn."""
@@ -164,18 +166,20 @@ class Sockets:
         self._read(socket, lambda: self._drain_control(node, socket))
         _connect(socket, address)
 
-    def open_data(self, node: str, address: str, longest_bytes: int) -> None:
+    def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
         """Connect to a node's data address; raises `ValueError` if it is not an address.
 
-        Whoever sends a tensor of more than `longest_bytes` loses the connection.
+        Whoever sends a tensor of more than `longest_bytes` loses the connection. When `agreed`
+        messages wait, or `WAITING` if they are more, it is no longer read.
         """
         socket = self._data[node] = self._context.socket(zmq.DEALER)
         longest_bytes = max(longest_bytes, MAX_MESSAGE_BYTES) + OVERHEAD_BYTES
         socket.setsockopt(zmq.MAXMSGSIZE, longest_bytes)
         # Credits bound what is sent, a second bound could only block; but they bind only those who
-        # heed them: whoever sends more is slowed down by its own connection.
+        # heed them: whoever sends more is slowed down by its own connection. Whoever heeds them
+        # must not be: heartbeats would go unanswered behind what waits.
         socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.RCVHWM, WAITING)
+        socket.setsockopt(zmq.RCVHWM, min(max(WAITING, agreed), _MOST_WAITING))
         self._secure(socket, node, address)
         told: dict[int, Arrival] = {
             zmq.EVENT_HANDSHAKE_SUCCEEDED: LinkStands(node),

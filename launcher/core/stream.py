@@ -48,6 +48,10 @@ class Source:
             self._credits[channel.number] for channel in self.due()
         )
 
+    def channels_to(self, node: str) -> list[ChannelSpec]:
+        """The channels that feed `node`."""
+        return [channel for channel in self.channels if channel.target_node == node]
+
     def due(self) -> list[ChannelSpec]:
         """The channels that the next frame goes into."""
         copy = self._dealing.copy(self.next_frame)

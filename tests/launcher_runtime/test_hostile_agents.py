@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import zmq
 
-from launcher.sockets import BATCH, Arrival, Closed, FromData, LinkStands, Sockets
+from launcher.core.blueprint import Blueprint
+from launcher.host import Host
+from launcher.sockets import BATCH, WAITING, Arrival, Closed, FromData, LinkStands, Sockets
 from nodes.core.codec import MAX_MESSAGE_BYTES, encode
-from nodes.core.messages import HOST, Attach, Credit, TensorHeader
+from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
+from tests.launcher_runtime.clusters import RandomFrames
 
 NODE = "n0"
 WAIT_S = 5.0
@@ -21,10 +25,14 @@ WAIT_S = 5.0
 class Board:
     """A data port that says whatever it is told to, to the launcher that has dialled it."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: str, heartbeat_ms: int = 0
+    ) -> None:
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.SNDHWM, 0)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, heartbeat_ms)
+        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 2 * heartbeat_ms)
         self.socket.bind(address)
 
     def greeted_by(self) -> bytes:
@@ -64,6 +72,44 @@ def test_a_tensor_longer_than_was_agreed_costs_the_connection(
     header = encode(TensorHeader(1, 0, 0, "float32", (elements,)))
     there.socket.send_multipart([launcher, header, np.zeros(elements, np.float32).data])
     assert not any(isinstance(arrival, FromData) for arrival in until(sockets, Closed))
+
+
+def test_whoever_keeps_to_what_was_agreed_is_not_cut_off_while_the_launcher_is_busy(
+    tmp_path: Path,
+) -> None:
+    """Behind what waits unread, heartbeats would go unanswered."""
+    agreed = 4 * WAITING
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    there = Board(context, f"ipc://{tmp_path}/b", heartbeat_ms=50)
+    try:
+        with Sockets() as sockets:
+            sockets.open_data(NODE, f"ipc://{tmp_path}/b", 4000, agreed)
+            sockets.send_data(NODE, Attach(1, HOST))
+            launcher = there.greeted_by()
+            header = encode(TensorHeader(1, 0, 0, "float32", (1000,)))
+            for _ in range(agreed):
+                there.socket.send_multipart([launcher, header, bytes(4000)])
+            time.sleep(0.5)
+            found: list[Arrival] = []
+            while len([a for a in found if isinstance(a, FromData)]) < agreed:
+                found += (now := list(sockets.poll(WAIT_S)))
+                assert now
+            assert not any(isinstance(arrival, Closed) for arrival in found)
+    finally:
+        there.socket.close()
+        context.term()
+
+
+def test_what_was_agreed_is_what_the_channels_hold() -> None:
+    fed = ChannelSpec(0, "x", "float32", (10,), HOST, None, NODE, (0,), 100)
+    feeds = ChannelSpec(1, "y", "float32", (1000,), NODE, 0, HOST, (), 30)
+    other = ChannelSpec(2, "z", "float32", (5000,), "n1", 0, HOST, (), 7)
+    sockets = Mock(spec=Sockets)
+    blueprint = Blueprint(1, {}, (fed,), (feeds, other))
+    Host(blueprint, RandomFrames(3), Mock(), sockets, 0.0).attach(
+        blueprint, {NODE: "tcp://[::1]:1"}
+    )
+    sockets.open_data.assert_called_once_with(NODE, "tcp://[::1]:1", 4000, 130)
 
 
 def test_whoever_never_falls_silent_keeps_nobody_else_from_being_heard(
