@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# Else ONNX Runtime, once imported, keeps notes for its maker in ~/.cache (docs/security.md).
+export ORT_DISABLE_TELEMETRY = 1
+
 .PHONY: run test fast check histories fuzz soak bench bench-table3 results setup schema lock clean
 
 run: setup
