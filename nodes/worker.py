@@ -45,6 +45,10 @@ from nodes.usage import usage
 BRIEF_S = 0.0001
 """Phases that take no longer are fired in the I/O thread: about what it costs to hand one over."""
 
+SLOW_FACTOR, PATIENCE_S = 10, 0.1
+"""Brief firings may take so many times longer than agreed; once they have taken `PATIENCE_S` more
+than that, those that stayed below counted against it, the executor's thread fires."""
+
 THREAD_NAME = "executor"
 """How tools such as `top -H` call the thread that computes."""
 
@@ -167,6 +171,7 @@ class Worker:
         self._epoch: int | None = None
         self._brief_s = brief_s
         self._brief_epoch: int | None = None
+        self._excess_s = 0.0
         self._phases: list[_LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -183,10 +188,16 @@ class Worker:
     def fire(self, firing: Fire) -> ev.Event | None:
         """Run a phase after everything handed in before: its end if it is brief, else that is
         reported."""
-        if firing.epoch == self._brief_epoch:
-            return self._fired(firing)
-        self._jobs.put(firing)
-        return None
+        if firing.epoch != self._brief_epoch:
+            self._jobs.put(firing)
+            return None
+        ended = self._fired(firing)
+        if isinstance(ended, ev.FiringEnded):
+            longest_s = SLOW_FACTOR * self._brief_s
+            self._excess_s = max(0.0, self._excess_s + ended.busy_s - longest_s)
+            if self._excess_s > PATIENCE_S:
+                self._brief_epoch = None  # a throttled CPU, say: whoever has the sockets must go on
+        return ended
 
     def unload(self, epoch: int) -> None:
         """Drop what is queued of this epoch, then everything it holds."""
@@ -230,6 +241,8 @@ class Worker:
         _let_go()
         if epoch not in self._dropped:
             is_brief = max(seconds) <= self._brief_s and not is_set_apart()
+            is_brief = is_brief and not getattr(self._executor, "is_bound_to_thread", False)
+            self._excess_s = 0.0
             self._brief_epoch = epoch if is_brief else None
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire
-from nodes.worker import Worker, is_set_apart
+from nodes.executors import onnx_runtime
+from nodes.executors.tensor_rt import TensorRtExecutor
+from nodes.worker import PATIENCE_S, Worker, is_set_apart
 from tests.nodes.test_worker import (
     DEPLOYMENT,
     WAIT_S,
@@ -48,6 +51,10 @@ class Watched(Engine):
 
         subnet.run = run
         return subnet
+
+
+def slowed(compute, seconds: float):
+    return lambda inputs: (time.sleep(seconds), compute(inputs))[1]
 
 
 @pytest.fixture
@@ -115,6 +122,59 @@ def test_one_longer_phase_is_enough_to_hand_all_of_them_over(engine: Watched) ->
         assert seconds[0] < 0.002 < seconds[1]
         assert worker.fire(Fire(1, 0, 0, {"x": frame(0)})) is None
         assert isinstance(worker.reported(), ev.FiringEnded)
+
+
+def test_firings_that_are_no_longer_brief_go_back_to_its_thread(engine: Watched) -> None:
+    """In order, with what lies in the store; the next deployment begins anew."""
+    for worker in made(engine, 0.005):
+        assert isinstance(loaded(worker), ev.Loaded)
+        first = engine.loaded[0]
+        first.run = slowed(first.run, 0.08)
+        for k in range(2):
+            assert worker.fire(Fire(1, 0, k, {"x": frame(k)})) is not None
+        first.run = slowed(first.run, 0.12)
+        assert worker.fire(Fire(1, 0, 2, {"x": frame(2)})) is not None
+        engine.ran_in.clear()
+        for phase in (1, 2):
+            assert worker.fire(Fire(1, phase, 2, {})) is None
+            ended = worker.reported()
+            assert (ended.phase, ended.frame) == (phase, 2)
+        assert set(engine.ran_in) == set(engine.loads_in)
+        worker.unload(1)
+        assert worker.reported() == ev.Unloaded(1)
+        loaded(worker, replace(DEPLOYMENT, epoch=2))
+        assert worker.fire(Fire(2, 0, 0, {"x": frame(0)})) is not None
+        assert worker._brief_epoch == 2
+
+
+def test_rare_long_firings_change_nothing(brief: Worker) -> None:
+    loaded(brief)
+    brief._excess_s = PATIENCE_S / 2
+    assert brief.fire(Fire(1, 0, 0, {"x": frame(0)})) is not None
+    assert brief._excess_s == 0.0
+    assert brief._brief_epoch == 1
+
+
+def test_engines_that_run_where_they_were_loaded_keep_their_thread(
+    brief: Worker, engine: Watched
+) -> None:
+    engine.is_bound_to_thread = True
+    loaded(brief)
+    assert brief.fire(Fire(1, 0, 0, {"x": frame(0)})) is None
+    assert isinstance(brief.reported(), ev.FiringEnded)
+    assert set(engine.ran_in) == set(engine.loads_in)
+
+
+def test_engines_on_a_gpu_run_where_they_were_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    assert TensorRtExecutor.is_bound_to_thread
+    for providers in ((), ("CUDAExecutionProvider",)):
+        monkeypatch.setattr(onnx_runtime, "gpu_providers", lambda *_, found=providers, **__: found)
+        executor = onnx_runtime.OnnxRuntimeExecutor(tmp_path)
+        assert executor.is_bound_to_thread == bool(providers)
+        executor.close()
 
 
 def test_an_error_in_a_brief_firing_is_its_end(brief: Worker) -> None:
