@@ -1,8 +1,8 @@
 """The default strategy: tries several ways to divide the network and takes the best for the user.
 
 Every candidate becomes a plan, so that they are compared by what plans predict, whatever they
-rewrite. The comparison is by the preference for the problem's objective (`ga.objectives`), which
-the search of `vertical` goes by here as well; for the period it is `HELD`. Candidates: contiguous
+rewrite. The comparison is by the preference for the problem's objective by what devices hold
+(`ga.objectives.HELD`), which the search of `vertical` goes by here as well. Candidates: contiguous
 cuts, the vertical search, whole copies (if the objective is the period), and, where whole layers
 leave a device more than its share, the hybrid of slices and bands.
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from ga.fairness import fair_memory
 from ga.hybrid import Hybrid
-from ga.objectives import HELD, PREFERENCES, Preference, negligible_bytes
+from ga.objectives import HELD, Preference, negligible_bytes
 from ga.vertical import Vertical
 from partition.energy import energy_j
 from partition.errors import PartitionError
@@ -219,7 +219,7 @@ def _shown(problem: Problem, value: float) -> str:
 
 def preference_for(problem: Problem) -> Preference:
     """What plans are compared by."""
-    return HELD if problem.objective == "period" else PREFERENCES[problem.objective]
+    return HELD[problem.objective]
 
 
 def ranking(problem: Problem) -> Callable[[Plan], float]:
@@ -230,10 +230,7 @@ def ranking(problem: Problem) -> Callable[[Plan], float]:
 
     def rank(plan: Plan) -> float:
         memory = [plan.memory[device.name] for device in plan.devices]
-        if problem.objective == "memory":
-            balanced = np.array([each.eq2_bytes for each in memory])
-        else:
-            balanced = np.array([each.weights_bytes for each in memory]) + floor
+        balanced = np.array([each.weights_bytes for each in memory]) + floor
         held = np.array([_tensor_bytes(each) for each in memory]) + floor
         terms = (
             (preference.time, plan.period_s),

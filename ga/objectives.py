@@ -13,7 +13,7 @@ layers, so that where the period is set by something else (a link, or cores that
 work is still spread fairly; work that is little beside a firing is not worth spreading.
 
 Weights are what every implementation holds; what a device *holds* in this one are activations and
-channels as well, and those can be most of it. `HELD` is the preference that goes by that.
+channels as well, and those can be most of it. The preferences of `HELD` go by that.
 
 **The slope.** Annealing towards a preference would stand still on plateaus if only the busiest
 device counted: the second busiest could not improve. So it sees `ga.fairness.smooth_maximum` in the
@@ -76,8 +76,14 @@ PREFERENCES: Mapping[Objective, Preference] = MappingProxyType(
 )
 """The compromise for each objective of a problem."""
 
-HELD = Preference(memory=0.05, held=0.2, traffic=0.01, work=0.5)
-"""For the period, by what devices hold instead of by weights."""
+HELD: Mapping[Objective, Preference] = MappingProxyType(
+    {
+        **PREFERENCES,
+        "period": Preference(memory=0.05, held=0.2, traffic=0.01, work=0.5),
+        "memory": Preference(time=0.01, memory=0.0, held=1.0, traffic=0.002),
+    }
+)
+"""The same, by what devices hold instead of by weights or Eq. 2."""
 
 FASTEST = Preference(memory=0.0, traffic=0.0, work=0.0)
 """The period alone: the end of the front that no compromise reaches."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ga import nsga
-from ga.auto import Auto
+from ga.auto import Auto, ranking
 from ga.hybrid import Effort as HybridEffort
 from ga.hybrid import Hybrid
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.planner import plan_solution
-from partition.strategies.base import Objective, Problem
+from partition.strategies.base import Objective, Problem, Solution
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.sequential import Sequential
 from tests.partition.networks import chain, residual
@@ -89,3 +89,18 @@ def test_what_fits_nowhere_is_refused_in_a_sentence() -> None:
     network = chain(1, 1, weights=[10**9, 10**9])
     with pytest.raises(PartitionError, match="would hold"):
         Auto((Sequential(), QUICK)).solve(Problem(network, equal(2, 100 * MB)))
+
+
+def test_memory_is_what_devices_hold_channels_included() -> None:
+    """Both plans give every device half of the weights and of what Eq. 2 counts; in one of them
+    every tensor is in a channel, several times at once."""
+    network = chain(*[10**9] * 8, weights=[MB // 4] * 8, elements=MB)
+    problem = Problem(network, equal(2), objective="memory")
+    rank = ranking(problem)
+
+    def ranked(devices: str) -> float:
+        assignment = {f"l{number}": f"d{device}" for number, device in enumerate(devices)}
+        solution = Solution(assignment, "")
+        return rank(plan_solution(problem, solution, model_digest="", strategy="auto"))
+
+    assert ranked("00001111") < ranked("01010101") - 0.5
