@@ -111,6 +111,7 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
                 macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
                 memory_bytes_per_s=usual.memory_bytes_per_s / slower,
                 cut_s_per_byte=usual.cut_s_per_byte * slower,
+                firing_s=usual.firing_s * slower,
                 link_bytes_per_s=(node.link or USUAL_LINK) * GOODPUT,
                 launcher_bytes_per_s=(
                     None if local or launcher_link is None else launcher_link * GOODPUT

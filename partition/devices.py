@@ -37,8 +37,9 @@ class Device:
 
     `firing_s`, `wire_s_per_message` and `wire_s_per_byte` are processor time: what a phase costs
     besides its layers, and what each tensor and each byte sent or received costs. The defaults are
-    assumptions for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both
-    sides together, the others not measured. With `wire_is_free` the wire's cost does not delay the
+    for an x86-64 core: a byte from 14 MB over loopback TCP taking about 14 ms on both sides
+    together; a firing from boards of the laboratory, whose caches are cold when it begins; a
+    message is an assumption. With `wire_is_free` the wire's cost does not delay the
     layers, because an accelerator computes while the processor serves the network.
 
     `cache_bytes` is the room for weights beside the processor (the 8 MiB of an Edge TPU); what does
@@ -60,7 +61,7 @@ class Device:
     host_cores: int = 1
     memory_bytes_per_s: float = 1e10
     cut_s_per_byte: float = 3e-10
-    firing_s: float = 1e-4
+    firing_s: float = 2e-4
     wire_s_per_message: float = 5e-5
     wire_s_per_byte: float = 5e-10
     wire_is_free: bool = False

@@ -165,7 +165,9 @@ def profiled_devices(
     Those in `own_link` and `own_watts` keep the rates and watts that the user gave them. A
     device's interface is as fast as the fastest of its links; between devices of one host there is
     no link. A message's and a byte's processor time is shared by its two ends; what a firing costs
-    besides its layers is a share of a message's (`partition.simulated_costs`).
+    besides its layers is a share of a message's (`partition.simulated_costs`), or what it was taken
+    for if that is more: messages are measured while caches are warm, and by threads that a bound on
+    the computing one does not hold for.
     """
     host = {device.name: device.host for device in devices}
     found = []
@@ -181,7 +183,7 @@ def profiled_devices(
         found.append(
             replace(
                 device,
-                firing_s=_firing_s(node) or device.firing_s,
+                firing_s=max(_firing_s(node), device.firing_s),
                 wire_s_per_message=node.message_s / 2 or device.wire_s_per_message,
                 wire_s_per_byte=node.byte_s / 2 or device.wire_s_per_byte,
                 link_bytes_per_s=device.link_bytes_per_s if device.name in own_link else rate,

@@ -52,9 +52,11 @@ def test_a_plan_that_is_too_large_to_simulate_at_once_stays_as_it_is(
     assert foreseen(plan, "pipelined", HERE, None, profile) == plan
 
 
-def test_what_a_firing_costs_follows_from_the_measured_message() -> None:
-    (device,) = profiled_devices([Device("a")], Profile({"a": NodeProfile({}, message_s=1e-4)}))
-    costs = ThreadCosts.measured(1e-4)
-    assert device.firing_s == costs.executor_s + costs.ended_s
+def test_what_a_firing_costs_follows_from_the_measured_message_but_is_not_less_than_usual() -> None:
+    (device,) = profiled_devices([Device("a")], Profile({"a": NodeProfile({}, message_s=1e-3)}))
+    costs = ThreadCosts.measured(1e-3)
+    assert device.firing_s == costs.executor_s + costs.ended_s > Device("a").firing_s
+    (quick,) = profiled_devices([Device("a")], Profile({"a": NodeProfile({}, message_s=1e-5)}))
+    assert quick.firing_s == Device("a").firing_s
     (usual,) = profiled_devices([Device("a")], Profile({"a": NodeProfile({})}))
     assert usual.firing_s == Device("a").firing_s
