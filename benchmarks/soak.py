@@ -13,11 +13,13 @@ was lost, doubled or wrong, or a run ended that could have gone on.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,11 +42,22 @@ MOST_MB, MOST_DESCRIPTORS, MOST_THREADS = 64.0, 16, 4
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds: resident memory without that of files (bytes), descriptors, threads."""
+    """What a process holds: resident memory without that of files (bytes), the kinds of its
+    descriptors, the names of its threads."""
 
     anonymous_bytes: int
-    descriptors: int
-    threads: int
+    descriptor_kinds: Counter[str]
+    thread_names: Counter[str]
+
+    @property
+    def descriptors(self) -> int:
+        """How many."""
+        return self.descriptor_kinds.total()
+
+    @property
+    def threads(self) -> int:
+        """How many."""
+        return self.thread_names.total()
 
     @classmethod
     def by(cls, pid: int) -> Held:
@@ -54,9 +67,24 @@ class Held:
         )
         return cls(
             int(status["RssAnon"].split()[0]) * 1024,
-            len(os.listdir(f"/proc/{pid}/fd")),
-            int(status["Threads"]),
+            Counter(_kinds(Path(f"/proc/{pid}/fd"))),
+            Counter(_names(Path(f"/proc/{pid}/task"))),
         )
+
+
+def _kinds(descriptors: Path) -> Iterator[str]:
+    """What each is: socket, pipe, anon_inode:[eventpoll], file."""
+    for link in descriptors.iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile, as the one that lists them is
+            target = os.readlink(link)
+            kind, _, number = target.partition(":[")
+            yield "file" if target.startswith("/") else kind if number[:-1].isdigit() else target
+
+
+def _names(threads: Path) -> Iterator[str]:
+    for thread in threads.iterdir():
+        with contextlib.suppress(OSError):  # ended meanwhile
+            yield (thread / "comm").read_text().strip()
 
 
 @dataclass
@@ -82,6 +110,19 @@ class Growth:
             of(self.last[key]) - of(first) for key, first in self.first.items() if key[0] == who
         ]
         return max(grown, default=0.0)
+
+    def change(self, who: str, of: Callable[[Held], Counter[str]]) -> str:
+        """What the one of these that has grown most held more or fewer of; empty if none grew."""
+        keys = [key for key in self.first if key[0] == who]
+        if not keys or self.most(who, lambda held: of(held).total()) <= 0:
+            return ""
+        key = max(keys, key=lambda k: of(self.last[k]).total() - of(self.first[k]).total())
+        before, after = of(self.first[key]), of(self.last[key])
+        return ", ".join(
+            f"{name} {before[name]} to {after[name]}"
+            for name in sorted(before | after)
+            if before[name] != after[name]
+        )
 
 
 def mixed(draw: random.Random, boards: tuple[str, ...]) -> tuple[Fault, str]:
@@ -164,11 +205,11 @@ def figures(streams: list[Streamed], growth: Growth, minutes: float) -> list[Fig
             ),
             Figure(
                 f"{who}: growth of file descriptors", growth.most(who, lambda h: h.descriptors),
-                at_most=MOST_DESCRIPTORS,
+                at_most=MOST_DESCRIPTORS, note=growth.change(who, lambda h: h.descriptor_kinds),
             ),
             Figure(
                 f"{who}: growth of threads", growth.most(who, lambda h: h.threads),
-                at_most=MOST_THREADS,
+                at_most=MOST_THREADS, note=growth.change(who, lambda h: h.thread_names),
             ),
         ]  # fmt: skip
     return rows
@@ -213,7 +254,7 @@ def main() -> int:
         print_json(data)
     else:
         for row in rows:
-            print(f"{row.what:<40}{row.measured:>10} {row.unit}")
+            print(f"{row.what:<40}{row.measured:>10} {row.unit:<4}{row.note}".rstrip())
     return int(bool(wrong) or any(row.holds is False for row in rows))
 
 
