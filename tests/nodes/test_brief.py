@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from threading import get_native_id
+from threading import Event, get_native_id
 
 import numpy as np
 import pytest
@@ -54,7 +53,7 @@ class Watched(Engine):
 
 
 def slowed(compute, seconds: float):
-    return lambda inputs: (time.sleep(seconds), compute(inputs))[1]
+    return lambda inputs: (Event().wait(seconds), compute(inputs))[1]
 
 
 @pytest.fixture
