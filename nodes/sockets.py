@@ -323,6 +323,11 @@ class Dialler:
         _close(self.socket, self.monitor)
 
 
+def start_releasing() -> None:
+    """Start pyzmq's thread that gives up what was sent without a copy, as a thread of this one."""
+    zmq.Frame(bytearray(1), copy=False)
+
+
 def _limit(sock: Socket, max_bytes: int) -> None:
     sock.setsockopt(zmq.MAXMSGSIZE, max_bytes + OVERHEAD_BYTES)
     sock.setsockopt(zmq.SNDHWM, 0)

@@ -45,6 +45,9 @@ from nodes.usage import usage
 BRIEF_S = 0.0001
 """Phases that take no longer are fired in the I/O thread: about what it costs to hand one over."""
 
+MOST_BRIEF_S = 0.001
+"""Of all phases of a deployment together, so that a frame does not keep the loop for long."""
+
 SLOW_FACTOR, PATIENCE_S = 10, 0.1
 """Brief firings may take so many times longer than agreed; once they have taken `PATIENCE_S` more
 than that, those that stayed below counted against it, the executor's thread fires."""
@@ -240,7 +243,8 @@ class Worker:
             return
         _let_go()
         if epoch not in self._dropped:
-            is_brief = max(seconds) <= self._brief_s and not is_set_apart()
+            is_brief = max(seconds) <= self._brief_s and sum(seconds) <= MOST_BRIEF_S
+            is_brief = is_brief and not is_set_apart()
             is_brief = is_brief and not getattr(self._executor, "is_bound_to_thread", False)
             self._excess_s = 0.0
             self._brief_epoch = epoch if is_brief else None
