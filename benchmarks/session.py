@@ -48,8 +48,8 @@ def _of(name: str, guess_s: int, arguments: str) -> Measurement:
 
 
 MEASUREMENTS = (
-    _of("table3", 1150, "benchmarks.table3 --networks resnet50 --devices 2 4 6 8 10 --strategies "
-        "auto sequential --repetitions 3 --seconds 8 --minutes 25"),
+    _of("table3", 960, "benchmarks.table3 --networks resnet50 --devices 2 4 6 8 10 --strategies "
+        "auto sequential --cpu 0.08 --repetitions 2 --seconds 10 --minutes 20"),
     _of("firing", 180, "benchmarks.limits firing --bytes 1024 100000 1000000"),
     _of("start_up", 100, "benchmarks.start_up"),
     _of("table3-memory", 270, "benchmarks.table3 --networks resnet50 --devices 2 4 10 --strategies "
