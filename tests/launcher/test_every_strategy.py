@@ -46,12 +46,12 @@ class Agents:
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
     folder = tmp_path_factory.mktemp("strategies")
-    write_network(folder / "net.onnx", layers=2, channels=48)
+    write_network(folder / "net.onnx", layers=3, channels=96)
     write_network(folder / "other.onnx", layers=3)
     frames = np.random.default_rng(0).standard_normal((FRAMES, *SHAPE), np.float32)
     np.save(folder / "frames.npy", frames)
     with daemons(("a", "b", "c"), folder / "cache") as addresses:
-        # So slow that links and firings cost little beside layers.
+        # So slow that links cost little beside layers, which are large beside a firing.
         nodes = [
             {"name": name, "address": address, "macs_per_s": "100M"}
             for name, (address, _) in addresses.items()
