@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import typer
 
 from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, LauncherError
+from launcher.signals import unwinding_on_signals
 
 SIGNALLED = 128
 """Exit codes above are this plus a signal's number."""
@@ -41,7 +42,8 @@ def run_command(
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
-        code = _run(app, name, perform, given, as_json, interrupted)
+        with unwinding_on_signals():
+            code = _run(app, name, perform, given, as_json, interrupted)
     except BrokenPipeError:  # whoever read our output has gone; nothing is left to say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
@@ -78,7 +80,7 @@ def _run(
         code = error.code if isinstance(error.code, int) else EXIT_FAILED
         if code <= SIGNALLED:
             raise
-        # SIGTERM and SIGHUP, see `launcher.processes.start_agents`
+        # SIGTERM and SIGHUP, see `launcher.signals`
         return fail(interrupted.replace("interrupted", "told to stop"), code)
 
 

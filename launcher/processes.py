@@ -15,17 +15,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 
 from launcher.access import launcher_keys
 from launcher.core.addresses import host_of
 from launcher.errors import BadInputError, RunFailedError
 from launcher.memory_kills import kills
 from launcher.runtime import Node
+from launcher.signals import unwinding_on_signals
 
 TAIL_BYTES = 4096
 """How much of the end of an agent's standard error is kept."""
@@ -185,7 +184,7 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
     place = tempfile.TemporaryDirectory(
         prefix="csdf-", dir=_short_parent(), ignore_cleanup_errors=True
     )
-    with place as directory, _unwinding_on_signals():
+    with place as directory, unwinding_on_signals():
         try:
             remote = [node.address for node in nodes if node.address is not None]
             for node in nodes:
@@ -235,24 +234,3 @@ def _own_address_towards(address: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise BadInputError(f"{address}: this machine has no way to {host!r} ({error})") from error
-
-
-@contextlib.contextmanager
-def _unwinding_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `SystemExit`, so that every `finally` on the way runs."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def unwind(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    ours = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            ours[number] = signal.signal(number, unwind)
-    try:
-        yield
-    finally:
-        for number, former in ours.items():
-            signal.signal(number, former)

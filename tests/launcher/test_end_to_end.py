@@ -216,13 +216,19 @@ def test_an_interrupted_run_ends_everything(
     assert "Traceback" not in err
 
 
-def test_an_interrupted_search_ends_everything(launcher: Launcher) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_an_interrupted_search_ends_everything(
+    launcher: Launcher, number: signal.Signals, code: int
+) -> None:
     with launcher.start("cluster.yaml", "--strategy", "vertical-paper") as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("searching"):
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode == code, err
     assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("launch: ")

@@ -1,0 +1,30 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: with what it has to clear up, and a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+
+@contextlib.contextmanager
+def unwinding_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `SystemExit`, so that every `finally` on the way runs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def unwind(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    ours = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            ours[number] = signal.signal(number, unwind)
+    try:
+        yield
+    finally:
+        for number, former in ours.items():
+            signal.signal(number, former)
