@@ -243,14 +243,20 @@ class Worker:
             return
         _let_go()
         if epoch not in self._dropped:
-            is_brief = max(seconds) <= self._brief_s and sum(seconds) <= MOST_BRIEF_S
-            is_brief = is_brief and not is_set_apart()
-            is_brief = is_brief and not getattr(self._executor, "is_bound_to_thread", False)
             self._excess_s = 0.0
-            self._brief_epoch = epoch if is_brief else None
+            self._brief_epoch = epoch if self._is_brief(seconds) else None
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
+
+    def _is_brief(self, seconds: tuple[float, ...]) -> bool:
+        """Whether phases that take so long are fired in the I/O thread."""
+        return (
+            max(seconds) <= self._brief_s
+            and sum(seconds) <= MOST_BRIEF_S
+            and not is_set_apart()
+            and not getattr(self._executor, "is_bound_to_thread", False)
+        )
 
     def _prepare(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
         """Not in the executor thread, see `Errand`, but while that waits."""
