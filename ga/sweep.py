@@ -22,6 +22,7 @@ import numpy as np
 import optuna
 import sqlalchemy
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from ga.genes import genes
@@ -140,7 +141,15 @@ def run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Resul
 
 
 def _run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Result:
-    study = _open(sweep, seed)
+    storage = open_storage(sweep.url)
+    try:
+        return _add(sweep, _open(sweep, storage, seed), trials, on_trial)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _add(sweep: Sweep, study: optuna.Study, trials: int, on_trial: OnTrial) -> Result:
     before = len(study.get_trials(deepcopy=False))
     usual = sweep.space.usual(sweep.problem, sweep.budget)
     study.enqueue_trial(dict(usual), skip_if_exists=True)
@@ -162,9 +171,9 @@ def _run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Resu
     return _result(sweep, study, before, interrupted)
 
 
-def _open(sweep: Sweep, seed: int | None) -> optuna.Study:
+def _open(sweep: Sweep, storage: RDBStorage, seed: int | None) -> optuna.Study:
     study = optuna.create_study(
-        storage=open_storage(sweep.url),
+        storage=storage,
         study_name=sweep.study,
         sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True),
         pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=POINTS // 4),

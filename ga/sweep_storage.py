@@ -47,7 +47,9 @@ def open_storage(url: str) -> RDBStorage:
         _check_file(Path(name))
     # A transaction that writes waits from its start, so that two can never wait for each other.
     arguments = {"timeout": WAIT_S, "isolation_level": "IMMEDIATE"}
-    engine = {"connect_args": arguments} if url.startswith("sqlite") else {}
+    engine: dict[str, object] = {"connect_args": arguments} if url.startswith("sqlite") else {}
+    if engine and sqlalchemy.make_url(url).database not in {None, ":memory:"}:
+        engine["poolclass"] = sqlalchemy.NullPool  # closes the file, also where this fails
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(PartitionError):
             return _opened(url, name, engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,13 @@ def test_a_study_for_something_else_is_refused(tmp_path: Path) -> None:
     run(sweep, 1, 0, ignore)
     with pytest.raises(PartitionError, match=r"not the same model, .* --study NAME"):
         run(replace(sweep, model_digest="another"), 1, 0, ignore)
+
+
+def test_a_sweep_leaves_its_storage_closed(tmp_path: Path) -> None:
+    run(sweep_in(tmp_path), 1, 0, ignore)
+    opened = {os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()}
+    assert str(tmp_path / "sweep.db") not in opened
+    assert opened
 
 
 def test_a_study_of_somebody_else_is_refused(tmp_path: Path) -> None:
