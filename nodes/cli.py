@@ -2,7 +2,7 @@
 
 Exit codes: 0 when it was told to stop (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end),
 2 when it could not start: the address is taken, the cache or the keys cannot be used, there is no
-engine, or other machines could reach it and there are no keys.
+engine, or other machines could reach it and there are no keys; 130 for Ctrl-C before it was ready.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from nodes.wire import Wire
 
 EXIT_FINE = 0
 EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -64,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NodeError as error:
         sys.stderr.write(f"node-agent: {error}\n")
         return EXIT_BAD_INPUT
+    except KeyboardInterrupt:
+        sys.stderr.write("node-agent: interrupted\n")
+        return EXIT_INTERRUPTED
     logging.basicConfig(
         stream=sys.stderr,
         level=options.log_level.upper(),
