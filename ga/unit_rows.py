@@ -126,7 +126,10 @@ class _Builder:
     def _grains(self, unit: Unit, share: float, fineness: float) -> int:
         if share <= fineness or unit.grains == 1:
             return 1
-        return int(min(unit.grains, np.ceil(share / fineness)))
+        wanted = int(min(unit.grains, np.ceil(share / fineness)))
+        if unit.channels is None:
+            return wanted
+        return next(n for n in range(wanted, unit.grains + 1) if unit.grains % n == 0)
 
     def _halo_share(self, unit: Unit) -> float:
         """Work that one cut between two bands adds, relative to the whole unit's."""

@@ -7,10 +7,15 @@ split by **channels**, which divides the weights, while each part reads the whol
 where the input is the larger of the two. Units by rows that pass large tensors on to each other
 are fused into one, because within a band such a tensor never travels, at the price of a halo that
 is computed twice.
+
+Engines compute channels in blocks of 16 (AVX-512; 8 or 4 elsewhere) and pad what is less: with ONNX
+Runtime 1.31, a slice of 24 of 256 channels takes 1.43 times its part of the whole convolution, one
+of 102 takes 1.20 times, one of 32, 64 or 112 takes 1.06. So slices are whole blocks where they can.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -19,29 +24,38 @@ from cnn.network import Layer, Network
 from cnn.rewrites import Bands, Channels, Rewrite, Slices
 from partition.strategies.base import Problem, Rewritable
 
+BLOCK = 16
+"""Channels that engines compute together."""
+
 
 @dataclass(frozen=True)
 class Unit:
     """`layers` in topological order; the first reads what comes from outside.
 
     `channels` are those that the unit can be split by, None for a unit that is split by its
-    `rows` (of its last layer's output) or, if that is 0, not at all.
+    `rows` (of its last layer's output) or, if that is 0, not at all. Its slices are some whole
+    blocks of `block` channels each.
     """
 
     layers: tuple[str, ...]
     channels: Channels | None = None
     rows: int = 0
+    block: int = 1
 
     @property
     def grains(self) -> int:
         """How many parts it can be split into at most."""
         if self.channels is not None:
-            return self.channels.count
+            return self.channels.count // self.block
         return max(1, self.rows)
 
     def divide(self, shares: Sequence[float]) -> tuple[int, ...]:
         """Channels or rows in proportion to `shares`; some may be 0."""
-        return (self.channels or Channels(self.rows)).divide(shares)
+        if self.channels is None:
+            return Channels(self.rows).divide(shares)
+        if self.block > 1:
+            return Channels(self.channels.count, self.block).divide(shares)
+        return self.channels.divide(shares)
 
     def rewrites(self, sizes: Sequence[int]) -> tuple[Rewrite, ...]:
         """What splits the unit into parts of so many channels or rows."""
@@ -93,7 +107,7 @@ class _Search:
             if behind is None or behind.name in taken:
                 break
             layers.append(behind)
-        return Unit(tuple(layer.name for layer in layers), channels)
+        return Unit(tuple(layer.name for layer in layers), channels, block=block_of(channels))
 
     def _follower(self, layer: Layer, channels: int) -> Layer | None:
         """The only reader of `layer`, if it has no work to speak of and can be split likewise."""
@@ -155,3 +169,10 @@ class _Search:
         except ModelError:
             return None
         return Unit(layers, rows=height) if height > 1 else None
+
+
+def block_of(channels: Channels) -> int:
+    """Of how many channels slices are multiples: 1 where there are too few, or groups of them."""
+    if channels.group > 1 or channels.count < 2 * BLOCK:
+        return 1
+    return math.gcd(channels.count, BLOCK)

@@ -7,9 +7,11 @@ import pytest
 import cnn
 from benchmarks.agreement import LIMIT
 from benchmarks.hybrid import VGG16, YOLOV2, measure
+from cnn.rewrites import Slices
 from ga.hybrid import Effort, Hybrid
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
+from partition.units import BLOCK
 from tests.partition.rewriting_contract import RewritingContract, chain_model
 from tests.partition.strategy_contract import equal
 
@@ -24,11 +26,18 @@ class TestHybrid(RewritingContract):
         assert self.solve(network, equal(2)).rewrites == ()
 
     def test_a_single_heavy_layer_is_split(self) -> None:
-        model = chain_model(1, is_heavy=True)
+        model = chain_model(1, is_heavy=True, channels=64)
         problem = Problem(model.network, equal(4), model=model)
         solution = Hybrid(QUICK).solve(problem)
         plan = plan_solution(problem, solution, model_digest="", strategy="hybrid")
         assert {phase.device for phase in plan.phases} == {"d0", "d1", "d2", "d3"}
+
+    def test_slices_are_whole_blocks_as_engines_compute_them(self) -> None:
+        model = chain_model(3, is_heavy=True, channels=96)
+        solution = Hybrid(QUICK).solve(Problem(model.network, equal(2), model=model))
+        slices = [rewrite for rewrite in solution.rewrites if isinstance(rewrite, Slices)]
+        assert slices
+        assert not any(size % BLOCK for rewrite in slices for size in rewrite.channels)
 
 
 @pytest.mark.slow

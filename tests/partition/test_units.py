@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from hypothesis import given, settings
 
 import cnn
-from cnn.rewrites import Bands, Slices
+from cnn.rewrites import Bands, Channels, Slices
 from partition.strategies.base import Problem
-from partition.units import Unit, find_units
+from partition.units import Unit, block_of, find_units
 from tests.networks import save, small_models
 from tests.partition.rewriting_contract import chain_model, residual_model
 from tests.partition.strategy_contract import equal
@@ -108,3 +109,21 @@ def test_units_with_many_weights_are_split_by_channels() -> None:
     (unit, *_) = by_rows(chain_model(3), 0.0)  # tensors of 512 bytes, kernels of 2304
     assert unit.rewrites((3, 5)) == (Slices("l0", (3, 5)),)
     assert unit.divide([1.0, 3.0]) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("channels", "block"),
+    [
+        (Channels(64), 16),
+        (Channels(1000), 8),
+        (Channels(24), 1),  # fewer than two blocks
+        (Channels(96, group=48), 1),  # its groups decide
+    ],
+)
+def test_parts_are_whole_blocks_where_there_are_enough(channels: Channels, block: int) -> None:
+    unit = Unit(("l0",), channels, block=block_of(channels))
+    assert unit.block == block
+    assert unit.grains == channels.count // block
+    sizes = unit.divide([0.3, 0.7])
+    assert sum(sizes) == channels.count
+    assert not any(size % max(block, channels.group) for size in sizes)
