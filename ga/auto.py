@@ -1,10 +1,10 @@
 """The default strategy: tries several ways to divide the network and takes the best for the user.
 
 Every candidate becomes a plan, so that they are compared by what plans predict, whatever they
-rewrite. The comparison is by the preference for the problem's objective by what devices hold
-(`ga.objectives.HELD`), which the search of `vertical` goes by here as well. Candidates: contiguous
-cuts, the vertical search, whole copies (if the objective is the period), and, where whole layers
-leave a device more than its share, the hybrid of slices and bands.
+rewrite (`ga.ranking`). The search of `vertical` goes by the same preference here. Candidates:
+contiguous cuts, the vertical search; if the objective is the period, whole copies, and on several
+machines pipelines side by side; and, where whole layers leave a device more than its share, the
+hybrid of slices and bands.
 
 One device alone is planned too. Where it is better by the objective itself, the explanation says
 so; where it is better than all that use several by more than `ALONE_MARGIN`, or nothing uses
@@ -13,23 +13,24 @@ several, it is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ga.fairness import fair_memory
 from ga.hybrid import Hybrid
-from ga.objectives import HELD, Preference, negligible_bytes
+from ga.objectives import negligible_bytes
+from ga.ranking import preference_for, ranking, unloaded_latency_s
+from ga.replicated import Replicated
 from ga.vertical import Vertical
 from partition.energy import energy_j
 from partition.errors import PartitionError
-from partition.plan import MemoryPrediction, Plan
+from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.sequential import Sequential
-from partition.timing import loads
 
 ALONE_MARGIN = 0.2
 """By how much one device alone must have a shorter period than all together to be chosen: spreading
@@ -103,7 +104,7 @@ class Auto:
     def _solved(self, problem: Problem) -> tuple[list[_Candidate], list[PartitionError]]:
         found: list[_Candidate] = []
         refusals: list[PartitionError] = []
-        usual = Sequential(), Vertical(preference_for(problem)), BatchSplit()
+        usual = Sequential(), Vertical(preference_for(problem)), BatchSplit(), Replicated(fewest=2)
         candidates = self._candidates or usual
         strategies = [each for each in candidates if _applies(each, problem)]
         total = len(strategies) + 1
@@ -144,9 +145,15 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 
 
 def _applies(strategy: Strategy, problem: Problem) -> bool:
-    if strategy.name != BatchSplit.name:
-        return True
-    return problem.objective == "period" and problem.model is not None and not problem.pins
+    """Whether it can give a plan, and one that may be better than the others."""
+    if isinstance(strategy, BatchSplit | Replicated) and (
+        problem.objective != "period" or problem.model is None or problem.pins
+    ):
+        return False
+    if isinstance(strategy, Replicated):
+        machines = {device.host or device.name for device in problem.devices}
+        return len(machines) > 1 and bool(strategy.counts(problem))
+    return True
 
 
 def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
@@ -192,19 +199,10 @@ def _value(problem: Problem, plan: Plan) -> float:
         case "period":
             return plan.period_s
         case "latency":
-            return _unloaded_latency_s(plan)
+            return unloaded_latency_s(plan)
         case "energy":
             return energy_j(plan)
     return float(max(memory.total_bytes for memory in plan.memory.values()))
-
-
-def _unloaded_latency_s(plan: Plan) -> float:
-    """Of a frame that finds the pipeline empty: all devices' work and transfers, one by one."""
-    load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
-    return sum(
-        load[device.name].busy_s + load[device.name].received_bytes / device.link_bytes_per_s
-        for device in plan.devices
-    )
 
 
 def _shown(problem: Problem, value: float) -> str:
@@ -215,35 +213,3 @@ def _shown(problem: Problem, value: float) -> str:
             return f"{value / 1e6:.1f} MB"
     per = "per frame" if problem.objective == "period" else "from a frame to its result"
     return f"{value * 1e3:.1f} ms {per}"
-
-
-def preference_for(problem: Problem) -> Preference:
-    """What plans are compared by."""
-    return HELD[problem.objective]
-
-
-def ranking(problem: Problem) -> Callable[[Plan], float]:
-    """Ranks plans by the preference, with the period for time; smaller is better."""
-    preference, network = preference_for(problem), problem.network
-    fair = fair_memory(problem.devices)
-    floor = negligible_bytes(network)
-
-    def rank(plan: Plan) -> float:
-        memory = [plan.memory[device.name] for device in plan.devices]
-        balanced = np.array([each.weights_bytes for each in memory]) + floor
-        held = np.array([_tensor_bytes(each) for each in memory]) + floor
-        terms = (
-            (preference.time, plan.period_s),
-            (preference.memory, float((balanced / fair).max())),
-            (preference.held, float((held / fair).max())),
-            (preference.traffic, plan.bytes_per_frame + 1),
-            (preference.latency, _unloaded_latency_s(plan)),
-            (preference.energy, energy_j(plan)),
-        )
-        return sum(weight * float(np.log(max(cost, 1e-300))) for weight, cost in terms if weight)
-
-    return rank
-
-
-def _tensor_bytes(memory: MemoryPrediction) -> int:
-    return memory.weights_bytes + memory.activations_bytes + memory.channels_bytes

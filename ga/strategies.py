@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from ga.auto import Auto
 from ga.hybrid import Hybrid
+from ga.replicated import Replicated
 from ga.vertical import Vertical
 from ga.vertical_paper import VerticalPaper
 from partition.errors import PartitionError
@@ -37,6 +38,7 @@ _ALL: tuple[Strategy, ...] = (
     Horizontal(),
     Tiles(),
     BatchSplit(),
+    Replicated(),
     Hybrid(),
     Exact(),
     Exact("exact-siblings", Shape(siblings=True)),

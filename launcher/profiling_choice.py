@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from cnn.errors import CnnError
 from cnn.model import Model
 from cnn.rewrites import from_data, to_data
-from ga.auto import ranking
 from ga.objectives import PREFERENCES
+from ga.ranking import ranking
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan

@@ -36,6 +36,7 @@ USUAL = (
     "batch-split",
     "vertical-paper",
     "vertical",
+    "replicated",
     "hybrid",
 )
 """The strategies that are compared if none are named, simple ones first."""

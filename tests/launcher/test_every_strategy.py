@@ -1,4 +1,4 @@
-"""Every strategy is run by `launch` on three agents, not only computed: same results, in order."""
+"""Every strategy is run by `launch` on four agents, not only computed: same results, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.launcher_runtime.clusters import SHAPE, daemons, write_network
 pytestmark = pytest.mark.slow
 
 FRAMES = 9
-REWRITING = {"horizontal", "tiles", "batch-split", "hybrid"}
+REWRITING = {"horizontal", "tiles", "batch-split", "replicated", "hybrid"}
 """These divide layers; `auto` may."""
 
 
@@ -32,7 +32,7 @@ def _enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Agents:
-    """Three agents that outlive the runs, a network in `folder`, and frames for it."""
+    """Four agents that outlive the runs, a network in `folder`, and frames for it."""
 
     folder: Path
     nodes: list[dict[str, str]]
@@ -50,7 +50,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
     write_network(folder / "other.onnx", layers=3)
     frames = np.random.default_rng(0).standard_normal((FRAMES, *SHAPE), np.float32)
     np.save(folder / "frames.npy", frames)
-    with daemons(("a", "b", "c"), folder / "cache") as addresses:
+    with daemons(("a", "b", "c", "d"), folder / "cache") as addresses:
         # So slow that links cost little beside layers, which are large beside a firing.
         nodes = [
             {"name": name, "address": address, "macs_per_s": "100M"}
