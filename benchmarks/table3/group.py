@@ -13,7 +13,7 @@ from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
 from benchmarks.lab.profiling import profile
 from benchmarks.lab.turns import FULL_FRAMES, Whole, pipeline_turn, steady_rate
 from benchmarks.lab.turns import whole_on_every_board as whole_on
-from benchmarks.table3.order import FEWEST_FRAMES
+from benchmarks.table3.order import FEWEST_FRAMES, results_of
 from benchmarks.table3.paper import NETWORKS
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
 from launcher.config_load import Cluster, load_cluster
@@ -93,7 +93,8 @@ def measure(
                 if cell in refused:
                     continue
                 try:
-                    found, result = _pipeline(lab, ready[cell], whole, round(before * seconds))
+                    frames = results_of(before, seconds, ready[cell].planned.speedup, count)
+                    found, result = _pipeline(lab, ready[cell], whole, frames)
                 except LauncherError as error:
                     refused.add(cell)
                     yield Refused(cell, boards, str(error))

@@ -16,8 +16,11 @@ MACS_PER_S = 5e10
 MACS: Mapping[str, float] = {"resnet50": 4.1e9, "yolov2": 14.8e9, "vgg16": 15.5e9}
 """Multiply-accumulates per frame, about."""
 
-FEWEST_FRAMES = 8
+FEWEST_FRAMES = 4
 """Of each replica in a turn: a turn of slow boards is as much longer as that takes."""
+
+FEWEST_RESULTS = 8
+"""Of a pipeline in a turn, besides those that fill it."""
 
 GROUP_S = 60.0
 GROUP_S_PER_BOARD = 8.0
@@ -77,3 +80,10 @@ def guess_s(groups: Sequence[Sequence[Cell]], cpu: float, seconds: float) -> flo
         turn_s = TURN_S + TURN_S_PER_BOARD * boards + 2 * half_s + FILLING_FRAMES * frame_s
         total += len(turns) * turn_s
     return total
+
+
+def results_of(replicas: float, seconds: float, speedup: float, boards: int) -> int:
+    """How many results of a pipeline take about `seconds`, where all replicas together make
+    `replicas` per second and the plan says how far it is from that."""
+    expected = replicas * min(1.0, speedup / boards)
+    return max(FEWEST_RESULTS, round(expected * seconds))

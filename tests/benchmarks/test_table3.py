@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.lab.turns import steady_rate
 from benchmarks.table3.log import Log, origin
-from benchmarks.table3.order import cells_of, groups_of, guess_s
+from benchmarks.table3.order import FEWEST_RESULTS, cells_of, groups_of, guess_s, results_of
 from benchmarks.table3.plot import picture
 from benchmarks.table3.summary import summaries
 from benchmarks.table3.table import figures, tables
@@ -210,3 +210,10 @@ def test_the_picture_shows_the_paper_beside_the_measurement_and_is_always_the_sa
     assert "Tang &amp; Stefanov 2021" in drawn
     assert ">auto, measured<" in drawn
     assert drawn == picture(found)
+
+
+def test_a_slow_pipeline_has_turns_no_longer_than_the_replicas() -> None:
+    assert results_of(4.0, 12.0, speedup=10.0, boards=10) == 48
+    assert results_of(4.0, 12.0, speedup=2.5, boards=10) == 12
+    assert results_of(4.0, 12.0, speedup=12.0, boards=10) == 48
+    assert results_of(0.4, 12.0, speedup=0.1, boards=10) == FEWEST_RESULTS
