@@ -49,7 +49,11 @@ def _of(name: str, guess_s: int, arguments: str) -> Measurement:
 
 MEASUREMENTS = (
     _of("table3", 960, "benchmarks.table3 --networks resnet50 --devices 2 4 6 8 10 --strategies "
-        "auto sequential --cpu 0.08 --repetitions 2 --seconds 10 --minutes 20"),
+        "auto vertical --cpu 0.08 --repetitions 2 --seconds 10 --minutes 20"),
+    _of("table3-hybrid", 1500, "benchmarks.table3 --networks yolov2 vgg16 --devices 2 4 6 8 10 "
+        "--strategies hybrid --repetitions 1 --seconds 6 --cpu 0.1 --minutes 32"),
+    _of("table3-cpu", 420, "benchmarks.table3 --networks resnet50 --devices 2 4 6 8 10 "
+        "--strategies auto --board cpu --cpu 0.1 --repetitions 1 --seconds 8 --minutes 10"),
     _of("firing", 180, "benchmarks.limits firing --bytes 1024 100000 1000000"),
     _of("start_up", 100, "benchmarks.start_up"),
     _of("table3-memory", 270, "benchmarks.table3 --networks resnet50 --devices 2 4 10 --strategies "
@@ -64,10 +68,9 @@ MEASUREMENTS = (
     _of("many_agents", 110, "benchmarks.limits many"),
     _of("fifo", 90, "benchmarks.fifo"),
     _of("idle", 65, "benchmarks.limits idle"),
-    _of("table3-others", 360, "benchmarks.table3 --networks yolov2 vgg16 --devices 4 --strategies "
-        "hybrid --repetitions 1 --seconds 6 --cpu 0.25 --minutes 10"),
-    _of("table3-cpu", 240, "benchmarks.table3 --networks resnet50 --devices 2 4 --strategies auto "
-        "--board cpu --cpu 0.2 --repetitions 2 --seconds 8 --minutes 7"),
+    _of("table3-strategies", 2100, "benchmarks.table3 --devices 4 10 --strategies vertical-paper "
+        "sequential-balanced horizontal tiles auto --repetitions 1 --seconds 5 --cpu 0.1 "
+        "--minutes 35"),
     _of("stage_times", 70, "benchmarks.stage_times"),
     _of("finite_check", 20, "benchmarks.finite_check"),
     _of("takeover", 40, "benchmarks.takeover"),
