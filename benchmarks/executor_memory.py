@@ -63,10 +63,10 @@ def held() -> Held:
 
 
 def import_what_an_agent_imports() -> None:
-    import onnxruntime  # noqa: F401, PLC0415
+    import nodes.cli  # noqa: F401, PLC0415
+    from nodes.executors.onnx_sessions import import_onnxruntime  # noqa: PLC0415
 
-    import nodes.agent  # noqa: F401, PLC0415
-
+    import_onnxruntime()
     forget_start_up()
 
 

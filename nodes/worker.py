@@ -37,6 +37,7 @@ from nodes.errand import Errand
 from nodes.executors.base import Executor, LoadOptions, Subnet
 from nodes.executors.heap import give_back_free_memory
 from nodes.loopback import Loopback
+from nodes.made_up import made_up
 from nodes.payload import as_array
 from nodes.rehearsal import FEWEST_ROUNDS, Part, Rehearsal, WireCosts
 from nodes.time_slice import ask_for_usual_slices
@@ -145,10 +146,8 @@ class _LoadedPhase:
             check_finite(inputs.values(), made, self.may_be_infinite)
 
     def _make_up(self) -> dict[str, Array]:
-        random = np.random.default_rng(0)
         return {
-            tensor: _made_up(channel.dtype, channel.shape, random)
-            for tensor, channel in self.inputs.items()
+            tensor: made_up(channel.dtype, channel.shape) for tensor, channel in self.inputs.items()
         }
 
 
@@ -385,13 +384,6 @@ def _let_go() -> None:
     """Of what loading needed and firing does not."""
     give_back_free_memory()
     forget_code_pages()
-
-
-def _made_up(dtype: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """An input to warm up with: small positive numbers, zeros where only whole ones will do."""
-    if np.dtype(dtype).kind == "f":
-        return random.random(shape, np.float32).astype(dtype, copy=False)
-    return np.zeros(shape, dtype)
 
 
 def _sentence(error: Exception) -> str:

@@ -31,7 +31,7 @@ class TestAuto(RewritingContract):
 
     def test_memory_limits_are_respected_where_they_can_be(self) -> None:
         network = chain(*[10**6] * 8, weights=[5 * MB] * 8)
-        devices = (Device("small", 100 * MB), Device("roomy", 250 * MB))
+        devices = (Device("small", 91 * MB), Device("roomy", 250 * MB))
         problem = Problem(network, devices)
         plan_solution(problem, self.strategy.solve(problem), model_digest="", strategy="auto")
 

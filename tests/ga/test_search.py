@@ -92,7 +92,7 @@ def priced(problem: Problem, *assignments: list[int]) -> tuple[Objectives, Price
 
 def test_exceeding_a_limit_is_worse_than_anything_within_it() -> None:
     network = chain(10**9, 10**9, weights=[5 * MB, 5 * MB])
-    problem = Problem(network, equal(2, 84 * MB))
+    problem = Problem(network, equal(2, 75 * MB))
     objectives, found = priced(problem, [0, 0], [0, 1])
     together, spread = found.objectives
     assert (together > OVER_LIMIT / 2 * spread).all()

@@ -70,7 +70,7 @@ class TestVerticalPaper(StrategyContract):
 
     def test_limits_that_its_balance_exceeds_are_respected_all_the_same(self) -> None:
         network = chain(*[1] * 10, weights=[MB] * 10)
-        devices = (Device("small", 70 * MB), Device("large", 200 * MB))
+        devices = (Device("small", 61 * MB), Device("large", 200 * MB))
         assignment = self.solve(network, devices).assignment
         assert 0 < list(assignment.values()).count("small") < 5
 

@@ -151,7 +151,7 @@ def test_people_get_a_table(model: str, capsys: pytest.CaptureFixture[str]) -> N
         (("--devices", "2", "--cluster", "cluster.yaml"), "either --devices"),
         (("--devices", "2", "--strategy", "best"), "there is no strategy 'best'"),
         (("--devices", "2", "--memory", "much"), "--memory must be a size"),
-        (("--devices", "2", "--memory", "60MB"), "may hold 60.0 MB"),
+        (("--devices", "2", "--memory", "49MB"), "may hold 49.0 MB"),
         (("--devices", "2", "--link", "fast"), "--link must be a rate"),
         (("--cluster", "cluster.yaml", "--link", "1Gbit/s"), "a cluster has its own"),
         (("--cluster", "none.yaml"), "none.yaml"),

@@ -49,7 +49,7 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -
         ("solve branches.onnx --devices 2 --strategy hibrid", "did you mean 'hybrid'?"),
         ("solve branches.onnx --devices 2 --strategy best", "known are auto, vertical, "),
         ("solve branches.onnx --devices 2 --strategy manual", "needs a device for every layer"),
-        ("solve branches.onnx --devices 2 --memory 10MB", "engine alone needs 66.0 MB while it"),
+        ("solve branches.onnx --devices 2 --memory 10MB", "engine alone needs 50.0 MB while it"),
         ("solve none.onnx --devices 2", "none.onnx: there is no such file"),
         ("solve cluster.yaml --devices 2", "cluster.yaml: this is not an ONNX file"),
         ("solve . --devices 2", "Is a directory"),
@@ -124,7 +124,7 @@ def test_a_pin_into_too_small_a_node(folder: Path, capsys: pytest.CaptureFixture
     opset = helper.make_opsetid("", 13)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), "large.onnx")
     Path("cluster.yaml").write_text(
-        "model: large.onnx\nnodes: [{name: a, memory: 70MB}, {name: b}]\npins: {wide: a}\n"
+        "model: large.onnx\nnodes: [{name: a, memory: 61MB}, {name: b}]\npins: {wide: a}\n"
     )
     given = ("solve", "--cluster", "cluster.yaml", "--strategy", "sequential")
     sentence = refused(capsys, folder, *given)

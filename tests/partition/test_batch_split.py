@@ -86,7 +86,7 @@ class TestBatchSplit(RewritingContract):
 
     def test_a_device_without_room_for_the_network_is_left_out(self) -> None:
         network = chain(*[10**6] * 8, weights=[5 * MB] * 8)
-        devices = (fast("tiny", 1, memory_bytes=80 * MB), fast("a", 1))
+        devices = (fast("tiny", 1, memory_bytes=71 * MB), fast("a", 1))
         solution = BatchSplit().solve(Problem(network, devices))
         assert set(solution.assignment.values()) == {"a"}
         assert "too small: tiny" in solution.explanation

@@ -83,11 +83,11 @@ def test_layers_of_one_group_stay_together() -> None:
 
 
 def test_only_what_fits_is_on_the_front() -> None:
-    problem = Problem(chain(1, 1, weights=[4 * MB, 4 * MB]), equal(2, 80 * MB))
+    problem = Problem(chain(1, 1, weights=[4 * MB, 4 * MB]), equal(2, 71 * MB))
     front = true_front(problem)
     assert all(len(set(row)) == 2 for row in front.numbers.tolist())
     with pytest.raises(PartitionError, match="no assignment fits"):
-        true_front(Problem(chain(1, 1, weights=[9 * MB, 9 * MB]), equal(2, 80 * MB)))
+        true_front(Problem(chain(1, 1, weights=[9 * MB, 9 * MB]), equal(2, 71 * MB)))
 
 
 def test_too_many_assignments_are_not_looked_at() -> None:

@@ -61,10 +61,10 @@ def test_when_memory_is_tight_channels_get_no_spare_frame() -> None:
 
 def test_what_does_not_fit_is_refused_with_need_limit_and_help() -> None:
     with pytest.raises(DoesNotFitError) as refusal:
-        two_devices(80 * MB)
+        two_devices(71 * MB)
     sentence = str(refusal.value)
     assert "device 'a' would hold" in sentence
-    assert "may hold 80.0 MB" in sentence
+    assert "may hold 71.0 MB" in sentence
     assert "weights 4.0 MB" in sentence
     assert "choose strategy 'vertical'" in sentence
 
