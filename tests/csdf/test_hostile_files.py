@@ -25,7 +25,7 @@ from tests.csdf.graphs import graph
 from tests.csdf.test_sdf3 import SMALL
 
 REFERENCE = Path(__file__).parents[1] / "fixtures" / "csdf_reference"
-SECONDS, BYTES = 10, 2 << 30
+SECONDS, BYTES = 20, 2 << 30
 """Of a processor and of memory, for each file."""
 
 WATCHED = """
