@@ -26,8 +26,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cnn.rewrites import Copies, copy_name
-from ga.objectives import HELD
-from ga.ranking import ranking
+from ga.ranking import preference_for, ranking
 from ga.vertical import Vertical
 from partition.errors import PartitionError
 from partition.linear_time import LinearTime, deal
@@ -98,7 +97,7 @@ class Replicated:
         if not found:
             raise refusals[0]
         _, count, _ = min(found, key=itemgetter(0))
-        attempt(len(counts), count, self._search or Vertical(HELD[problem.objective]))
+        attempt(len(counts), count, self._search or Vertical(preference_for(problem)))
         _, _, best = min(found, key=itemgetter(0))
         done = len(counts) + 1
         problem.on_progress(SearchProgress(done, done, f"{count} pipelines"))
