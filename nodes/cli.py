@@ -173,7 +173,7 @@ def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
     try:
         return wire.listen_data(f"{host}:{int(port) + 1}")
     except AddressError:
-        if not options.exit_with_parent:
+        if not (options.exit_with_parent or options.listen.endswith(":0")):
             raise
     return wire.listen_data(f"{host}:0")
 
@@ -199,7 +199,8 @@ def _parser() -> argparse.ArgumentParser:
         "--data",
         type=_address,
         metavar="ADDRESS",
-        help="data address (default: the next port, or the path with .data appended)",
+        help="data address (default: the next port, or, where --listen leaves the port open with "
+        "0, perhaps another one; the path with .data appended)",
     )
     either = parser.add_mutually_exclusive_group().add_argument
     usual = str(default_keys()).replace("%", "%%")

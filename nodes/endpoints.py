@@ -14,6 +14,14 @@ HINTS = {
 }
 """What to do about an address, by error number."""
 
+GONE = "it was closed at the other end, or the network went down"
+STRANGER = "the other end does not admit this node's key"
+NO_HANDSHAKE = (
+    "there was no handshake: either the other end has another key than the one known of it here, "
+    "or one of both has none"
+)
+"""Why a connection that was dialled does not stand."""
+
 
 def shut(descriptor: int) -> None:
     """End the connection behind a file descriptor of ZeroMQ's; it stays ZeroMQ's to close."""

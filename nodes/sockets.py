@@ -16,6 +16,7 @@ not greet in time, and one whose key is no longer admitted (`nodes.curve`).
 from __future__ import annotations
 
 import contextlib
+import errno
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -24,7 +25,7 @@ import zmq
 
 from nodes.core.errors import NodeError
 from nodes.curve import OVERHEAD_BYTES, Context, caller, guard, identify
-from nodes.endpoints import HINTS, refuse_taken, shut
+from nodes.endpoints import GONE, HINTS, NO_HANDSHAKE, STRANGER, refuse_taken, shut
 from nodes.keys import CONTROL, DATA
 from nodes.waiter import BATCH
 
@@ -69,13 +70,6 @@ READABLE: Any = int(zmq.POLLIN)
 because members of pyzmq's enumerations take twice as long."""
 
 MORE_FOLLOWS, DO_NOT_WAIT = int(zmq.SNDMORE), int(zmq.DONTWAIT)
-
-GONE = "it was closed at the other end, or the network went down"
-STRANGER = "the other end does not admit this node's key"
-NO_HANDSHAKE = (
-    "there was no handshake: either the other end has another key than the one known of it here, "
-    "or one of both has none"
-)
 
 REJECTED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 BARRED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | REJECTED
@@ -152,7 +146,10 @@ class Listener:
                 if peer in self._cut_off:
                     continue
                 self._look()  # its descriptor may have been that of one who has closed
-                peers[peer] = _descriptor(parts[0])
+                descriptor = _descriptor(parts[0])
+                if descriptor >= 0 and descriptor not in self._connections:
+                    continue  # it has closed before it was heard, and nobody would tell of it again
+                peers[peer] = descriptor
                 if not self._knows(peer, parts[0]):
                     self.cut_off(peer)
                     continue
@@ -197,9 +194,13 @@ class Listener:
             # Descriptors are used again: of two peers that had this one, the earlier has closed.
             peer = next((p for p, known in self._peers.items() if known == descriptor), None)
             if peer is not None:
-                del self._peers[peer]
-                self._keys.pop(peer, None)
-                self._gone.append(peer)
+                self._forget(peer)
+
+    def _forget(self, peer: bytes) -> None:
+        """Tell next time that a peer is gone, unless it was told before."""
+        if self._peers.pop(peer, None) is not None:
+            self._keys.pop(peer, None)
+            self._gone.append(peer)
 
     def _thin_out(self) -> list[bytes | str]:
         """Close the newest connections if there are too many."""
@@ -234,10 +235,12 @@ class Listener:
         _bind(self.socket, self.address)
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
-        """Send to a peer; False if it is gone."""
+        """Send to a peer; False if it is gone, which is then told, or does not listen."""
         try:
             self.socket.send(peer, MORE_FOLLOWS | DO_NOT_WAIT)
-        except zmq.ZMQError:
+        except zmq.ZMQError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                self._forget(peer)  # the end of its connection was perhaps told of before it spoke
             return False
         _send(self.socket, parts)
         return True

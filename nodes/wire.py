@@ -16,9 +16,9 @@ from nodes.core.deployment import MAX_TENSOR_BYTES
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Attach, Control, Data
 from nodes.curve import Context
+from nodes.endpoints import GONE
 from nodes.keys import CONTROL, DATA, Keyring, KeysError
 from nodes.sockets import (
-    GONE,
     MAX_CONNECTIONS,
     SHARED_BELOW_BYTES,
     AddressError,

@@ -212,6 +212,7 @@ def test_an_interrupted_run_ends_everything(
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == code, err
+    assert out, err
     assert json.loads(out)["exit_code"] == code
     assert "Traceback" not in err
 

@@ -39,6 +39,8 @@ class AgentProcess:
         )
         ready = self.process.stderr.readline()
         found = re.search(r"control (\S+), data (\S+),", ready)
+        if found is None:
+            self.end()
         assert found, ready
         self.control, self.data = found.groups()
         self.pid = self.process.pid

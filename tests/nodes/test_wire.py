@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -34,6 +36,12 @@ def wires():
     yield make
     for wire in made:
         wire.close()
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -108,6 +116,47 @@ def test_nothing_more_is_heard_of_a_link_that_was_cut_off(pair):
     (lost,) = there.wait(WAIT_S)
     assert isinstance(lost, ev.LinkLost)
     assert all(isinstance(e, ev.DataReceived) and e.link != link for e in here.wait(0.05))
+
+
+@pytest.fixture
+def ghost():
+    """A port, a message that waits there, and how to end the connection that it came by. What the
+    monitor tells has been taken in."""
+    theirs, ours = Context(), Context()
+    port = Listener(ours, "tcp://127.0.0.1:0", 1000)
+    dialler = Dialler(theirs, port.address, 1000)
+    dialler.send([b"last words"])
+    assert port.socket.poll(WAIT_S * 1000)
+    assert port.closed() == []
+
+    def end() -> None:
+        dialler.close()
+        theirs.close()
+        assert port.monitor.poll(WAIT_S * 1000)
+        assert port.closed() == []  # it has not been heard of before
+
+    yield port, end
+    port.close()
+    ours.close()
+
+
+def test_a_peer_whose_end_was_told_before_its_first_message_is_not_heard(ghost):
+    port, end = ghost
+    end()
+    assert port.receive(lambda peer, parts: peer) == []
+
+
+def test_nor_does_one_stay_whose_descriptor_another_connection_has_by_then(ghost, stack):
+    port, end = ghost
+    others = [stack.enter_context(socket.socket()) for _ in range(32)]
+    end()
+    number = int(port.address.rpartition(":")[2])
+    for other in others:
+        other.connect(("127.0.0.1", number))
+        assert other.recv(1)  # a greeting: it has been accepted
+    (peer,) = port.receive(lambda peer, parts: peer)
+    assert not port.send(peer, [b"welcome"])
+    assert port.closed() == [peer]
 
 
 def test_a_busy_connection_does_not_keep_others_waiting():
