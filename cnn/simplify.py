@@ -24,6 +24,11 @@ _LARGE_BYTES = 1 << 20
 _SKIPPED = ["weight_tying"]
 """Tying would make layers share a bias that happens to be equal, which ties devices together."""
 
+_MISTAKEN = ["FusionConvMul", "FusionConvTransposeMul", "FusionGemmMul"]
+"""Fusions of onnxslim (0.1.98 at least) that change results: a factor with as many values as there
+are channels is taken for one per channel, even if it is one per row or column. Engines fuse these
+when they load a subnet, and look at the shape."""
+
 
 @dataclass(frozen=True)
 class Simplified:
@@ -111,7 +116,9 @@ def _slim(proto: onnx.ModelProto) -> onnx.ModelProto:
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        slimmed: onnx.ModelProto = onnxslim.slim(proto, skip_optimizations=list(_SKIPPED))
+        slimmed: onnx.ModelProto = onnxslim.slim(
+            proto, skip_optimizations=list(_SKIPPED), skip_fusion_patterns=list(_MISTAKEN)
+        )
     finally:
         logging.disable(disabled)
     return slimmed

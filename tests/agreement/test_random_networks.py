@@ -16,6 +16,7 @@ from tests.networks import save, small_models
 EVERYWHERE = {
     "deadline": None,
     "database": None,
+    "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
 

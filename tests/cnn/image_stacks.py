@@ -112,13 +112,25 @@ def _pool(stack: Stack, draw: Draw, source: str) -> None:
             and _last_starts_inside(stack.shapes[source][2:], kernel, strides, attributes["pads"])
         )
         if operator == "MaxPool":
-            attributes["dilations"] = [draw(st.integers(1, 2)), 1]
+            dilation = draw(st.integers(1, 2))
+            rows, pads = stack.shapes[source][2], attributes["pads"]
+            if _every_window_meets_a_row(rows, kernel[0], strides[0], dilation, pads[0]):
+                attributes["dilations"] = [dilation, 1]
     if operator == "AveragePool":
         attributes["count_include_pad"] = draw(st.integers(0, 1))
     shift = stack.constant(np.float32(-3))
     below_zero = stack.add("Add", [source, shift])
     assert below_zero is not None
     stack.add(operator, [below_zero], kernel_shape=kernel, **attributes)
+
+
+def _every_window_meets_a_row(
+    rows: int, extent: int, stride: int, dilation: int, before: int
+) -> bool:
+    """Whether no window lies in the padding with all its rows, of which dilation leaves some out:
+    its maximum would be −∞."""
+    starts = range(-before, rows, stride)
+    return all(any(start + k * dilation in range(rows) for k in range(extent)) for start in starts)
 
 
 def _last_starts_inside(

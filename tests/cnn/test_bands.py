@@ -29,6 +29,7 @@ from tests.cnn.models import constant, model, node, run, save, value, weight
 EVERYWHERE = {
     "deadline": None,
     "database": None,
+    "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
 EXACT = 1e-5

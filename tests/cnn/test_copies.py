@@ -29,6 +29,7 @@ from tests.rewriting import slicings
     max_examples=10,
     deadline=None,
     database=None,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_each_copy_computes_from_its_own_inputs_what_the_network_computes(

@@ -30,6 +30,7 @@ def whole_model_agrees(built: cnn.Model, directory: Path) -> None:
     max_examples=25,
     deadline=None,
     database=None,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_any_small_network_computes_the_same(proto: onnx.ModelProto, tmp_path: Path) -> None:
@@ -46,6 +47,30 @@ def test_identities_and_dropouts_are_gone(tmp_path: Path) -> None:
     ]
     built = cnn.read(save(convolution((1, 3, 8, 8), *more), tmp_path))
     assert [layer.operator for layer in built.network.layers] == ["Conv", "Relu"]
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 1, 1), (1, 4, 1, 1)])
+@pytest.mark.parametrize("operator", ["Mul", "Add", "Sub", "Div"])
+@pytest.mark.parametrize("kernel", ["Conv", "ConvTranspose"])
+def test_a_constant_behind_a_kernel_is_not_taken_for_one_per_channel(
+    kernel: str, operator: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Channels, rows and columns are four each."""
+    nodes = [node(kernel, ["x", "w"], ["y"], "c"), node(operator, ["y", "f"], ["z"])]
+    weights = [weight("w", 4, 4, 1, 1), weight("f", *shape, seed=1)]
+    proto = model(nodes, [value("x", (1, 4, 4, 4))], [value("z")], weights)
+    whole_model_agrees(cnn.read(save(proto, tmp_path)), tmp_path)
+
+
+def test_nor_is_one_behind_a_matrix_that_is_reshaped(tmp_path: Path) -> None:
+    nodes = [
+        node("Gemm", ["x", "w"], ["y"], transB=1),
+        node("Reshape", ["y", "s"], ["r"]),
+        node("Mul", ["r", "f"], ["z"]),
+    ]
+    weights = [weight("w", 4, 5), constant("s", [4, 2, 2, 1]), weight("f", 4, seed=1)]
+    proto = model(nodes, [value("x", (4, 5))], [value("z")], weights)
+    whole_model_agrees(cnn.read(save(proto, tmp_path)), tmp_path)
 
 
 def test_a_large_kernel_behind_a_batch_norm_is_fused_all_the_same(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.rewriting import slicings
 EVERYWHERE = {
     "deadline": None,
     "database": None,
+    "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 }
 
