@@ -68,7 +68,7 @@ MEASUREMENTS = (
     _of("many_agents", 110, "benchmarks.limits many"),
     _of("fifo", 90, "benchmarks.fifo"),
     _of("idle", 65, "benchmarks.limits idle"),
-    _of("table3-strategies", 1680, "benchmarks.table3 --networks resnet50 yolov2 --devices 4 10 "
+    _of("table3-strategies", 2100, "benchmarks.table3 --networks resnet50 yolov2 --devices 4 10 "
         "--strategies vertical-paper sequential-balanced horizontal tiles hybrid auto "
         "--repetitions 1 --seconds 5 --cpu 0.1 --minutes 35"),
     _of("stage_times", 70, "benchmarks.stage_times"),

@@ -27,7 +27,6 @@ _MADV_DONTDUMP = 16
 _PAGEMAP_ENTRY_BYTES = 8
 _PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61
 
-
 _PT_LOAD, _PF_X, _PF_W = 1, 1, 2
 _ADDRESS_BITS = 8 * ctypes.sizeof(ctypes.c_void_p)
 
@@ -107,31 +106,30 @@ def _read_only() -> list[_Mapping]:
     where there is no such list (glibc and musl have one).
     """
     found: list[_Mapping] = []
-    names: list[bytes] = []
+    count = 0
 
-    def take(info: Any, _size: int, _data: Any) -> int:
-        it = info.contents
-        names.append(it.dlpi_name or b"")
-        is_program = len(names) == 1  # it has no name, as may have what the kernel adds
-        if is_program or names[-1].startswith(b"/"):
-            for header in it.dlpi_phdr[: it.dlpi_phnum]:
-                if header.p_type == _PT_LOAD and not header.p_flags & _PF_W:
-                    start = it.dlpi_addr + header.p_vaddr
-                    end = start + header.p_memsz
-                    found.append(
-                        _Mapping(
-                            start // mmap.PAGESIZE * mmap.PAGESIZE,
-                            -(-end // mmap.PAGESIZE) * mmap.PAGESIZE,
-                            bool(header.p_flags & _PF_X),
-                            os.fsdecode(names[-1]),
-                        )
-                    )
+    def take(told: Any, _size: int, _data: Any) -> int:
+        nonlocal count
+        count += 1
+        name = os.fsdecode(told.contents.dlpi_name or b"")
+        if count == 1 or name.startswith("/"):  # the program comes first, without a name
+            found.extend(_read_only_segments(told.contents, name))
         return 0
 
     libc = ctypes.CDLL(None)
     if _ADDRESS_BITS == 64 and hasattr(libc, "dl_iterate_phdr"):
         libc.dl_iterate_phdr(_TAKE(take), None)
     return found
+
+
+def _read_only_segments(loaded: _Object, name: str) -> Iterator[_Mapping]:
+    page = mmap.PAGESIZE
+    for header in loaded.dlpi_phdr[: loaded.dlpi_phnum]:
+        if header.p_type == _PT_LOAD and not header.p_flags & _PF_W:
+            start = loaded.dlpi_addr + header.p_vaddr
+            end = start + header.p_memsz
+            is_code = bool(header.p_flags & _PF_X)
+            yield _Mapping(start // page * page, -(-end // page) * page, is_code, name)
 
 
 def _as_in_file(mapping: _Mapping) -> Iterator[tuple[int, int]]:

@@ -235,7 +235,7 @@ class Listener:
         _bind(self.socket, self.address)
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
-        """Send to a peer; False if it is gone, which is then told, or does not listen."""
+        """Send to a peer; False if it does not listen or is gone, which `closed` then tells."""
         try:
             self.socket.send(peer, MORE_FOLLOWS | DO_NOT_WAIT)
         except zmq.ZMQError as error:
