@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,10 +23,9 @@ PIECE_BYTES = max(16 << 10, mmap.PAGESIZE)
 
 _MADV_DONTNEED = 4
 _MADV_DONTDUMP = 16
-_PAGEMAP_ENTRY_BYTES = 8
-_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61
 
-_PT_LOAD, _PF_X, _PF_W = 1, 1, 2
+_PT_LOAD, _PT_DYNAMIC, _PF_W = 1, 2, 2
+_DT_NULL, _DT_TEXTREL, _DT_FLAGS, _DF_TEXTREL = 0, 22, 30, 4
 _ADDRESS_BITS = 8 * ctypes.sizeof(ctypes.c_void_p)
 
 
@@ -43,13 +41,15 @@ class _Header(ctypes.Structure):
 
 
 class _Object(ctypes.Structure):
-    """The beginning of dl_phdr_info of dl_iterate_phdr(3)."""
+    """dl_phdr_info of dl_iterate_phdr(3); the counts of loads and unloads are its newer part."""
 
     _fields_ = (
         ("dlpi_addr", ctypes.c_uint64),
         ("dlpi_name", ctypes.c_char_p),
         ("dlpi_phdr", ctypes.POINTER(_Header)),
         ("dlpi_phnum", ctypes.c_uint16),
+        ("dlpi_adds", ctypes.c_ulonglong),
+        ("dlpi_subs", ctypes.c_ulonglong),
     )
 
 
@@ -57,27 +57,32 @@ _TAKE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Object), ctypes.c_size_t,
 
 
 class _Mapping(NamedTuple):
-    """Addresses of a loaded object that nothing may write to; whether they hold code."""
+    """Addresses of a loaded object that nothing writes to: code, and data that are only read."""
 
     start: int
     end: int
-    is_code: bool
     file: str
+
+
+class _Listed(NamedTuple):
+    """What was loaded when so many objects had been loaded and unloaded, ever."""
+
+    changes: tuple[int, int]
+    mappings: tuple[_Mapping, ...]
+
+
+_listed = _Listed((-1, -1), ())
 
 
 def forget_code_pages() -> None:
     """Unmap the pages of all code and of what is only read beside it (Linux).
 
-    Of the program and its libraries only what nothing may write to. Pages of constants that were
-    written to all the same (addresses that the loader filled in) are left alone.
+    Of the program and its libraries only what nothing may write to. What the loader filled in
+    (addresses) lies elsewhere; an object whose code it had to fill in as well is left alone.
     """
     advise = _madvise()
     for mapping in _read_only():
-        if mapping.is_code:
-            advise(mapping.start, mapping.end - mapping.start, _MADV_DONTNEED)
-        else:
-            for start, end in _as_in_file(mapping):
-                advise(start, end - start, _MADV_DONTNEED)
+        advise(mapping.start, mapping.end - mapping.start, _MADV_DONTNEED)
 
 
 def map_in_pieces(library: str) -> None:
@@ -99,56 +104,61 @@ def _madvise() -> ctypes._NamedFuncPointer:
     return libc.madvise
 
 
-def _read_only() -> list[_Mapping]:
+def _read_only() -> tuple[_Mapping, ...]:
     """The parts of loaded objects that nothing may write to, by the dynamic loader's own list.
 
-    That takes a fifteenth of what /proc/self/maps takes, which has a line for every piece. Empty
-    where there is no such list (glibc and musl have one).
+    It is read again only if something was loaded since, and that takes a fifteenth of reading
+    /proc/self/maps, which has a line for every piece. Empty where there is no such list (glibc and
+    musl have one).
     """
-    found: list[_Mapping] = []
-    count = 0
+    global _listed  # noqa: PLW0603 - of the process, as what is loaded is
+    libc = ctypes.CDLL(None)
+    if _ADDRESS_BITS != 64 or not hasattr(libc, "dl_iterate_phdr"):
+        return ()
+    listed = _listed
+    changes, found = (0, 0), list[_Mapping]()
 
     def take(told: Any, _size: int, _data: Any) -> int:
-        nonlocal count
-        count += 1
-        name = os.fsdecode(told.contents.dlpi_name or b"")
-        if count == 1 or name.startswith("/"):  # the program comes first, without a name
-            found.extend(_read_only_segments(told.contents, name))
+        nonlocal changes
+        of, is_program = told.contents, changes == (0, 0)
+        changes = of.dlpi_adds, of.dlpi_subs
+        if changes == listed.changes:
+            return 1
+        name = os.fsdecode(of.dlpi_name or b"")
+        if is_program or name.startswith("/"):
+            found.extend(_read_only_segments(of, name))
         return 0
 
-    libc = ctypes.CDLL(None)
-    if _ADDRESS_BITS == 64 and hasattr(libc, "dl_iterate_phdr"):
-        libc.dl_iterate_phdr(_TAKE(take), None)
+    if libc.dl_iterate_phdr(_TAKE(take), None):
+        return listed.mappings
+    _listed = _Listed(changes, tuple(found))
+    return _listed.mappings
+
+
+def _read_only_segments(loaded: _Object, name: str) -> list[_Mapping]:
+    """Neighbours are one."""
+    headers = loaded.dlpi_phdr[: loaded.dlpi_phnum]
+    if any(_fills_in_code(loaded, one) for one in headers if one.p_type == _PT_DYNAMIC):
+        return []
+    found: list[_Mapping] = []
+    for one in headers:
+        if one.p_type == _PT_LOAD and not one.p_flags & _PF_W:
+            start = loaded.dlpi_addr + one.p_vaddr
+            end = -(-(start + one.p_memsz) // mmap.PAGESIZE) * mmap.PAGESIZE
+            start = start // mmap.PAGESIZE * mmap.PAGESIZE
+            if found and found[-1].end == start:
+                start = found.pop().start
+            found.append(_Mapping(start, end, name))
     return found
 
 
-def _read_only_segments(loaded: _Object, name: str) -> Iterator[_Mapping]:
-    page = mmap.PAGESIZE
-    for header in loaded.dlpi_phdr[: loaded.dlpi_phnum]:
-        if header.p_type == _PT_LOAD and not header.p_flags & _PF_W:
-            start = loaded.dlpi_addr + header.p_vaddr
-            end = start + header.p_memsz
-            is_code = bool(header.p_flags & _PF_X)
-            yield _Mapping(start // page * page, -(-end // page) * page, is_code, name)
-
-
-def _as_in_file(mapping: _Mapping) -> Iterator[tuple[int, int]]:
-    """The parts of `mapping` of which this process has no pages of its own; none where the kernel
-    does not tell."""
-    try:
-        with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-            pagemap.seek(mapping.start // mmap.PAGESIZE * _PAGEMAP_ENTRY_BYTES)
-            pages = (mapping.end - mapping.start) // mmap.PAGESIZE
-            entries = memoryview(pagemap.read(pages * _PAGEMAP_ENTRY_BYTES)).cast("Q")
-    except OSError:
-        return
-    start = mapping.start
-    for number, entry in enumerate(entries):
-        if entry & _SWAPPED or entry & (_PRESENT | _OF_FILE) == _PRESENT:
-            page = mapping.start + number * mmap.PAGESIZE
-            if start < page:
-                yield start, page
-            start = page + mmap.PAGESIZE
-    end = mapping.start + len(entries) * mmap.PAGESIZE
-    if start < end:
-        yield start, end
+def _fills_in_code(loaded: _Object, header: _Header) -> bool:
+    """Whether the loader writes to what nothing else may write to, by the dynamic section."""
+    words = header.p_memsz // ctypes.sizeof(ctypes.c_uint64)
+    section = list((ctypes.c_uint64 * words).from_address(loaded.dlpi_addr + header.p_vaddr))
+    for tag, value in zip(section[::2], section[1::2], strict=False):
+        if tag == _DT_NULL:
+            break
+        if tag == _DT_TEXTREL or (tag == _DT_FLAGS and value & _DF_TEXTREL):
+            return True
+    return False

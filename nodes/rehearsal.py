@@ -31,11 +31,11 @@ from nodes.executors.base import Subnet
 from nodes.loopback import Loopback
 from nodes.usage import waited_s
 
-FEWEST_ROUNDS, MOST_ROUNDS = 7, 61
+FEWEST_ROUNDS, MOST_ROUNDS = 5, 61
 LONG_ENOUGH_S = 0.2
 """Rounds in which each phase runs once, before a deployment is called ready: small networks need
-more until they are warm. The first, and those in which nothing moves (every other one), are not
-timed."""
+more until they are warm. Those in which nothing moves are not timed: the first and every other one,
+but not the last of the fewest, so that three are timed at least."""
 
 MORE = 0.25
 """What another message of a burst costs, beside the first one."""
@@ -126,14 +126,14 @@ class Rehearsal:
             if number >= FEWEST_ROUNDS and time.monotonic() > began_s + LONG_ENOUGH_S:
                 return
             for part in parts:
-                if number % 2:
-                    self._run_quietly(part)
+                if number % 2 or number == FEWEST_ROUNDS - 1:
+                    self._run(part)
                 else:
-                    self._run(part, is_timed=number > 0)
+                    self._run_quietly(part)
                 yield number + 1
 
-    def _run(self, part: Part, *, is_timed: bool) -> None:
-        """A run while tensors move."""
+    def _run(self, part: Part) -> None:
+        """A run while tensors move, timed."""
         inputs = part.make_up()
         moving = self._left + _beginnings(inputs[tensor] for tensor in part.came)
         began_cpu_s = time.process_time()
@@ -146,11 +146,9 @@ class Rehearsal:
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - computed_s
-            if is_timed:
-                self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
+            self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
             self._left = _beginnings(outputs[tensor] for tensor in part.sent)
-        if is_timed:
-            part.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
+        part.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
 
     def _run_quietly(self, part: Part) -> None:
         part.subnet.run(part.make_up())

@@ -174,6 +174,7 @@ class Worker:
         self._brief_s = brief_s
         self._brief_epoch: int | None = None
         self._excess_s = 0.0
+        self._lets_go = False
         self._phases: list[_LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -226,6 +227,9 @@ class Worker:
                 case Fire():
                     if job.epoch not in self._dropped:
                         self._report(self._fired(job))
+                    if self._lets_go:  # the first result did not wait for it
+                        _let_go()
+                        self._lets_go = False
                 case _Load():
                     with job.loopback or contextlib.nullcontext():
                         self._load(job)
@@ -240,10 +244,13 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
-        _let_go()
         if epoch not in self._dropped:
             self._excess_s = 0.0
-            self._brief_epoch = epoch if self._is_brief(seconds) else None
+            is_brief = self._is_brief(seconds)
+            self._lets_go = not is_brief
+            if is_brief:
+                _let_go()
+            self._brief_epoch = epoch if is_brief else None
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
@@ -358,7 +365,7 @@ class Worker:
             self._phases.clear()
             self._store.clear()
             self._epoch = None
-            give_back_free_memory()
+            _let_go()
         self._dropped.discard(epoch)
         self._executor.resume()  # no other load has been asked for before this is told
         self._report(ev.Unloaded(epoch))
