@@ -112,6 +112,8 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
                 memory_bytes_per_s=usual.memory_bytes_per_s / slower,
                 cut_s_per_byte=usual.cut_s_per_byte * slower,
                 firing_s=usual.firing_s * slower,
+                wire_s_per_message=usual.wire_s_per_message * slower,
+                wire_s_per_byte=usual.wire_s_per_byte * slower,
                 link_bytes_per_s=(node.link or USUAL_LINK) * GOODPUT,
                 launcher_bytes_per_s=(
                     None if local or launcher_link is None else launcher_link * GOODPUT

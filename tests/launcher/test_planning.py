@@ -69,6 +69,12 @@ def test_what_the_user_says_of_a_node_is_what_the_cost_model_hears(tmp_path: Pat
     assert [node.threads for node in nodes_of(cluster)] == [2, 2]
 
 
+def test_a_slow_processor_is_slow_at_all_that_it_does(tmp_path: Path) -> None:
+    slow, usual = devices_of(cluster_of(tmp_path, "{name: a, macs_per_s: 5G}, {name: b}"))
+    for cost in ("cut_s_per_byte", "firing_s", "wire_s_per_message", "wire_s_per_byte"):
+        assert getattr(slow, cost) == pytest.approx(4 * getattr(usual, cost)), cost
+
+
 def test_the_launchers_link_is_that_of_all_nodes_elsewhere(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "{name: a, address: 'tcp://10.0.0.1:5500'}, {name: here}")
     far, here = devices_of(cluster.changed(launcher_link=1.25e6))
