@@ -55,6 +55,7 @@ class LocalAgent:
         except OSError as error:
             raise RunFailedError(f"node {name!r}: cannot start its agent: {error}") from error
         self._tail = b""
+        self._has_ended = False
         self._kills_before = kills()
         os.set_blocking(self.stderr, False)
 
@@ -82,7 +83,10 @@ class LocalAgent:
 
     def exit_code(self) -> int | None:
         """Its exit code (minus the signal that ended it), None while it runs."""
-        return self._process.poll()
+        code = self._process.poll()
+        if code is not None:
+            self._end_what_is_left()
+        return code
 
     def last_words(self) -> str:
         """The end of what it wrote to standard error, cut to whole lines."""
@@ -106,9 +110,15 @@ class LocalAgent:
                 self._process.stdin.close()
 
     def signal(self, number: int) -> None:
-        """Signal it and every process it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
+        """Signal it and every process it has started, unless it has ended."""
+        if not self._has_ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _end_what_is_left(self) -> None:
+        """Of its process group, at once: later its id may be that of somebody else's."""
+        self.signal(signal.SIGKILL)
+        self._has_ended = True
 
     def wait(self, until_s: float) -> bool:
         """Wait until it has ended or the monotonic clock shows `until_s`; whether it has."""
@@ -116,6 +126,7 @@ class LocalAgent:
             self._process.wait(max(0.0, until_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             return False
+        self._end_what_is_left()
         return True
 
     def close(self) -> None:
@@ -155,7 +166,7 @@ class LocalAgents(Mapping[str, LocalAgent]):
                 agent.signal(signal.SIGTERM)
             _wait(leaving)
         finally:
-            # Whoever is left, the children of those who left first included. It cannot be refused.
+            # Whoever is left. It cannot be refused.
             for agent in agents:
                 agent.signal(signal.SIGKILL)
             _wait(agents)

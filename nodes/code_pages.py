@@ -4,8 +4,8 @@ Importing an engine runs megabytes of code once (operators registering themselve
 page that is touched the kernel maps what else of the file is in the page cache: 16 pages or more,
 and most of all right after an installation, when all of the file is cached. Of ONNX Runtime's code
 a convolutional network runs 0.8 MB, and 8 MB were mapped. So we let go of what was mapped, and have
-the engine's library mapped in pieces, since the kernel maps nothing around that lies in another
-mapping.
+the libraries that run most mapped in pieces, since the kernel maps nothing around that lies in
+another mapping.
 
 Nothing of it is lost: a page is mapped again from the page cache when it is needed.
 """
@@ -15,11 +15,16 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 PIECE_BYTES = max(16 << 10, mmap.PAGESIZE)
 """Half the size saves 0.7 MB more and costs the kernel as much: a mapping is 220 bytes there."""
+
+USED = ("onnxruntime", "python", "libc.so", "libstdc++", "zmq")
+"""In the names of the files whose code an agent runs, a little of each: its engine, the interpreter
+and its extensions, what they stand on. Of others next to nothing is mapped."""
 
 _MADV_DONTNEED = 4
 _MADV_DONTDUMP = 16
@@ -85,15 +90,16 @@ def forget_code_pages() -> None:
         advise(mapping.start, mapping.end - mapping.start, _MADV_DONTNEED)
 
 
-def map_in_pieces(library: str) -> None:
-    """Have loaded files with `library` in their name mapped by PIECE_BYTES at a time (Linux).
+def map_in_pieces(libraries: tuple[str, ...] = USED) -> None:
+    """Have loaded files with one of `libraries` in their name mapped by PIECE_BYTES at a time
+    (Linux).
 
     Neighbours must differ, or they would be one mapping again: every other piece is left out of
     core dumps, which hold no unchanged pages of files in any case.
     """
     advise = _madvise()
     for mapping in _read_only():
-        if library in Path(mapping.file).name:
+        if any(library in Path(mapping.file).name for library in libraries):
             for start in range(mapping.start, mapping.end, 2 * PIECE_BYTES):
                 advise(start, min(PIECE_BYTES, mapping.end - start), _MADV_DONTDUMP)
 
@@ -124,8 +130,8 @@ def _read_only() -> tuple[_Mapping, ...]:
         changes = of.dlpi_adds, of.dlpi_subs
         if changes == listed.changes:
             return 1
-        name = os.fsdecode(of.dlpi_name or b"")
-        if is_program or name.startswith("/"):
+        name = sys.executable if is_program else os.fsdecode(of.dlpi_name or b"")
+        if name.startswith("/"):
             found.extend(_read_only_segments(of, name))
         return 0
 

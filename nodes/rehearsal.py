@@ -43,7 +43,7 @@ MORE = 0.25
 SMALL_BYTES = 1024
 LARGE_BYTES = 64 * SMALL_BYTES
 
-MOST_BYTES = 2048 * SMALL_BYTES
+MOST_BYTES = 1024 * SMALL_BYTES
 """Of a phase's tensors each way: enough to measure by, and little beside what the stream holds."""
 
 Array = npt.NDArray[Any]

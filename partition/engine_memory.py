@@ -8,15 +8,15 @@ imports. Other engines and processors differ; an agent tells its idle memory whe
 
 from __future__ import annotations
 
-IDLE_AGENT_BYTES = 35_500_000
-"""An agent with its engine imported and nothing loaded; 7 MB of it are shared libraries, without
+IDLE_AGENT_BYTES = 34_000_000
+"""An agent with its engine imported and nothing loaded; 5 MB of it are shared libraries, without
 the code that only starting up needed (`nodes.code_pages`)."""
 
 START_UP_BYTES = 50_000_000
 """What an agent reaches in passing, while it imports its engine or loads its first subnet: 44 to 50
 MB, as more of the libraries is mapped the more of them the page cache happens to hold."""
 
-FIRST_SESSION_BYTES = 9_500_000
+FIRST_SESSION_BYTES = 8_500_000
 """What computing a first subnet adds, and rehearsing it: code that runs, tables and arena."""
 
 SESSION_BYTES = 50_000

@@ -82,7 +82,7 @@ def import_onnxruntime() -> Any:
             f"onnxruntime-gpu wheel of its JetPack ({error})"
         ) from error
     if is_first:
-        map_in_pieces("onnxruntime")
+        map_in_pieces()
         forget_code_pages()
     onnxruntime.set_default_logger_severity(_SILENT)
     if hasattr(onnxruntime, "disable_telemetry_events"):  # of use where it was imported before

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +84,26 @@ def test_agents_end_with_the_block_that_started_them(cache: Path) -> None:
         assert all(is_running(pid) for pid in pids)
         assert all(os.getsid(pid) == pid for pid in pids), "Ctrl-C must not reach them"
     assert not any(is_running(pid) for pid in pids)
+
+
+def test_what_an_agent_that_died_has_left_is_ended_at_once_and_never_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later its group's id may be that of somebody else's."""
+    signalled: list[tuple[int, int]] = []
+    killpg = os.killpg
+
+    def record(group: int, number: int) -> None:
+        signalled.append((group, number))
+        killpg(group, number)
+
+    monkeypatch.setattr("os.killpg", record)
+    with start_agents((Node("a"),), cache) as agents:
+        pid = agents["a"].pid
+        os.kill(pid, signal.SIGKILL)
+        assert agents["a"].wait(time.monotonic() + WAIT_S)
+        assert agents["a"].exit_code() == -signal.SIGKILL
+    assert signalled == [(pid, signal.SIGKILL)]
 
 
 @pytest.mark.slow

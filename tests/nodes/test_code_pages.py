@@ -35,7 +35,7 @@ for _ in range(2):
     forget_code_pages()
     told["file"].append(resident_kb("RssFile"))
     told["own"].append(resident_kb("RssAnon"))
-    map_in_pieces("onnxruntime")
+    map_in_pieces(("onnxruntime",))
 assert len(kernels()) == schemas
 assert (numpy.ones((50, 50)) @ numpy.ones((50, 50)) == 50).all()
 told["engine"] = list(sizes("onnxruntime_pybind11_state", "r-xp"))
