@@ -52,8 +52,9 @@ MEASUREMENTS = (
         "auto vertical --cpu 0.08 --repetitions 2 --seconds 10 --minutes 20"),
     _of("table3-hybrid", 1500, "benchmarks.table3 --networks yolov2 vgg16 --devices 2 4 6 8 10 "
         "--strategies hybrid --repetitions 1 --seconds 6 --cpu 0.1 --minutes 32"),
-    _of("table3-cpu", 840, "benchmarks.table3 --networks resnet50 --devices 2 4 6 8 10 --strategies "
-        "auto vertical --board cpu --cpu 0.1 --repetitions 1 --seconds 8 --minutes 16"),
+    _of("table3-cpu", 840, "benchmarks.table3 --networks resnet50 --devices 2 4 6 8 10 "
+        "--strategies auto vertical --board cpu --cpu 0.1 --repetitions 1 --seconds 8 "
+        "--minutes 16"),
     _of("firing", 180, "benchmarks.limits firing --bytes 1024 100000 1000000"),
     _of("start_up", 100, "benchmarks.start_up"),
     _of("table3-memory", 270, "benchmarks.table3 --networks resnet50 --devices 2 4 10 --strategies "
