@@ -119,7 +119,7 @@ def test_what_was_missed_is_learnt() -> None:
 def test_a_state_over_a_memory_limit_is_worse() -> None:
     model = chain_model(3, channels=384)  # 16 MB of weights
     rates, worst = Rates(1.0, 0.0, 0.0, 0.0), []
-    for memory in (None, 59 * MB):
+    for memory in (None, 56 * MB):
         problem = Problem(model.network, equal(2, memory), model=model)
         rows = unit_rows(problem, model, find_units(problem, model, None), 0.05)
         state = np.zeros((1, len(rows.units), 2), dtype=np.int16)
