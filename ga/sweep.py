@@ -17,6 +17,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import optuna
@@ -151,8 +152,6 @@ def _run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Resu
 
 def _add(sweep: Sweep, study: optuna.Study, trials: int, on_trial: OnTrial) -> Result:
     before = len(study.get_trials(deepcopy=False))
-    usual = sweep.space.usual(sweep.problem, sweep.budget)
-    study.enqueue_trial(dict(usual), skip_if_exists=True)
     done = 0
 
     def objective(trial: optuna.Trial) -> float:
@@ -171,11 +170,31 @@ def _add(sweep: Sweep, study: optuna.Study, trials: int, on_trial: OnTrial) -> R
     return _result(sweep, study, before, interrupted)
 
 
+class _UsualFirst(optuna.samplers.TPESampler):
+    """Gives a study's first trial the usual parameters. (A trial that is enqueued with them may be
+    taken by two processes at once where the storage has no locks of rows, as SQLite has none.)"""
+
+    def __init__(self, usual: Parameters, seed: int | None) -> None:
+        super().__init__(seed=seed, constant_liar=True)
+        self._usual = usual
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: optuna.distributions.BaseDistribution,
+    ) -> Any:
+        if trial.number == 0:
+            return self._usual[param_name]
+        return super().sample_independent(study, trial, param_name, param_distribution)
+
+
 def _open(sweep: Sweep, storage: RDBStorage, seed: int | None) -> optuna.Study:
     study = optuna.create_study(
         storage=storage,
         study_name=sweep.study,
-        sampler=optuna.samplers.TPESampler(seed=seed, constant_liar=True),
+        sampler=_UsualFirst(sweep.space.usual(sweep.problem, sweep.budget), seed),
         pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=POINTS // 4),
         load_if_exists=True,
     )
