@@ -35,7 +35,7 @@ class Agents:
     """Four agents that outlive the runs, a network in `folder`, and frames for it."""
 
     folder: Path
-    nodes: list[dict[str, str]]
+    nodes: list[dict[str, Any]]
 
     def expected(self, network: str) -> list[np.ndarray]:
         session = ort.InferenceSession(str(self.folder / f"{network}.onnx"))
@@ -51,9 +51,10 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
     frames = np.random.default_rng(0).standard_normal((FRAMES, *SHAPE), np.float32)
     np.save(folder / "frames.npy", frames)
     with daemons(("a", "b", "c", "d"), folder / "cache") as addresses:
-        # So slow that links cost little beside layers, which are large beside a firing.
+        # So slow that links cost little beside layers, which are large beside a firing, and with
+        # processors that serve the network meanwhile.
         nodes = [
-            {"name": name, "address": address, "macs_per_s": "100M"}
+            {"name": name, "address": address, "macs_per_s": "100M", "accelerator": True}
             for name, (address, _) in addresses.items()
         ]
         yield Agents(folder, nodes)
