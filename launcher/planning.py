@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,7 +26,7 @@ from launcher.progress import Progress
 from launcher.runtime import Node, RunOptions, RunResult
 from launcher.this_machine import is_here
 from launcher.tuning import configured
-from partition.devices import Device
+from partition.devices import Device, slower
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
@@ -101,26 +102,20 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
     cores = _shared_cores(here) if here else 1
     devices = []
     for node in nodes:
-        usual = Device(node.name)
+        usual = Device(node.name, wire_is_free=node.accelerator)
         local = node in here
-        slower = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
+        factor = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
         devices.append(
-            Device(
-                node.name,
+            replace(
+                slower(usual, factor),
                 memory_bytes=node.memory,
                 macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
-                memory_bytes_per_s=usual.memory_bytes_per_s / slower,
-                cut_s_per_byte=usual.cut_s_per_byte * slower,
-                firing_s=usual.firing_s * slower,
-                wire_s_per_message=usual.wire_s_per_message * slower,
-                wire_s_per_byte=usual.wire_s_per_byte * slower,
                 link_bytes_per_s=(node.link or USUAL_LINK) * GOODPUT,
                 launcher_bytes_per_s=(
                     None if local or launcher_link is None else launcher_link * GOODPUT
                 ),
                 host=THIS_MACHINE if local else None,
                 host_cores=cores if local else 1,
-                wire_is_free=node.accelerator,
                 cache_bytes=node.cache,
                 busy_w=node.busy_w,
                 idle_w=node.idle_w,

@@ -174,7 +174,7 @@ class Worker:
         self._brief_s = brief_s
         self._brief_epoch: int | None = None
         self._excess_s = 0.0
-        self._lets_go = False
+        self._holds_more = False
         self._phases: list[_LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -227,9 +227,9 @@ class Worker:
                 case Fire():
                     if job.epoch not in self._dropped:
                         self._report(self._fired(job))
-                    if self._lets_go:  # the first result did not wait for it
+                    if self._holds_more:  # until now, so that the first result did not wait
                         _let_go()
-                        self._lets_go = False
+                        self._holds_more = False
                 case _Load():
                     with job.loopback or contextlib.nullcontext():
                         self._load(job)
@@ -247,7 +247,7 @@ class Worker:
         if epoch not in self._dropped:
             self._excess_s = 0.0
             is_brief = self._is_brief(seconds)
-            self._lets_go = not is_brief
+            self._holds_more = not is_brief
             if is_brief:
                 _let_go()
             self._brief_epoch = epoch if is_brief else None
@@ -365,6 +365,7 @@ class Worker:
             self._phases.clear()
             self._store.clear()
             self._epoch = None
+            self._holds_more = False
             _let_go()
         self._dropped.discard(epoch)
         self._executor.resume()  # no other load has been asked for before this is told

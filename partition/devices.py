@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partition.errors import PartitionError
 
@@ -101,6 +101,22 @@ class Device:
                 f"device {self.name!r}: cache_bytes is {self.cache_bytes}; give 0 or more, "
                 "or leave it out for no cache"
             )
+
+
+def slower(device: Device, factor: float) -> Device:
+    """The device if it takes `factor` times as long for all that it computes, and its processor for
+    the messages that it serves, unless that is left free by an accelerator. Links stay as they are.
+    """
+    serving = 1.0 if device.wire_is_free else factor
+    return replace(
+        device,
+        macs_per_s=device.macs_per_s / factor,
+        memory_bytes_per_s=device.memory_bytes_per_s / factor,
+        cut_s_per_byte=device.cut_s_per_byte * factor,
+        firing_s=device.firing_s * factor,
+        wire_s_per_message=device.wire_s_per_message * serving,
+        wire_s_per_byte=device.wire_s_per_byte * serving,
+    )
 
 
 def launcher_s(devices: Sequence[Device], sent_bytes: float, received_bytes: float) -> float:
