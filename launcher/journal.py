@@ -55,7 +55,7 @@ class Journal:
         self._dirty = threading.Event()
         self._closing = threading.Event()
         with contextlib.ExitStack() as opened:
-            self._file = os.open(folder / RECORDS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(folder / RECORDS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             opened.callback(os.close, self._file)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._records = self._read()

@@ -108,7 +108,8 @@ def _begin(folder: Path, identity: Identity) -> tuple[bytes, Identity]:
     run = secrets.token_bytes(RUN_BYTES)
     data = {"format": FORMAT, "run": run.hex(), "identity": identity.as_json()}
     draft = folder / DRAFT
-    with draft.open("w", encoding="utf-8") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with open(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
         json.dump(data, file, indent=1, ensure_ascii=False)
         file.write("\n")
         file.flush()

@@ -57,7 +57,7 @@ class ResultFile:
         header = _header(self._dtype, (frames, *spec.shape))
         self._begin, self._size = len(header), spec.row_bytes
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self.descriptor = os.open(folder / spec.file, flags, 0o666)
+        self.descriptor = os.open(folder / spec.file, flags, 0o600)
         try:
             if os.pread(self.descriptor, len(header), 0) != header:
                 _write_all(self.descriptor, header, 0)

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -26,9 +26,11 @@ from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
 from nodes.core.fields import printable
+from nodes.core.messages import Deployment
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.executors.base import Executor
 from nodes.keys import KeysError
+from nodes.lookups import Lookups
 from nodes.loopback import Loopback, loopback_address
 from nodes.quotas import Quotas
 from nodes.sockets import AddressError
@@ -59,6 +61,7 @@ class Report:
     rss_bytes: int
     rss_peak_bytes: int
     cpu_s: float
+    damaged_files: int
 
 
 class Shell:
@@ -83,6 +86,7 @@ class Shell:
         self._core = Agent(identity, obeys_shutdown=obeys_shutdown, longest_lease_s=longest_lease_s)
         self._wire = wire
         self._store = store
+        self._lookups = Lookups(store, self._report)
         self._executor = executor
         self._quotas = quotas or Quotas()
         self._rereads_keys = False
@@ -120,7 +124,7 @@ class Shell:
         self._clean(self._store.release)
 
     def _report(self, event: ev.Event) -> None:
-        """Called by the worker: an event for the core."""
+        """Called by other threads: an event for the core."""
         self._reported.append(event)
         os.eventfd_write(self._wake, 1)
 
@@ -160,6 +164,7 @@ class Shell:
             rss_bytes=used.rss_bytes,
             rss_peak_bytes=used.rss_peak_bytes,
             cpu_s=used.cpu_s,
+            damaged_files=self._store.room.damaged,
         )
 
     def _turn(self) -> None:
@@ -238,13 +243,9 @@ class Shell:
             self._take(ev.LinkLost(action.node, str(error), is_barred=unknown))
 
     def _look_up(self, action: act.LookUp) -> None:
-        try:
-            self._store.pin(action.digests)
-            missing = self._store.missing(action.digests)
-        except CacheError as error:
-            self._take(ev.ChunkFailed(action.peer, str(error)))
-        else:
-            self._take(ev.LookedUp(action.peer, missing))
+        answer = self._lookups.ask(action.peer, action.digests)
+        if answer is not None:
+            self._take(answer)
 
     def _write_chunk(self, action: act.WriteChunk) -> None:
         blob, offset = action.put.blob, action.put.offset_bytes
@@ -274,7 +275,14 @@ class Shell:
             self._take(ev.LoadFailed(deployment.epoch, str(error)))
             return
         graphs = tuple(paths[phase.graph.digest] for phase in deployment.phases)
-        self._worker.load(deployment, graphs)
+        self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
+
+    def _verify(self, deployment: Deployment, blobs: Sequence[str]) -> None:
+        """In another thread: make sure of blobs that a launcher has not asked about."""
+        if self._store.has_unread(blobs):
+            total = len(deployment.phases)
+            self._report(ev.LoadProgress(deployment.epoch, 0, total, "reading the cache"))
+            self._store.verify(blobs)
 
     def _fire(self, action: act.Fire) -> None:
         ended = self._worker.fire(action)

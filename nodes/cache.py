@@ -1,39 +1,41 @@
-"""A node's files: blobs named by the SHA-256 of their content, under a quota.
+"""A node's blobs: files named by the SHA-256 of their content, under a quota.
 
-Several agents may share one directory. Nothing is ever locked: a blob is written to a private file
-and renamed into place once its hash agrees, so whoever sees a blob sees all of it; which blobs an
-agent needs is written to a private file too, where the others see it before they evict. What a
-killed agent leaves behind is recognised by its name (`nodes.owner`) and removed at the next start.
+A blob is written to a private file and renamed into place once its hash agrees, so whoever sees a
+blob sees all of it. What lies on a disk may change there, by a fault of the card or by hand: before
+a blob is used its content is hashed again, once per process as long as the file stays the one that
+was hashed. What is damaged is removed and then missing like any other. Not covered: pages that are
+read from the disk again later on, while an engine has the file mapped.
 
-Layout of the root: `blobs/DIGEST`, `derived/ENTRY` (what executors make from blobs), `partial/`,
-`pins/`.
+Where things lie, and who may evict what, is in `nodes.cache_room`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from nodes.cache_room import MAX_FILES, Room
 from nodes.core.errors import NodeError
 from nodes.core.messages import BlobInfo
-from nodes.owner import is_stale, private_name
+from nodes.private_files import PrivateFile, make_file
 
 MAX_PARTIAL = 16
 """Blobs that may be half-written at a time."""
 
-MAX_FILES = 1 << 14
-"""Blobs and derived files that are kept at most: a disk is as full of small files as of bytes."""
-
 MAX_PINNED = 1 << 15
 """Blobs that one agent may keep from eviction; a deployment has at most 8192."""
+
+LOOK_UP_S = 4.0
+"""How long `missing` may read; launchers that recover from a loss wait for its answer."""
+
+_CHUNK_BYTES = 1 << 18
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -46,23 +48,30 @@ class CacheError(NodeError):
 class _Partial:
     """A blob of which `offset` bytes have come."""
 
-    path: Path
-    file: BinaryIO
+    file: PrivateFile
     offset: int = 0
     hashed: Any = field(default_factory=sha256)
 
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            self.file.close()
-        with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """Differs when a file has been written to; not when it has been used."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> _Identity:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class BlobStore:
-    """Blobs under `root/blobs`, derived files under `root/derived`, together at most `quota_bytes`.
+    """Blobs under `root/blobs`; with what is made from them at most `quota_bytes`.
 
     Pinned blobs are not evicted; of the others the least recently used go first. Used from one
-    thread at a time.
+    thread at a time, but for `missing` and `verify`, which another may call meanwhile.
     """
 
     def __init__(self, root: Path, quota_bytes: int) -> None:
@@ -72,36 +81,85 @@ class BlobStore:
         """
         self._root = root
         self._quota_bytes = quota_bytes
-        self._blobs, self._derived = root / "blobs", root / "derived"
-        self._partial_dir, self._pin_dir = root / "partial", root / "pins"
+        self.room = Room(root, quota_bytes)
+        """Shared with the executor, whose files count towards the same quota."""
         self._partials: dict[str, _Partial] = {}
-        self._pinned: set[str] = set()
+        self._verified: dict[str, _Identity] = {}
         with self._disk_errors():
-            self._make_folders()
-            for left in (*self._partial_dir.iterdir(), *self._pin_dir.iterdir()):
-                if is_stale(left):
-                    left.unlink(missing_ok=True)
-            self._pins = self._pin_dir / private_name("pins")
-            self._evict_to(self._quota_bytes)
-
-    def _make_folders(self) -> None:
-        for folder in (self._blobs, self._derived, self._partial_dir, self._pin_dir):
-            folder.mkdir(parents=True, exist_ok=True)
+            self.room.make_folders()
+            self.room.clear_leftovers()
+            self.room.evict_to(quota_bytes)
 
     @property
     def derived(self) -> Path:
         """The directory for files made from blobs (pass it to `registry.open_executor`)."""
-        return self._derived
+        return self.room.derived
 
     def missing(self, digests: Iterable[str]) -> tuple[str, ...]:
-        """Those of `digests` that are not here, in order, without repeats.
+        """Those of `digests` that are not here or are damaged, in order, without repeats.
 
-        Those that are here count as just used. Raises CacheError for what is no digest, or if the
+        Those that are here count as just used. After `LOOK_UP_S` seconds of reading, what was not
+        read yet counts as here, until `verify`. Raises CacheError for what is no digest, or if the
         disk fails.
         """
         paths = {digest: self._blob_path(digest) for digest in digests}
+        until_s = time.monotonic() + LOOK_UP_S
         with self._disk_errors():
-            return tuple(digest for digest, path in paths.items() if not _touch(path))
+            now_ns = self.room.now_ns() if paths else 0
+            return tuple(
+                digest
+                for digest, path in paths.items()
+                if not _touch(path, now_ns)
+                or (time.monotonic() < until_s and not self._is_intact(digest, path))
+            )
+
+    def has_unread(self, digests: Iterable[str]) -> bool:
+        """Whether one of these is here and must be read before it is used."""
+        with self._disk_errors():
+            return any(self._is_unread(digest, self._blob_path(digest)) for digest in digests)
+
+    def verify(self, digests: Iterable[str]) -> None:
+        """Read those whose content this process does not know yet.
+
+        Raises CacheError if one is missing or damaged.
+        """
+        for digest in digests:
+            path = self._blob_path(digest)
+            with self._disk_errors(f"blob {digest}"):
+                is_intact = self._is_intact(digest, path)
+            if not is_intact:
+                raise CacheError(
+                    f"blob {digest} is not in the cache under {self._root}, or was damaged there "
+                    "and is removed; launch again, and it is sent again"
+                )
+
+    def _remember(self, digest: str, identity: _Identity) -> None:
+        if len(self._verified) >= MAX_PINNED:  # of which most must have been evicted
+            self._verified.clear()
+        self._verified[digest] = identity
+
+    def _is_unread(self, digest: str, path: Path) -> bool:
+        try:
+            return _Identity.of(path.stat()) != self._verified.get(digest)
+        except FileNotFoundError:
+            return False
+
+    def _is_intact(self, digest: str, path: Path) -> bool:
+        """Whether it is here with the content that its name promises; if it has another, not any
+        more."""
+        try:
+            identity = _Identity.of(path.stat())
+            if identity == self._verified.get(digest):
+                return True
+            if _sha256(path) == digest:
+                self._remember(digest, identity)
+                return True
+            if _Identity.of(path.stat()) == identity:  # else somebody has replaced it meanwhile
+                path.unlink()
+                self.room.count_damaged(f"blob {digest}", "sent again")
+        except FileNotFoundError:
+            pass
+        return False
 
     def write(self, blob: BlobInfo, offset_bytes: int, data: bytes) -> bool:
         """Append a chunk; True once the blob is complete and its hash agrees.
@@ -113,7 +171,7 @@ class BlobStore:
         target = self._blob_path(blob.digest)
         try:
             with self._disk_errors(f"blob {blob.digest}"):
-                if _touch(target):
+                if _touch(target, self.room.now_ns()):
                     self._forget(blob.digest)
                     return True
                 return self._append(blob, offset_bytes, data, target)
@@ -137,7 +195,7 @@ class BlobStore:
                 f"blob {blob.digest}: {come + len(data)} bytes came of {blob.size_bytes}; "
                 "its size was stated wrongly"
             )
-        partial.file.write(data)
+        _write_all(partial.file.descriptor, data)
         partial.hashed.update(data)
         partial.offset += len(data)
         if partial.offset < blob.size_bytes:
@@ -147,10 +205,11 @@ class BlobStore:
                 f"blob {blob.digest}: what came has the SHA-256 {partial.hashed.hexdigest()}; "
                 "it was damaged on the way or at its source, send it again"
             )
-        partial.file.flush()
-        os.fsync(partial.file.fileno())
+        os.fsync(partial.file.descriptor)
+        identity = _Identity.of(os.fstat(partial.file.descriptor))
+        partial.file.rename(target)
         partial.file.close()
-        partial.path.rename(target)
+        self._remember(blob.digest, identity)
         del self._partials[blob.digest]
         return True
 
@@ -164,32 +223,37 @@ class BlobStore:
                 f"blob {blob.digest}: its {blob.size_bytes} bytes exceed the quota of this node's "
                 f"cache, {self._quota_bytes}; raise the quota"
             )
-        kept, files = self._evict_to(self._quota_bytes - blob.size_bytes, MAX_FILES - 1)
-        if files >= MAX_FILES:
+        kept = self.room.evict_to(self._quota_bytes - blob.size_bytes, MAX_FILES - 1)
+        if kept.files >= MAX_FILES:
             raise CacheError(
-                f"blob {blob.digest}: {files} files of the cache under {self._root} are in use, "
-                "and more are not kept; deploy fewer subnets"
+                f"blob {blob.digest}: {kept.files} files of the cache under {self._root} are in "
+                "use, and more are not kept; deploy fewer subnets"
             )
-        if kept + blob.size_bytes > self._quota_bytes:
-            raise CacheError(
-                f"blob {blob.digest}: {kept} bytes of the cache under {self._root} are in use, and "
-                f"{blob.size_bytes} more exceed its quota of {self._quota_bytes}; raise the quota"
-            )
-        path = self._partial_dir / private_name(blob.digest)
-        partial = _Partial(path, path.open("wb"))
-        if blob.size_bytes:
-            try:
-                os.posix_fallocate(partial.file.fileno(), 0, blob.size_bytes)
-            except OSError:
-                partial.discard()
-                raise
+        if kept.size_bytes + blob.size_bytes > self._quota_bytes:
+            raise self._full(blob, kept.size_bytes)
+        partial = _Partial(make_file(self.room.partial, blob.digest))
+        try:
+            if blob.size_bytes:
+                os.posix_fallocate(partial.file.descriptor, 0, blob.size_bytes)
+            kept = self.room.evict_to(self._quota_bytes)  # another agent may have begun one too
+            if kept.size_bytes > self._quota_bytes:
+                raise self._full(blob, kept.size_bytes - blob.size_bytes)
+        except BaseException:
+            partial.file.remove()
+            raise
         return partial
+
+    def _full(self, blob: BlobInfo, used_bytes: int) -> CacheError:
+        return CacheError(
+            f"blob {blob.digest}: {used_bytes} bytes of the cache under {self._root} are in use, "
+            f"and {blob.size_bytes} more exceed its quota of {self._quota_bytes}; raise the quota"
+        )
 
     def path(self, digest: str) -> Path:
         """Where a blob lies, which counts as a use; raises CacheError if it is not here."""
         path = self._blob_path(digest)
         with self._disk_errors(f"blob {digest}"):
-            is_here = _touch(path)
+            is_here = _touch(path, self.room.now_ns())
         if not is_here:
             raise CacheError(f"blob {digest} is not in the cache under {self._root}; send it again")
         return path
@@ -203,21 +267,16 @@ class BlobStore:
         added = set(digests)
         for digest in added:
             self._blob_path(digest)
-        if len(self._pinned | added) > MAX_PINNED:
+        if len(self.room.pinned | added) > MAX_PINNED:
             raise CacheError(f"more than {MAX_PINNED} blobs would be in use; deploy fewer subnets")
-        self._pinned |= added
         with self._disk_errors():
-            self._make_folders()
-            draft = self._partial_dir / private_name("pins")
-            draft.write_text("\n".join(sorted(self._pinned)), "ascii")
-            draft.rename(self._pins)
+            self.room.pin(added)
 
     def unpin(self) -> None:
         """Let every blob that this agent pinned be evicted again."""
-        self._pinned.clear()
         with self._disk_errors():
-            self._pins.unlink(missing_ok=True)
-            self._evict_to(self._quota_bytes)
+            self.room.unpin()
+            self.room.evict_to(self._quota_bytes)
 
     def release(self) -> None:
         """Unpin, and forget blobs that are half-written."""
@@ -228,42 +287,12 @@ class BlobStore:
     def _blob_path(self, digest: str) -> Path:
         if not _DIGEST.fullmatch(digest):
             raise CacheError(f"{digest[:80]!r} is no SHA-256 digest in 64 lower-case hex digits")
-        return self._blobs / digest
+        return self.room.blobs / digest
 
     def _forget(self, digest: str) -> None:
         partial = self._partials.pop(digest, None)
         if partial:
-            partial.discard()
-
-    def _evict_to(self, limit_bytes: int, limit_files: int = MAX_FILES) -> tuple[int, int]:
-        """Remove what was least recently used until no more than that remains, if possible.
-
-        Returns the bytes and the files that remain.
-        """
-        entries = sorted(_entries(self._blobs, self._derived, self._partial_dir))
-        total, files = sum(size for _, size, _ in entries), len(entries)
-        if total <= limit_bytes and files <= limit_files:
-            return total, files
-        pinned = self._all_pinned()
-        for _, size, path in entries:
-            if total <= limit_bytes and files <= limit_files:
-                break
-            if path.parent == self._partial_dir or path.name in pinned or _is_partial(path):
-                continue
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-            total, files = total - size, files - 1
-        return total, files
-
-    def _all_pinned(self) -> set[str]:
-        pinned = set(self._pinned)
-        for path in self._pin_dir.iterdir():
-            if not is_stale(path):
-                with contextlib.suppress(OSError):
-                    pinned.update(path.read_text("ascii").split())
-        return pinned
+            partial.file.remove()
 
     @contextmanager
     def _disk_errors(self, what: str = "the cache") -> Iterator[None]:
@@ -276,29 +305,29 @@ class BlobStore:
             ) from error
 
 
-def _touch(path: Path) -> bool:
-    """Whether the file is there; if so, it has just been used."""
+def _touch(path: Path, now_ns: int) -> bool:
+    """Whether the file is there; if so, it has just been used, which its time of change hides."""
     try:
-        os.utime(path)
+        os.utime(path, ns=(now_ns, path.stat().st_mtime_ns))
     except FileNotFoundError:
         return False
-    except OSError:  # another user's: there, but its times are not ours to set
-        return path.exists()
+    except PermissionError:  # another user's: there, but its times are not ours to set
+        return True
     return True
 
 
-def _is_partial(path: Path) -> bool:
-    """Whether an executor is still making this derived entry."""
-    return path.name.startswith("partial.") and not is_stale(path)
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
-def _entries(*folders: Path) -> Iterator[tuple[float, int, Path]]:
-    """Last use (mtime), bytes and path of everything that counts towards the quota."""
-    for folder in folders:
-        for path in folder.iterdir():
-            with contextlib.suppress(OSError):  # another agent may have evicted it
-                status = path.stat()
-                size = status.st_size
-                if path.is_dir():
-                    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-                yield status.st_mtime, size, path
+def _sha256(path: Path) -> str:
+    """What the file's content hashes to; nothing where the disk cannot read it any more."""
+    hashed = sha256()
+    with path.open("rb", buffering=0) as file:
+        try:
+            while chunk := file.read(_CHUNK_BYTES):
+                hashed.update(chunk)
+        except OSError:
+            return ""
+    return hashed.hexdigest()

@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["keygen"]:
         return keygen(given[1:])
     options = _parser().parse_args(given)
+    os.umask(0o077)  # what an engine itself writes into the cache is nobody else's either
     try:
         if options.cpus:
             _keep_to(options.cpus)
@@ -129,7 +130,7 @@ def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Iden
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
         store = BlobStore(options.cache, quotas.cache_bytes)
         opened.callback(store.release)
-        executor = open_executor(options.engine, store.derived, forks=True)
+        executor = open_executor(options.engine, store.derived, forks=True, room=store.room)
         opened.callback(executor.close)
         wire = Wire(
             keyring=keyring,

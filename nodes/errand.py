@@ -1,4 +1,4 @@
-"""A call that one thread asks for and another makes.
+"""Calls that one thread asks for and another makes.
 
 What a thread starts, threads and processes alike, begins where that thread is: in its control
 group, on its CPUs. The executor thread may be the only one of its agent that a quota holds for, and
@@ -10,22 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event, Thread
+from typing import TypeAlias
 
 from nodes.time_slice import ask_for_usual_slices
 
+Call: TypeAlias = Callable[[], None]
+
 
 class Errand:
-    """`call`, made once, in a thread that this one starts, when another says `run`."""
+    """`calls`, made once in order, in a thread that this one starts, when another says `run`."""
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
+    def __init__(self, *calls: Call) -> None:
+        self._calls = calls
         self._asked = Event()
         self._error: BaseException | None = None
         self._thread = Thread(target=self._wait_and_call, name="errand", daemon=True)
         self._thread.start()
 
     def run(self) -> None:
-        """Have it done and wait until it is; raises what the call raises."""
+        """Have it done and wait until it is; raises what a call raises."""
         self._asked.set()
         self._thread.join()
         if self._error is not None:
@@ -35,6 +38,7 @@ class Errand:
         ask_for_usual_slices()
         self._asked.wait()
         try:
-            self._call()
+            for call in self._calls:
+                call()
         except BaseException as error:  # noqa: BLE001 - raised where it was asked for
             self._error = error

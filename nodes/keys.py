@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pwd
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ SUFFIX = ".pub"
 
 _OTHERS = 0o077
 _WORLD_WRITES = 0o002
+_ROOT = 0
 LONGEST_FILE_BYTES = 1 << 16
 """Of a longer file only the beginning is read."""
 
@@ -127,8 +129,10 @@ class KeyFolder(Keyring):
 
 
 def read_secret(folder: Path) -> bytes:
-    """A folder's secret key; refuses one that others can read (`KeysError`)."""
+    """A folder's secret key; refuses one that others have or can read (`KeysError`)."""
     path = folder / SECRET
+    for place in (folder, path):
+        _refuse_others(place)
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -184,10 +188,12 @@ def _read_folder(folder: Path, problems: list[str]) -> Mapping[str, bytes]:
     found: dict[str, bytes] = {}
     try:
         for place in (folder.parent, folder):
+            _refuse_others(place)
             _refuse_written_by_all(place)
         for path in sorted(folder.iterdir()):
             if path.name.endswith(SUFFIX):
                 with _noting(problems):
+                    _refuse_others(path)
                     _refuse_written_by_all(path)
                     found[path.name.removesuffix(SUFFIX)] = _read_key(path)
     except FileNotFoundError:
@@ -197,6 +203,28 @@ def _read_folder(folder: Path, problems: list[str]) -> Mapping[str, bytes]:
     except KeysError as error:
         problems.append(str(error))
     return found
+
+
+def _refuse_others(path: Path) -> None:
+    """Whoever has a file or folder, or a link to it, decides what is in it."""
+    ours = os.geteuid()
+    with contextlib.suppress(OSError, RuntimeError):  # told where it is read
+        for place in (path, path.resolve()):
+            owner = place.lstat().st_uid
+            if owner not in (ours, _ROOT):
+                raise KeysError(
+                    f"{place} belongs to {_user(owner)}, and only keys of {_user(ours)} or "
+                    f"{_user(_ROOT)} are trusted: `chown -h {_user(ours)} {place}` if nobody has "
+                    "changed it"
+                )
+
+
+def _user(number: int) -> str:
+    """A user's name; the number where there is none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _refuse_written_by_all(path: Path) -> None:

@@ -1,41 +1,16 @@
-"""Which process made a file or holds an agent, so that it can be told whether it is still there.
+"""Which process holds an agent, so that it can be seen whether it is still there.
 
-A process is its PID namespace, its PID and its start time: PIDs repeat, and mean nothing in another
-container that shares the directory. Of a process in another namespace nothing is known, so what it
-left is stale only once it is old. Across machines the kernel's boot id comes before that.
+A process is the kernel's boot id, its PID namespace, its PID and its start time: PIDs repeat, and
+mean nothing in another container. Of a process in another namespace nothing is known.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
-from uuid import uuid4
-
-STRANGER_STALE_S = 24 * 3600.0
-"""Age at which a file of a process that cannot be looked up counts as left behind."""
 
 UNKNOWN = "0"
 """The PID namespace where the kernel does not tell it."""
-
-
-def private_name(name: str) -> str:
-    """`name`, made unique to this process and this call."""
-    pid = os.getpid()
-    return f"{name}.{_namespace()}-{pid}-{_started(pid)}.{uuid4().hex[:8]}"
-
-
-def is_stale(path: Path) -> bool:
-    """Whether the process that named this file with `private_name` is gone."""
-    try:
-        namespace, pid, started = path.name.split(".")[-2].split("-")
-        if namespace == _namespace():
-            return _is_gone(int(pid), started)
-        return time.time() - path.stat().st_mtime > STRANGER_STALE_S
-    except (IndexError, ValueError):
-        return False
-    except OSError:  # gone meanwhile
-        return False
 
 
 def process_id() -> str:

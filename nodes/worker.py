@@ -33,7 +33,7 @@ from nodes.core.actions import Fire
 from nodes.core.errors import NodeError
 from nodes.core.finite import check_finite, is_finite
 from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
-from nodes.errand import Errand
+from nodes.errand import Call, Errand
 from nodes.executors.base import Executor, LoadOptions, Subnet
 from nodes.executors.heap import give_back_free_memory
 from nodes.loopback import Loopback
@@ -182,9 +182,9 @@ class Worker:
 
     # ------------------------------------------------------------ from the I/O thread
 
-    def load(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
-        """Load and warm up the phases, whose graphs lie at these paths in order."""
-        preparing = Errand(lambda: self._prepare(deployment, graphs))
+    def load(self, deployment: Deployment, graphs: tuple[Path, ...], *before: Call) -> None:
+        """Make the calls `before`, then load and warm up the phases, whose graphs lie there."""
+        preparing = Errand(*before, lambda: self._prepare(deployment, graphs))
         loopback = None if self._loopback is None else self._loopback()
         self._jobs.put(_Load(deployment, graphs, preparing, loopback))
 

@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from nodes.cache_room import Room
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
 from nodes.executors.fork_server import ForkServer
 from nodes.executors.heap import give_back_free_memory
@@ -35,7 +36,8 @@ from nodes.executors.onnx_sessions import (
     tensor_specs,
 )
 from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.preparing import PreparingProcess, work
+from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing_child import work
 from nodes.executors.tensors import InputCheck, OutputAllocator, address
 from nodes.memory_room import room_bytes
 
@@ -48,16 +50,25 @@ _FORMAT = 4
 class OnnxRuntimeExecutor:
     """ONNX Runtime on this machine, keeping optimised subnets under `cache`."""
 
-    def __init__(self, cache: Path, *, tensorrt: bool = False, forks: bool = False) -> None:
+    def __init__(
+        self,
+        cache: Path,
+        *,
+        tensorrt: bool = False,
+        forks: bool = False,
+        room: Room | None = None,
+    ) -> None:
         """Use the GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`.
 
         `forks`: this process has no other threads yet, so that a fork of it can prepare subnets.
+        `room`: what the cache may take; what ONNX Runtime itself keeps for TensorRT is counted, and
+        not bounded while it is written.
         Raises ExecutorError if ONNX Runtime is not installed.
         """
         self._ort = import_onnxruntime()
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
         self.is_bound_to_thread = bool(self._providers)  # CUDA's has handles per thread
-        self._cache = PreparedFiles(cache)
+        self._cache = PreparedFiles(cache, room)
         server = ForkServer(work) if forks and not self._providers else None
         self._child = PreparingProcess("onnxruntime", self._cache, server)
         self._loaded: set[OnnxRuntimeSubnet] = set()
@@ -148,9 +159,10 @@ class OnnxRuntimeExecutor:
         return session
 
     def _job(self, file: OnnxFile) -> Job:
-        facts = (_FORMAT, file.digest, self._ort.__version__, _cpu())
-        key = sha256(repr(facts).encode()).hexdigest()
-        return Job(file.path, file.name, f"onnxruntime-{key}")
+        facts = (_FORMAT, self._ort.__version__, _cpu())
+        key = f"onnxruntime-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
+        size = sum(path.stat().st_size for path in (file.path, *file.external))
+        return Job(file.path, file.name, key, source_bytes=size)
 
     def interrupt(self) -> None:
         """End the child process if one runs, and let none begin until `resume`."""

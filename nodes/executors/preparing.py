@@ -5,11 +5,10 @@ heap does not come back: in the agent itself it would count for ever. One child 
 subnets, one after the other, so its peak is that of the largest. Where memory runs out it is the
 child that is killed, and its work then goes to another that needs less (`Job.lighter`).
 
-The child, a fork (`fork_server`) or `python -m nodes.executors.preparing`, reads one JSON line from
-its standard input, `{"engine": …, "cache": directory, "options": {…}, "jobs": [[graph, subnet name,
-key, whether light], …]}`, answers each job with a JSON line, `{"done": key}` or `{"failed": key,
-"reason": sentence}`, and exits when it is done or when its input is closed, so that it never
-outlives the agent that started it.
+What a child writes is bounded. Before it is asked for an entry, room for it is reserved under the
+cache's quota (`Room.reserve`). How much an entry takes nobody knows beforehand, because optimisers
+compute whatever is constant: a guess is reserved first and, if that does not suffice, all that can
+be had. `preparing_child` is what the child does.
 """
 
 from __future__ import annotations
@@ -21,25 +20,30 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypeAlias
+from typing import Literal, TypeAlias
 
+from nodes.cache_room import Room
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.fork_server import Child, ForkServer
-from nodes.executors.heap import give_back_at_once, give_back_free_memory
-from nodes.executors.prepared import Job, PreparedFiles
-from nodes.time_slice import ask_for_usual_slices
+from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
+
+_GUESS, _GUESS_BYTES = 2, 8 << 20
+"""An entry takes about what its subnet does, more where weights are packed beside the originals."""
 
 Engine: TypeAlias = Literal["onnxruntime", "tensorrt"]
 
 log = logging.getLogger("node-agent")
 
 
-class KilledError(ExecutorError):
-    """The child was killed, most likely for want of memory."""
+class NoMemoryError(ExecutorError):
+    """The child had too little memory: it was killed, or says so."""
+
+
+_LACKING: Mapping[str, type[ExecutorError]] = {"room": NoRoomError, "memory": NoMemoryError}
 
 
 class PreparingProcess:
@@ -92,7 +96,7 @@ class PreparingProcess:
 
         try:
             self._make(left.copy(), options, made)
-        except KilledError as error:
+        except NoMemoryError as error:
             if any(job.lighter is None for job in left):
                 raise
             log.warning("%s; prepared with less memory instead, which computes more slowly", error)
@@ -102,30 +106,43 @@ class PreparingProcess:
     def _make(
         self, jobs: Sequence[Job], options: LoadOptions, on_done: Callable[[Job], None]
     ) -> None:
-        request = {
-            "engine": self._engine,
-            "cache": str(self._cache.root.resolve()),
-            "options": asdict(options),
-            "jobs": [(str(job.graph.resolve()), job.subnet, job.key, job.is_light) for job in jobs],
-        }
         child = self._begin()
         self._children.add(child)
         if self._is_interrupted:  # asked for only after it was added: `interrupt` sees it then
             child.kill()
         try:
-            self._talk(child, request, jobs, on_done)
+            for job in jobs:
+                self._make_one(child, job, options)
+                on_done(job)
         finally:
             self._children.discard(child)
             _end(child)
             with contextlib.suppress(OSError):
                 self._cache.clear_leftovers()
 
+    def _make_one(self, child: Child, job: Job, options: LoadOptions) -> None:
+        """Have the child make one entry, in the room that it is likely to need, or else in all."""
+        room = self._cache.room
+        if room is None:
+            self._ask(child, job, options, None)
+            return
+        guess_bytes = _GUESS * job.source_bytes + _GUESS_BYTES
+        for wanted_bytes in (guess_bytes, room.quota_bytes):
+            with _reserved(room, wanted_bytes) as limit_bytes:
+                try:
+                    self._ask(child, job, options, limit_bytes)
+                except NoRoomError as error:
+                    if limit_bytes < wanted_bytes or wanted_bytes == room.quota_bytes:
+                        raise _too_large(error, room) from error
+                else:
+                    return
+
     def _begin(self) -> Child:
         if self._server is not None:
             with contextlib.suppress(OSError):  # it is gone: nobody else's affair
                 return self._server.fork()
         return subprocess.Popen(
-            [sys.executable, "-m", "nodes.executors.preparing"],
+            [sys.executable, "-m", "nodes.executors.preparing_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -133,26 +150,26 @@ class PreparingProcess:
             env={**os.environ, "PYTHONPATH": _python_path()},
         )
 
-    def _talk(
-        self,
-        child: Child,
-        request: object,
-        jobs: Sequence[Job],
-        on_done: Callable[[Job], None],
-    ) -> None:
+    def _ask(self, child: Child, job: Job, options: LoadOptions, limit_bytes: int | None) -> None:
+        """Have the child make one entry of at most so many bytes; raises ExecutorError."""
         assert child.stdin is not None  # noqa: S101 - they are pipes
         assert child.stdout is not None  # noqa: S101
+        request = {
+            "engine": self._engine,
+            "cache": str(self._cache.root.resolve()),
+            "options": asdict(options),
+            "job": {**asdict(job), "graph": str(job.graph.resolve())},
+            "limit_bytes": limit_bytes,
+        }
         with contextlib.suppress(BrokenPipeError):  # it has died; that shows below
             child.stdin.write(json.dumps(request) + "\n")
             child.stdin.flush()
-        for job in jobs:
-            line = child.stdout.readline()
-            if not line:
-                raise self._end_of(child, job)
-            answer = json.loads(line)
-            if "failed" in answer:
-                raise ExecutorError(answer["reason"])
-            on_done(job)
+        line = child.stdout.readline()
+        if not line:
+            raise self._end_of(child, job)
+        answer = json.loads(line)
+        if "failed" in answer:
+            raise _LACKING.get(answer["lacks"], ExecutorError)(answer["reason"])
 
     def _end_of(self, child: Child, job: Job) -> ExecutorError:
         """What to raise on account of a child that has ended before it had done `job`."""
@@ -161,7 +178,7 @@ class PreparingProcess:
             return ExecutorError(f"{what} was stopped")
         code = child.wait()
         if code == -signal.SIGKILL:
-            return KilledError(
+            return NoMemoryError(
                 f"{what} was killed, most likely for want of memory; give the node a smaller subnet"
             )
         return ExecutorError(f"{what} ended unexpectedly (exit code {code})")
@@ -187,6 +204,27 @@ class PreparingProcess:
             self._server.close()
 
 
+def _too_large(error: NoRoomError, room: Room) -> NoRoomError:
+    return NoRoomError(
+        f"{error}, which is all that the cache under {room.root} has left of its quota of "
+        f"{room.quota_bytes / 1e6:.1f} MB; raise the quota (node-agent --cache-bytes) or give the "
+        "node a smaller subnet"
+    )
+
+
+@contextmanager
+def _reserved(room: Room, size_bytes: int) -> Iterator[int]:
+    """`Room.reserve`, with an ExecutorError if the disk fails."""
+    try:
+        with room.reserve(size_bytes) as granted:
+            yield granted
+    except OSError as error:
+        raise ExecutorError(
+            f"no room can be reserved in the cache under {room.root}: {error.strerror}; make room "
+            "there or choose another cache directory"
+        ) from error
+
+
 def _end(child: Child) -> None:
     """Kill and reap it, and close its pipes, also when what was last written to it never left."""
     child.kill()
@@ -201,56 +239,3 @@ def _python_path() -> str:
     """Where the child finds this package, whatever directory the agent was started in."""
     here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-
-
-def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
-    if engine == "tensorrt":
-        from nodes.executors.tensor_rt_build import build  # noqa: PLC0415 - one engine per child
-
-        return build
-    if is_light:
-        from nodes.executors.onnx_light import optimise_lightly  # noqa: PLC0415
-
-        return optimise_lightly
-    from nodes.executors.onnx_optimise import optimise  # noqa: PLC0415
-
-    return optimise
-
-
-def work(input_: TextIO, output: TextIO) -> None:
-    """What the child does."""
-    line = input_.readline()
-    if not line:
-        return
-    _volunteer()
-    ask_for_usual_slices()
-    give_back_at_once()
-    request = json.loads(line)
-    threading.Thread(target=_exit_with_parent, args=(input_,), daemon=True).start()
-    cache = PreparedFiles(Path(request["cache"]))
-    options = LoadOptions(**request["options"])
-    for graph, subnet, key, is_light in request["jobs"]:
-        try:
-            make = _maker(request["engine"], is_light=is_light)
-            make(Job(Path(graph), subnet, key, is_light), options, cache)
-            answer = {"done": key}
-        except ExecutorError as error:
-            answer = {"failed": key, "reason": str(error)}
-        print(json.dumps(answer), flush=True, file=output)
-        give_back_free_memory()
-    os._exit(0)
-
-
-def _volunteer() -> None:
-    """Where memory runs out, let this process be killed and not the agent."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
-
-
-def _exit_with_parent(input_: TextIO) -> None:
-    input_.read()
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    work(sys.stdin, sys.stdout)

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from nodes.cache_room import Room
 from nodes.executors.base import Executor, ExecutorError
 from nodes.executors.gpu import cuda_devices
 from nodes.executors.heap import keep_one_heap
@@ -13,8 +14,10 @@ from nodes.executors.heap import keep_one_heap
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 
 
-def open_executor(name: EngineName, cache: Path, *, forks: bool = False) -> Executor:
-    """The engine called `name`, keeping what it prepares under `cache`.
+def open_executor(
+    name: EngineName, cache: Path, *, forks: bool = False, room: Room | None = None
+) -> Executor:
+    """The engine called `name`, keeping what it prepares under `cache`, within `room` if given.
 
     `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. `tensorrt` is
     its own Python API where that is installed, else ONNX Runtime's TensorRT execution provider.
@@ -31,14 +34,16 @@ def open_executor(name: EngineName, cache: Path, *, forks: bool = False) -> Exec
                 "JetPack, or its TensorRT with `pip install cuda-python`"
             )
     if name == "onnxruntime":
-        return _onnx_runtime(cache, forks=forks)
+        return _onnx_runtime(cache, forks=forks, room=room)
     if name == "tensorrt":
         missing = tensorrt_missing()
         if missing is None:
             from nodes.executors.tensor_rt import TensorRtExecutor  # noqa: PLC0415
 
-            return TensorRtExecutor(cache)
-        executor = _onnx_runtime(cache, tensorrt=True) if find_spec("onnxruntime") else None
+            return TensorRtExecutor(cache, room)
+        executor = (
+            _onnx_runtime(cache, tensorrt=True, room=room) if find_spec("onnxruntime") else None
+        )
         if executor is not None and "Tensorrt" in executor.describe():
             return executor
         raise ExecutorError(f"TensorRT cannot be used: {missing}")
@@ -47,10 +52,12 @@ def open_executor(name: EngineName, cache: Path, *, forks: bool = False) -> Exec
     )
 
 
-def _onnx_runtime(cache: Path, *, tensorrt: bool = False, forks: bool = False) -> Executor:
+def _onnx_runtime(
+    cache: Path, *, tensorrt: bool = False, forks: bool = False, room: Room | None = None
+) -> Executor:
     from nodes.executors.onnx_runtime import OnnxRuntimeExecutor  # noqa: PLC0415
 
-    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt, forks=forks)
+    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt, forks=forks, room=room)
 
 
 def tensorrt_missing() -> str | None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from nodes.cache_room import Room
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
 from nodes.executors.cuda_memory import Cuda, Scratch, view
 from nodes.executors.onnx_file import OnnxFile, inspect
@@ -39,8 +40,9 @@ class TensorRtExecutor:
     is_bound_to_thread = True
     """No GPU was to be had to see what a run in another thread than the one that loaded costs."""
 
-    def __init__(self, cache: Path) -> None:
-        """Raises ExecutorError if TensorRT, cuda-python or a GPU is missing."""
+    def __init__(self, cache: Path, room: Room | None = None) -> None:
+        """`room`: what the cache may take. Raises ExecutorError if TensorRT, cuda-python or a GPU
+        is missing."""
         self._trt = import_tensorrt()
         self._version = str(self._trt.__version__)
         self._cuda = Cuda()
@@ -51,7 +53,7 @@ class TensorRtExecutor:
         self._scratch = Scratch(self._cuda)
         self._lock = threading.Lock()
         self._loaded: set[TensorRtSubnet] = set()
-        self._cache = PreparedFiles(cache)
+        self._cache = PreparedFiles(cache, room)
         self._child = PreparingProcess("tensorrt", self._cache)
 
     def describe(self) -> str:
@@ -89,7 +91,8 @@ class TensorRtExecutor:
     def _job(self, file: OnnxFile, options: LoadOptions) -> Job:
         wants_fp16_flag(file.name, self._version, options)
         key = engine_key(file.digest, self._version, self._gpu, options)
-        return Job(file.path, file.name, key)
+        size = sum(path.stat().st_size for path in (file.path, *file.external))
+        return Job(file.path, file.name, key, source_bytes=size)
 
     def _deserialize(self, job: Job) -> Any:
         entry = self._cache.find(job.key)

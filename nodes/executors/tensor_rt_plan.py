@@ -59,8 +59,8 @@ class ParserError:
 
 def engine_key(digest: str, version: str, gpu: Gpu, options: LoadOptions) -> str:
     """The cache key of an engine: of everything that its content or its validity hangs on."""
-    facts = (_FORMAT, digest, version, gpu, options.fp16, options.workspace_bytes)
-    return f"tensorrt-{sha256(repr(facts).encode()).hexdigest()}"
+    facts = (_FORMAT, version, gpu, options.fp16, options.workspace_bytes)
+    return f"tensorrt-{digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
 
 
 def timing_key(version: str, gpu: Gpu) -> str:

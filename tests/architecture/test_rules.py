@@ -62,7 +62,7 @@ def test_nobody_sleeps() -> None:
 
 
 def test_nothing_is_decided_by_the_time_of_day() -> None:
-    """It may jump. The one exception tells whether a file of another container is a day old."""
+    """It may jump."""
     reads_it = {"time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.ctime"}
     tellers = {
         source.name
@@ -70,18 +70,17 @@ def test_nothing_is_decided_by_the_time_of_day() -> None:
         for call in source.calls
         if called(call) in reads_it or "datetime" in called(call)
     }
-    assert tellers <= {"nodes/owner.py"}
+    assert not tellers
     assert not [source.name for source in OURS if source.uses("datetime")]
 
 
-def test_whole_folders_are_deleted_only_by_the_two_caches_that_made_them() -> None:
+def test_whole_folders_are_deleted_only_by_the_cache_that_made_them() -> None:
     """A wrong path deletes everything: everybody else uses tmp_path or TemporaryDirectory."""
-    caches = {"nodes/cache.py", "nodes/executors/prepared.py"}
     for source in EVERYTHING:
         deletes = source.uses("shutil.rmtree") or any(
             called(call).endswith("rmtree") for call in source.calls
         )
-        assert source.name in caches or not deletes, source.name
+        assert source.name == "nodes/cache_room.py" or not deletes, source.name
 
 
 def test_cores_import_only_what_is_pure() -> None:

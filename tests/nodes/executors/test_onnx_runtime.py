@@ -201,12 +201,12 @@ def test_what_is_interrupted_can_be_prepared_after_it_has_resumed(
 def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     """Its input closes before it has done its jobs, or was given any."""
     job = {
-        "engine": "onnxruntime", "cache": str(tmp_path), "options": {},
-        "jobs": [["/nowhere", "s", "k"]],
+        "engine": "onnxruntime", "cache": str(tmp_path), "options": {}, "limit_bytes": None,
+        "job": {"graph": "/nowhere", "subnet": "s", "key": "k"},
     }  # fmt: skip
     for request in ("", json.dumps(job) + "\n"):
         with subprocess.Popen(
-            [sys.executable, "-m", "nodes.executors.preparing"],
+            [sys.executable, "-m", "nodes.executors.preparing_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,0 +1,154 @@
+"""The process that prepares subnets, one after the other, within bounds.
+
+A fork (`fork_server`) or `python -m nodes.executors.preparing_child`. It reads one JSON line per
+subnet from its standard input, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
+"limit_bytes": …}`, answers each with a JSON line, `{"done": key}` or `{"failed": key, "reason":
+sentence, "lacks": "room", "memory" or ""}`, and exits when its input is closed, so that it never
+outlives the agent that started it.
+
+No file that it writes becomes longer than `limit_bytes` (`RLIMIT_FSIZE`), and an entry that takes
+more as a whole is not kept; while they are written, its two files may take twice that. Nor can it
+have more memory than the node has free (`RLIMIT_DATA`): ONNX Runtime leaves a constant that does
+not fit uncomputed, or says that memory has run out, and nobody is killed for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TextIO
+
+from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.heap import give_back_at_once, give_back_free_memory
+from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
+from nodes.memory_room import room_bytes
+from nodes.time_slice import ask_for_usual_slices
+
+_LEAST_MEMORY_BYTES = 64 << 20
+"""What the child may always try to have: the kernel may find more than it says is free."""
+
+_FILE, _DATA = resource.RLIMIT_FSIZE, resource.RLIMIT_DATA
+
+_OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory")
+"""How ONNX Runtime says it."""
+
+
+def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
+    if engine == "tensorrt":
+        from nodes.executors.tensor_rt_build import build  # noqa: PLC0415 - one engine per child
+
+        return build
+    if is_light:
+        from nodes.executors.onnx_light import optimise_lightly  # noqa: PLC0415
+
+        return optimise_lightly
+    from nodes.executors.onnx_optimise import optimise  # noqa: PLC0415
+
+    return optimise
+
+
+def work(input_: TextIO, output: TextIO) -> None:
+    """What the child does."""
+    os.umask(0o077)
+    _volunteer()
+    ask_for_usual_slices()
+    give_back_at_once()
+    lines: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_read, args=(input_, lines), daemon=True).start()
+    while True:
+        print(json.dumps(_answer(json.loads(lines.get()))), flush=True, file=output)
+        give_back_free_memory()
+
+
+def _answer(request: dict[str, Any]) -> dict[str, str]:
+    job = Job(**{**request["job"], "graph": Path(request["job"]["graph"])})
+    limit_bytes = request["limit_bytes"]
+    lacks = ""
+    try:
+        cache = PreparedFiles(
+            Path(request["cache"]), limit_bytes=math.inf if limit_bytes is None else limit_bytes
+        )
+        make = _maker(request["engine"], is_light=job.is_light)
+        with _bounds(job, limit_bytes, has_memory=request["engine"] == "tensorrt"):
+            make(job, LoadOptions(**request["options"]), cache)
+    except NoRoomError as error:
+        lacks, reason = "room", f"subnet {job.subnet}: {error}"
+    except MemoryError:
+        lacks, reason = "memory", _no_memory(job)
+    except ExecutorError as error:
+        reason = str(error)
+        if any(sign in reason for sign in _OUT_OF_MEMORY):
+            lacks, reason = "memory", _no_memory(job)
+    else:
+        return {"done": job.key}
+    return {"failed": job.key, "reason": reason, "lacks": lacks}
+
+
+def _no_memory(job: Job) -> str:
+    return (
+        f"subnet {job.subnet}: preparing it takes more than the {room_bytes() / 1e6:.0f} MB of "
+        "memory that are free on this node; give the node a smaller subnet"
+    )
+
+
+@contextmanager
+def _bounds(job: Job, limit_bytes: int | None, *, has_memory: bool) -> Iterator[None]:
+    """No file longer than `limit_bytes`, and no more memory than there is.
+
+    `has_memory`: the engine maps far more than it uses, as drivers of GPUs do; none of that is
+    bounded. Weights that are mapped count here although they are pages of a file.
+    """
+    former = {kind: resource.getrlimit(kind) for kind in (_FILE, _DATA)}
+    try:
+        if limit_bytes is not None:
+            _limit(_FILE, limit_bytes)
+        room = room_bytes()
+        if not has_memory and math.isfinite(room):
+            free = max(int(room), _LEAST_MEMORY_BYTES)
+            _limit(_DATA, _data_bytes() + free + 2 * job.source_bytes)
+        yield
+    finally:
+        for kind, limits in former.items():
+            resource.setrlimit(kind, limits)
+
+
+def _limit(kind: int, limit_bytes: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    soft = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+    with contextlib.suppress(ValueError, OSError):  # this system has no such bound
+        resource.setrlimit(kind, (soft, hard))
+
+
+def _data_bytes() -> int:
+    """What counts towards RLIMIT_DATA now."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _volunteer() -> None:
+    """Where memory runs out, let this process be killed and not the agent."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+
+
+def _read(input_: TextIO, lines: SimpleQueue[str]) -> None:
+    """Hand on what the agent asks for, and end this process when the agent is gone or is done."""
+    for line in input_:
+        lines.put(line)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    work(sys.stdin, sys.stdout)

@@ -1,0 +1,157 @@
+"""Files and folders that one process writes, and how another sees that it is gone.
+
+Whoever makes one holds a `flock` on it for as long as it writes. The kernel gives the lock up when
+the process ends, however it ends: whoever can take it knows that nobody writes there any more,
+whatever PID namespaces and clocks say. The lock is a fact within one kernel. A file system that
+other machines may share need not pass it on, so what was made there under another boot than ours,
+perhaps by another machine, is left alone for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+_NAME = re.compile(r".+\.(?P<boot>[^.]+)\.[0-9a-f]{8}", re.DOTALL)
+
+LOCAL_FILE_SYSTEMS = frozenset(
+    (
+        *(0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E),
+        *(0x01021994, 0x858458F6, 0x794C7630, 0x24051905, 0x3153464A, 0x3434, 0x4D44, 0x2011BAB0),
+    )
+)
+"""`f_type` of statfs(2): ext, XFS, Btrfs, F2FS, ZFS, bcachefs; tmpfs, ramfs, overlay, UBIFS, JFS,
+NILFS, FAT, exFAT. One kernel has such a file system, and sees every lock on it."""
+
+
+def private_name(name: str) -> str:
+    """`name`, as no other process makes it, and with this kernel's boot in it."""
+    return f"{name}.{_boot() or 'unknown'}.{uuid4().hex[:8]}"
+
+
+class PrivateFile:
+    """A file or folder under a name of its own, locked until `close`; made by `make_…`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+
+    def rename(self, target: Path) -> None:
+        """Give it another name in one step; may raise OSError."""
+        self.path.rename(target)
+        self.path = target
+
+    def close(self) -> None:
+        """Let go of the lock; the file stays. Idempotent."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def remove(self) -> None:
+        """Delete the file, whether it is still there or not, and let go of the lock."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        self.close()
+
+
+def make_file(folder: Path, name: str) -> PrivateFile:
+    """An empty file that its owner only can read; may raise OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    while True:
+        path = folder / private_name(name)
+        made = _locked(path, os.open(path, flags, 0o600))
+        if made is not None:
+            return made
+
+
+def make_folder(folder: Path, name: str) -> PrivateFile:
+    """An empty folder that its owner only can enter; may raise OSError."""
+    while True:
+        path = folder / private_name(name)
+        path.mkdir(mode=0o700)
+        made = _locked(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        if made is not None:
+            return made
+
+
+@contextmanager
+def left_behind(path: Path) -> Iterator[bool]:
+    """Whether whoever made this is seen to be gone; nobody else deletes it within the block."""
+    descriptor = _open(path)
+    try:
+        yield descriptor is not None and _is_left(path, descriptor)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _is_left(path: Path, descriptor: int) -> bool:
+    name = _NAME.fullmatch(path.name)
+    return (
+        name is not None
+        and (name["boot"] == _boot() or _is_local(descriptor))
+        and _lock(descriptor) is True
+        and _is_at(path, descriptor)
+    )
+
+
+def _locked(path: Path, descriptor: int) -> PrivateFile | None:
+    """The new file, locked; None if somebody took it for left behind before it was."""
+    if _lock(descriptor) is False or not _is_at(path, descriptor):
+        os.close(descriptor)
+        return None
+    return PrivateFile(path, descriptor)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Whether the lock is ours now; None where there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        return False if error.errno == errno.EACCES else None
+    return True
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        there, ours = path.lstat(), os.fstat(descriptor)
+    except OSError:
+        return False
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def _open(path: Path) -> int | None:
+    """Open what others have made, be it a file or a folder; None if that is not possible."""
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    for mode in (os.O_RDWR, os.O_RDONLY | os.O_DIRECTORY):
+        with contextlib.suppress(OSError):
+            return os.open(path, flags | mode)
+    return None
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _is_local(descriptor: int) -> bool:
+    """Whether this kernel alone has the file system."""
+    found = (ctypes.c_long * 64)()  # struct statfs begins with f_type, a long
+    try:
+        if ctypes.CDLL(None).fstatfs(descriptor, found) != 0:
+            return False
+    except (OSError, AttributeError):
+        return False
+    return found[0] & 0xFFFFFFFF in LOCAL_FILE_SYSTEMS
