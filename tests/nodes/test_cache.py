@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from nodes import cache
 from nodes.cache import MAX_PARTIAL, BlobStore, CacheError
 from nodes.core.messages import BlobInfo
-from nodes.owner import STRANGER_STALE_S, is_stale, private_name
 
 QUOTA = 1 << 20
 
@@ -309,17 +308,6 @@ def test_what_a_dead_agent_left_is_cleared_and_what_a_living_one_writes_is_not(
     BlobStore(tmp_path, QUOTA)
     assert len(files(tmp_path)) == 1
     assert living.write(blob, 5, b"56789")
-
-
-def test_a_process_of_another_container_gets_a_day(tmp_path: Path) -> None:
-    own = tmp_path / private_name("x")
-    namespace = own.name.split(".")[-2].split("-")[0]
-    path = tmp_path / own.name.replace(namespace, "1")
-    path.write_text("")
-    assert not is_stale(path)
-    long_ago = path.stat().st_mtime - STRANGER_STALE_S - 1
-    os.utime(path, (long_ago, long_ago))
-    assert is_stale(path)
 
 
 def test_files_of_unknown_origin_are_left_alone(tmp_path: Path) -> None:
