@@ -77,9 +77,10 @@ def make_folder(folder: Path, name: str) -> PrivateFile:
     while True:
         path = folder / private_name(name)
         path.mkdir(mode=0o700)
-        made = _locked(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-        if made is not None:
-            return made
+        with contextlib.suppress(FileNotFoundError):  # not yet locked, it looked left behind
+            made = _locked(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            if made is not None:
+                return made
 
 
 @contextmanager

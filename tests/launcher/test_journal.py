@@ -184,6 +184,14 @@ def test_results_are_one_file_per_output_that_numpy_reads_at_any_time(tmp_path: 
     assert found == ["aux_map.npy", "journal", "run.json", "score.npy"]
 
 
+def test_a_journal_can_be_read_by_nobody_else(whole: Path) -> None:
+    files = [path for path in whole.iterdir() if path.is_file()]
+    assert len(files) > 2
+    assert {path.name: path.stat().st_mode & 0o777 for path in files} == {
+        path.name: 0o600 for path in files
+    }
+
+
 def test_no_result_is_ever_rewritten(whole: Path) -> None:
     with opened(whole) as again:
         restored(again)

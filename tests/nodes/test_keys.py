@@ -77,6 +77,69 @@ def test_a_file_that_holds_no_key_is_named(folder, name, content):
         KeyFolder(folder)
 
 
+STRANGER = 54321
+"""A user who is nobody here."""
+
+GIVING_AWAY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@GIVING_AWAY
+@pytest.mark.parametrize(
+    "name", ["secret.key", ".", "nodes", "launchers", "nodes/n1.pub", "launchers/laptop.pub"]
+)
+def test_what_belongs_to_another_user_is_refused(folder, name):
+    admit(folder, "nodes", "n1")
+    admit(folder, "launchers", "laptop")
+    KeyFolder(folder)
+    os.chown(folder / name, STRANGER, -1)
+    where = (folder / name).resolve()
+    says = rf"{where} belongs to {STRANGER}, and only keys of root .* `chown -h root {where}`"
+    with pytest.raises(KeysError, match=says):
+        KeyFolder(folder)
+
+
+@GIVING_AWAY
+@pytest.mark.parametrize("given", ["link", "target"])
+@pytest.mark.parametrize("name", ["secret.key", "nodes/n1.pub"])
+def test_a_link_that_belongs_to_another_user_or_leads_to_his_file_is_refused(
+    folder, tmp_path, name, given
+):
+    admit(folder, "nodes", "n1")
+    path, target = folder / name, tmp_path / "elsewhere"
+    path.rename(target)
+    path.symlink_to(target)
+    KeyFolder(folder)
+    refused = path if given == "link" else target
+    os.chown(refused, STRANGER, -1, follow_symlinks=False)
+    with pytest.raises(KeysError, match=rf"{refused} belongs to {STRANGER}"):
+        KeyFolder(folder)
+
+
+@GIVING_AWAY
+def test_an_agent_that_is_not_root_trusts_its_own_keys_and_root_s(folder, monkeypatch):
+    """As deploy/README.md has them copied: they belong to the agent's user."""
+    admit(folder, "launchers", "laptop")
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+    KeyFolder(folder)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, STRANGER, -1)
+    assert KeyFolder(folder).launchers
+    os.chown(folder / "launchers" / "laptop.pub", STRANGER + 1, -1)
+    with pytest.raises(KeysError, match=f"belongs to {STRANGER + 1}"):
+        KeyFolder(folder)
+
+
+@GIVING_AWAY
+def test_who_is_given_away_later_is_out_and_nobody_else(folder):
+    kept, given = admit(folder, "nodes", "n1"), admit(folder, "nodes", "n2")
+    keys = KeyFolder(folder)
+    assert keys.admits(DATA, given)
+    os.chown(folder / "nodes" / "n2.pub", STRANGER, -1)
+    assert keys.refresh()
+    assert keys.admits(DATA, kept)
+    assert not keys.admits(DATA, given)
+
+
 def test_a_list_that_everybody_can_write_is_refused(folder):
     admit(folder, "launchers", "laptop")
     (folder / "launchers").chmod(0o777)

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from nodes import private_files
+from nodes.cache_room import clear_left_behind
 from nodes.private_files import PrivateFile, left_behind, make_file, make_folder
+from tests.nodes.steps import before_step
 
 HOLDS = """
 import sys
@@ -79,30 +81,24 @@ def test_whoever_lives_in_another_pid_namespace_is_seen_whatever_the_clock_says(
 
 
 @MAKERS
-def test_whoever_clears_up_between_the_making_and_the_lock_takes_nothing_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, str], PrivateFile]
+def test_whoever_clears_up_at_any_step_of_the_making_takes_nothing_away(
+    tmp_path: Path, make: Callable[[Path, str], PrivateFile]
 ) -> None:
-    real, cleared = fcntl.flock, []
-
-    def flock(descriptor: int, operation: int) -> None:
-        if not cleared:
-            (path,) = tmp_path.iterdir()
-            cleared.append(path)
-            remove(path)
-        real(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    made = make(tmp_path, "it")
-    assert made.path not in cleared
-    assert list(tmp_path.iterdir()) == [made.path]
-    assert not is_left(made.path)
-
-
-def remove(path: Path) -> None:
-    if path.is_dir():
-        path.rmdir()
-    else:
-        path.unlink()
+    number, goes_on = 0, True
+    while goes_on:
+        number += 1
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        made: list[PrivateFile] = []
+        goes_on = before_step(
+            number,
+            lambda folder=folder: clear_left_behind(folder.iterdir()),
+            lambda folder=folder, made=made: made.append(make(folder, "it")),
+        )
+        assert list(folder.iterdir()) == [made[0].path]
+        assert not is_left(made[0].path)
+        made[0].close()
+    assert number > 5
 
 
 def test_a_former_boot_s_files_are_left_behind_where_one_kernel_only_has_the_file_system(

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -58,9 +59,24 @@ def deploy(store: BlobStore, files: PreparedFiles, content: bytes) -> None:
         raise ExecutorError("what was just made cannot be read")
 
 
+def evict(root: Path, _: bytes) -> None:
+    Room(root, QUOTA).evict_to(0)
+
+
+def start(root: Path, _: bytes) -> None:
+    BlobStore(root, 0)
+
+
+def deploy_too(root: Path, content: bytes) -> None:
+    store = BlobStore(root, QUOTA)
+    deploy(store, PreparedFiles(store.derived, store.room), content)
+    store.release()
+
+
+@pytest.mark.parametrize("happens", [evict, start, deploy_too])
 @pytest.mark.parametrize("is_warm", [False, True], ids=["empty", "warm"])
-def test_whoever_evicts_what_is_not_pinned_at_any_step_makes_no_deployment_fail(
-    tmp_path: Path, is_warm: bool
+def test_whatever_another_agent_does_at_any_step_no_deployment_fails(
+    tmp_path: Path, happens: Callable[[Path, bytes], None], is_warm: bool
 ) -> None:
     content = b"a subnet"
     number, goes_on = 0, True
@@ -68,15 +84,16 @@ def test_whoever_evicts_what_is_not_pinned_at_any_step_makes_no_deployment_fail(
         number += 1
         root = tmp_path / str(number)
         store = BlobStore(root, QUOTA)
-        files, other = PreparedFiles(store.derived, store.room), Room(root, QUOTA)
+        files = PreparedFiles(store.derived, store.room)
         if is_warm:
             deploy(store, files, content)
             store.unpin()
         goes_on = before_step(
             number,
-            lambda other=other: other.evict_to(0),
+            lambda root=root: happens(root, content),
             lambda store=store, files=files: deploy(store, files, content),
         )
+        assert store.room.damaged == 0
         store.release()
     assert number > 30
 

@@ -1,0 +1,198 @@
+"""What preparing may take, whatever the network: disk under the cache's quota, memory that is free.
+
+A few bytes of a network can ask for any number: optimisers compute what is constant.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from nodes.cache import BlobStore
+from nodes.core.messages import BlobInfo
+from nodes.executors import preparing_child
+from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.onnx_file import inspect
+from nodes.executors.onnx_light import needed_bytes
+from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
+from nodes.executors.preparing import PreparingProcess
+from tests.nodes.executors import models
+from tests.nodes.executors.test_onnx_runtime import wide
+
+OPTIONS = LoadOptions()
+QUOTA = 20_000_000
+FITS, TOO_MUCH = 3_000_000, 30_000_000
+
+
+def folded(floats: int) -> bytes:
+    """x + a constant of so many floats, which is made by an operator."""
+    return models.model(
+        f"of {floats}",
+        [
+            helper.make_node("ConstantOfShape", ["size"], ["constant"]),
+            helper.make_node("Add", ["x", "constant"], ["y"]),
+        ],
+        [("x", TensorProto.FLOAT, [1])],
+        [("y", TensorProto.FLOAT, [floats])],
+        {"size": np.array([floats], np.int64)},
+    ).SerializeToString()
+
+
+def put(store: BlobStore, content: bytes) -> Path:
+    blob = BlobInfo(sha256(content).hexdigest(), len(content))
+    store.pin([blob.digest])
+    assert store.write(blob, 0, content)
+    return store.path(blob.digest)
+
+
+def disk_bytes(root: Path) -> int:
+    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[BlobStore]:
+    store = BlobStore(tmp_path / "cache", QUOTA)
+    yield store
+    store.release()
+
+
+@pytest.fixture(params=[True, False], ids=["forked", "begun anew"])
+def engine(store: BlobStore, request: pytest.FixtureRequest) -> Iterator[OnnxRuntimeExecutor]:
+    engine = OnnxRuntimeExecutor(store.derived, forks=request.param, room=store.room)
+    if engine.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
+        pytest.skip("this machine computes on a GPU")
+    yield engine
+    engine.close()
+
+
+def test_constants_that_fit_are_kept_though_more_than_was_guessed(
+    store: BlobStore, engine: OnnxRuntimeExecutor
+) -> None:
+    engine.prepare([put(store, folded(FITS))], OPTIONS)
+    assert 4 * FITS < disk_bytes(store.room.root) <= QUOTA
+
+
+def test_constants_beyond_the_quota_end_in_a_sentence_and_leave_nothing(
+    store: BlobStore, engine: OnnxRuntimeExecutor
+) -> None:
+    graph = put(store, folded(TOO_MUCH))
+    with pytest.raises(
+        NoRoomError, match=rf"subnet of {TOO_MUCH}: .* quota of 20.0 MB; raise the quota"
+    ):
+        engine.prepare([graph], OPTIONS)
+    assert not list(store.derived.iterdir())
+    assert not list(store.room.partial.iterdir())
+
+
+def test_many_networks_whose_constants_fit_one_by_one_stay_under_the_quota(
+    store: BlobStore, engine: OnnxRuntimeExecutor
+) -> None:
+    graphs = [put(store, folded(FITS + number)) for number in range(3)]
+    with pytest.raises(NoRoomError, match="quota"):
+        engine.prepare(graphs, OPTIONS)
+    assert disk_bytes(store.room.root) <= QUOTA
+    store.unpin()
+    engine.prepare([put(store, folded(FITS + 3))], OPTIONS)
+    assert disk_bytes(store.room.root) <= QUOTA
+
+
+def test_others_are_evicted_for_what_is_needed(store: BlobStore) -> None:
+    engine = OnnxRuntimeExecutor(store.derived, room=store.room)
+    for number in range(4):
+        store.unpin()
+        engine.prepare([put(store, folded(FITS + number))], OPTIONS)
+        assert disk_bytes(store.room.root) <= QUOTA
+    engine.close()
+
+
+def test_two_agents_that_reserve_at_once_get_no_more_than_there_is(tmp_path: Path) -> None:
+    one, two = BlobStore(tmp_path, 100).room, BlobStore(tmp_path, 100).room
+    with one.reserve(60) as first, two.reserve(60) as second:
+        assert (first, second) == (60, 40)
+        with pytest.raises(Exception, match=r"100 bytes .* are in use, and 1 more"):
+            BlobStore(tmp_path, 100).write(BlobInfo("0" * 64, 1), 0, b"x")
+    with one.reserve(1000) as all_of_it:
+        assert all_of_it == 100
+
+
+HANGS = """
+import os
+import sys
+from pathlib import Path
+from nodes.executors.prepared import PreparedFiles
+with PreparedFiles(Path(sys.argv[1])).making("never") as folder:
+    (folder / "model").write_bytes(bytes(1000))
+    sys.stdin.readline()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_child_that_is_killed_leaves_neither_files_nor_reservations(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = subprocess.Popen
+
+    def hangs(_: object, **options: object) -> subprocess.Popen[str]:
+        return real([sys.executable, "-c", HANGS, str(store.derived)], **options)
+
+    monkeypatch.setattr(subprocess, "Popen", hangs)
+    child = PreparingProcess("tensorrt", PreparedFiles(store.derived, store.room))
+    with pytest.raises(ExecutorError, match="was killed"):
+        child.make([Job(Path("/nowhere"), "s", "k")], OPTIONS, lambda _: None)
+    assert not list(store.derived.iterdir())
+    assert not list(store.room.partial.iterdir())
+
+
+@pytest.fixture
+def free_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much memory is free: change it before an engine is opened that forks."""
+    free = [1 << 40]
+    monkeypatch.setattr(preparing_child, "room_bytes", lambda: free[0])
+    monkeypatch.setattr(preparing_child, "_LEAST_MEMORY_BYTES", 0)
+    return free
+
+
+def test_constants_beyond_what_memory_is_free_cost_a_sentence_and_no_process(
+    tmp_path: Path, free_bytes: list[int]
+) -> None:
+    """It holds the constant (60 MB) and a copy that it writes."""
+    store = BlobStore(tmp_path / "cache", 1 << 30)
+    graph = put(store, folded(15_000_000))
+    free_bytes[0] = 90_000_000
+    engine = OnnxRuntimeExecutor(store.derived, forks=True, room=store.room)
+    with pytest.raises(ExecutorError, match=r"subnet of 15000000: .* than the 90 MB of memory"):
+        engine.prepare([graph], OPTIONS)
+    engine.prepare([put(store, folded(1000))], OPTIONS)
+    engine.close()
+    store.release()
+
+
+@pytest.mark.parametrize("floats", [10**10, 10**13, 10**18])
+def test_a_constant_that_no_machine_holds_is_left_uncomputed(
+    store: BlobStore, engine: OnnxRuntimeExecutor, floats: int
+) -> None:
+    """That is ONNX Runtime's way; if it is ever run, the run fails."""
+    engine.prepare([put(store, folded(floats))], OPTIONS)
+    assert disk_bytes(store.room.root) < 1 << 20
+
+
+def test_a_network_is_prepared_fully_in_what_it_is_said_to_need(
+    tmp_path: Path, free_bytes: list[int]
+) -> None:
+    _, proto = wide(megabytes=16)
+    graph = models.save(proto, tmp_path)
+    free_bytes[0] = needed_bytes(inspect(graph))
+    engine = OnnxRuntimeExecutor(tmp_path / "derived", forks=True)
+    engine.prepare([graph], OPTIONS)
+    (entry,) = (tmp_path / "derived").iterdir()
+    assert not Job.is_of_light(entry.name)
+    engine.close()
