@@ -231,7 +231,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_size,
         default=DEFAULT_CACHE_BYTES,
         metavar="N",
-        help="how much of them at most, such as 500M or 4G (default: 4G)",
+        help="how much of them at most, with what the engine makes of them, such as 500M or 4G "
+        "(default: 4G)",
     )
     add(
         "--tensor-bytes",

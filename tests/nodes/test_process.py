@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from hashlib import sha256
 
 import msgpack
 import pytest
@@ -30,6 +31,7 @@ from nodes.core.messages import (
     Query,
     Refused,
     Shutdown,
+    Stored,
     TensorHeader,
     Welcome,
 )
@@ -233,6 +235,22 @@ def test_a_launcher_that_breaks_the_protocol_loses_its_session(agent, dial):
     second = dial(agent.control)
     second.open_session("second")
     second.say(Bye())
+
+
+def test_asks_again_for_a_blob_that_its_disk_has_changed_and_counts_it(start, dial, tmp_path):
+    content = b"weights of a former run"
+    digest = sha256(content).hexdigest()
+    (tmp_path / "cache" / "blobs").mkdir(parents=True)
+    (tmp_path / "cache" / "blobs" / digest).write_bytes(content.swapcase())
+    agent = start()
+    launcher = dial(agent.control)
+    launcher.open_session()
+    assert launcher.ask(Query((digest,))) == Missing((digest,))
+    stored = launcher.ask(Put(BlobInfo(digest, len(content)), 0, content))
+    assert stored == Stored(digest, 0, complete=True)
+    assert launcher.ask(Query((digest,))) == Missing(())
+    launcher.say(Shutdown())
+    assert agent.report()["damaged_files"] == 1
 
 
 # ---------------------------------------------------------------- its end
