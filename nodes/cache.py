@@ -306,7 +306,8 @@ class BlobStore:
 
 
 def _touch(path: Path, now_ns: int) -> bool:
-    """Whether the file is there; if so, it has just been used, which its time of change hides."""
+    """Whether the file is there; if so, it has just been used. Its time of change stays as it is,
+    by which `_Identity` knows whether somebody has written to it."""
     try:
         os.utime(path, ns=(now_ns, path.stat().st_mtime_ns))
     except FileNotFoundError:

@@ -104,16 +104,18 @@ class Room:
         if pins is not None:
             pins.remove()
 
-    def _is_pinned(self, name: str) -> bool:
-        """Looked up anew for everything that is about to go: others pin meanwhile."""
+    def _is_pinned(self, name: str, pins: dict[str, frozenset[str]]) -> bool:
+        """Whether an agent needs it; looks for pins that are not among those in `pins` yet.
+
+        Asked anew about everything that is about to go, because others pin meanwhile. A file of
+        pins is never written to again.
+        """
         parts = {name, *name.split("-")}
-        if parts & self.pinned:
-            return True
         for path in self._pin_folder.iterdir():
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                if not parts.isdisjoint(path.read_text("ascii").split()):
-                    return True
-        return False
+            if path.name not in pins:
+                with contextlib.suppress(OSError, UnicodeDecodeError):
+                    pins[path.name] = frozenset(path.read_text("ascii").split())
+        return not all(parts.isdisjoint(names) for names in (self.pinned, *pins.values()))
 
     # ------------------------------------------------------------ room
 
@@ -132,10 +134,11 @@ class Room:
         """Remove what was least recently used until no more than that remains, if possible."""
         entries = sorted(self._entries())
         total, files = sum(size for _, size, _ in entries), len(entries)
+        pins: dict[str, frozenset[str]] = {}
         for _, size, path in entries:
             if total <= limit_bytes and files <= limit_files:
                 break
-            if path.parent != self.partial and not self._is_pinned(path.name):
+            if path.parent != self.partial and not self._is_pinned(path.name, pins):
                 _delete(path)
                 total, files = total - size, files - 1
         return Kept(total, files)

@@ -2,8 +2,8 @@
 
 Optimising a subnet or building an engine holds the weights once more, and what it leaves in the
 heap does not come back: in the agent itself it would count for ever. One child does any number of
-subnets, one after the other, so its peak is that of the largest. Where memory runs out it is the
-child that is killed, and its work then goes to another that needs less (`Job.lighter`).
+subnets, one after the other, so its peak is that of the largest. Where memory runs out the
+child says so or is killed, and its work then goes to another that needs less (`Job.lighter`).
 
 What a child writes is bounded. Before it is asked for an entry, room for it is reserved under the
 cache's quota (`Room.reserve`). How much an entry takes nobody knows beforehand, because optimisers
@@ -86,7 +86,7 @@ class PreparingProcess:
     ) -> None:
         """Make `jobs` in order in one child, whatever the cache holds.
 
-        If that is killed, those that are left are made once more in the way that takes less memory.
+        If its memory runs out, those that are left are made in the way that takes less of it.
         Raises ExecutorError at the first that fails, and if the child dies.
         """
         left = list(jobs)

@@ -78,7 +78,7 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
             Path(request["cache"]), limit_bytes=math.inf if limit_bytes is None else limit_bytes
         )
         make = _maker(request["engine"], is_light=job.is_light)
-        with _bounds(job, limit_bytes, has_memory=request["engine"] == "tensorrt"):
+        with _bounds(job, limit_bytes, has_gpu=request["engine"] == "tensorrt"):
             make(job, LoadOptions(**request["options"]), cache)
     except NoRoomError as error:
         lacks, reason = "room", f"subnet {job.subnet}: {error}"
@@ -101,18 +101,18 @@ def _no_memory(job: Job) -> str:
 
 
 @contextmanager
-def _bounds(job: Job, limit_bytes: int | None, *, has_memory: bool) -> Iterator[None]:
+def _bounds(job: Job, limit_bytes: int | None, *, has_gpu: bool) -> Iterator[None]:
     """No file longer than `limit_bytes`, and no more memory than there is.
 
-    `has_memory`: the engine maps far more than it uses, as drivers of GPUs do; none of that is
-    bounded. Weights that are mapped count here although they are pages of a file.
+    The memory of an engine that `has_gpu` is not bounded, since drivers map far more than they use.
+    Weights that are mapped count towards the bound although they are pages of a file.
     """
     former = {kind: resource.getrlimit(kind) for kind in (_FILE, _DATA)}
     try:
         if limit_bytes is not None:
             _limit(_FILE, limit_bytes)
         room = room_bytes()
-        if not has_memory and math.isfinite(room):
+        if not has_gpu and math.isfinite(room):
             free = max(int(room), _LEAST_MEMORY_BYTES)
             _limit(_DATA, _data_bytes() + free + 2 * job.source_bytes)
         yield
