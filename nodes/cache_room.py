@@ -57,7 +57,7 @@ class Room:
         self.damaged = 0
         """Blobs and entries whose content had changed on the disk since they were written."""
         self.pinned: frozenset[str] = frozenset()
-        self._pins: PrivateFile | None = None
+        self._pins: list[PrivateFile] = []
 
     def make_folders(self) -> None:
         """Make what is missing of them; nobody but their owner can look into them."""
@@ -87,22 +87,22 @@ class Room:
         self.make_folders()
         draft = make_file(self.partial, "pins")
         try:
-            os.write(draft.descriptor, "\n".join(sorted(pinned)).encode("ascii"))
+            with open(draft.descriptor, "w", encoding="ascii", closefd=False) as file:
+                file.write("\n".join(sorted(pinned)))
             draft.rename(self._pin_folder / draft.path.name)
         except OSError:
             draft.remove()
             raise
         self.pinned = pinned
-        former, self._pins = self._pins, draft
-        if former is not None:
-            former.remove()
+        self._pins.append(draft)
+        while len(self._pins) > 2:  # who lists the folder just now may miss the newest
+            self._pins.pop(0).remove()
 
     def unpin(self) -> None:
         """Let everything that this agent pinned be evicted again."""
         self.pinned = frozenset()
-        pins, self._pins = self._pins, None
-        if pins is not None:
-            pins.remove()
+        while self._pins:
+            self._pins.pop().remove()
 
     def _is_pinned(self, name: str, pins: dict[str, frozenset[str]]) -> bool:
         """Whether an agent needs it; looks for pins that are not among those in `pins` yet.

@@ -22,6 +22,7 @@ from nodes.core.messages import (
     BlobInfo,
     Bye,
     Credit,
+    Deploy,
     Failed,
     Hello,
     Missing,
@@ -37,6 +38,7 @@ from nodes.core.messages import (
 )
 from nodes.version import VERSION
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
+from tests.nodes.told import DEPLOYMENT
 
 DIGEST = "ab" * 32
 
@@ -251,6 +253,19 @@ def test_asks_again_for_a_blob_that_its_disk_has_changed_and_counts_it(start, di
     assert launcher.ask(Query((digest,))) == Missing(())
     launcher.say(Shutdown())
     assert agent.report()["damaged_files"] == 1
+
+
+def test_deploys_no_damaged_blob_that_its_launcher_did_not_ask_about(start, dial, tmp_path):
+    (blob,) = {phase.graph.digest for phase in DEPLOYMENT.phases}
+    (tmp_path / "cache" / "blobs").mkdir(parents=True)
+    (tmp_path / "cache" / "blobs" / blob).write_bytes(b"something else")
+    launcher = dial(start().control)
+    launcher.open_session()
+    launcher.say(Deploy(DEPLOYMENT))
+    failed = launcher.hear(Failed)
+    assert f"blob {blob} is not in the cache" in failed.reason
+    assert "was damaged there" in failed.reason
+    assert launcher.ask(Query((blob,))) == Missing((blob,))
 
 
 # ---------------------------------------------------------------- its end
