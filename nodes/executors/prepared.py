@@ -30,6 +30,9 @@ _ENTRY = "entry.json"
 _CHUNK = 1 << 20
 _LIGHT = "-light"
 
+_LITTLE_BYTES = 1 << 20
+"""A disk that has no more is full, as far as engines and their models go."""
+
 _IS_THERE = (errno.ENOTEMPTY, errno.EEXIST)
 _ATTEMPTS = 8
 """At renaming an entry into place, where others make and evict the same one at the same time."""
@@ -163,6 +166,8 @@ class PreparedFiles:
                     raise NoRoomError(
                         f"what is prepared of it takes more than {self._limit_bytes / 1e6:.1f} MB"
                     ) from error
+                if _is_full(self._root):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
                 raise
             finally:
                 delete_entry(made.path)
@@ -174,7 +179,7 @@ class PreparedFiles:
             ) from error
 
     def _is_too_large(self, folder: Path) -> bool:
-        """An engine may not say why it could not write: no file can outgrow the limit."""
+        """Engines do not say why they could not write; but no file can outgrow the limit."""
         sizes = [path.stat().st_size for path in folder.iterdir()]
         return sum(sizes) > self._limit_bytes or max(sizes, default=0) >= self._limit_bytes
 
@@ -197,6 +202,11 @@ class PreparedFiles:
                 if self.find(key) is None:  # it was damaged, or has just been evicted
                     continue
             return
+
+
+def _is_full(folder: Path) -> bool:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < _LITTLE_BYTES
 
 
 def _crc32(path: Path) -> int:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
-from hashlib import sha256
 
 import msgpack
 import pytest
@@ -22,7 +21,6 @@ from nodes.core.messages import (
     BlobInfo,
     Bye,
     Credit,
-    Deploy,
     Failed,
     Hello,
     Missing,
@@ -32,13 +30,11 @@ from nodes.core.messages import (
     Query,
     Refused,
     Shutdown,
-    Stored,
     TensorHeader,
     Welcome,
 )
 from nodes.version import VERSION
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
-from tests.nodes.told import DEPLOYMENT
 
 DIGEST = "ab" * 32
 
@@ -237,35 +233,6 @@ def test_a_launcher_that_breaks_the_protocol_loses_its_session(agent, dial):
     second = dial(agent.control)
     second.open_session("second")
     second.say(Bye())
-
-
-def test_asks_again_for_a_blob_that_its_disk_has_changed_and_counts_it(start, dial, tmp_path):
-    content = b"weights of a former run"
-    digest = sha256(content).hexdigest()
-    (tmp_path / "cache" / "blobs").mkdir(parents=True)
-    (tmp_path / "cache" / "blobs" / digest).write_bytes(content.swapcase())
-    agent = start()
-    launcher = dial(agent.control)
-    launcher.open_session()
-    assert launcher.ask(Query((digest,))) == Missing((digest,))
-    stored = launcher.ask(Put(BlobInfo(digest, len(content)), 0, content))
-    assert stored == Stored(digest, 0, complete=True)
-    assert launcher.ask(Query((digest,))) == Missing(())
-    launcher.say(Shutdown())
-    assert agent.report()["damaged_files"] == 1
-
-
-def test_deploys_no_damaged_blob_that_its_launcher_did_not_ask_about(start, dial, tmp_path):
-    (blob,) = {phase.graph.digest for phase in DEPLOYMENT.phases}
-    (tmp_path / "cache" / "blobs").mkdir(parents=True)
-    (tmp_path / "cache" / "blobs" / blob).write_bytes(b"something else")
-    launcher = dial(start().control)
-    launcher.open_session()
-    launcher.say(Deploy(DEPLOYMENT))
-    failed = launcher.hear(Failed)
-    assert f"blob {blob} is not in the cache" in failed.reason
-    assert "was damaged there" in failed.reason
-    assert launcher.ask(Query((blob,))) == Missing((blob,))
 
 
 # ---------------------------------------------------------------- its end

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+import zmq
 
 from nodes import cache
 from nodes.cache import BlobStore, CacheError
 from nodes.core import events as ev
-from nodes.core.messages import BlobInfo
+from nodes.core.messages import BlobInfo, Deploy, Failed, Missing, Query, Shutdown
 from nodes.executors.prepared import PreparedFiles
 from nodes.lookups import MOST_WAITING, Lookups
+from tests.nodes.speaker import AgentProcess, Speaker
+from tests.nodes.told import BLOB, DEPLOYMENT
 
 QUOTA = 1 << 20
 WAIT_S = 30.0
@@ -182,3 +186,39 @@ def test_an_entry_that_was_evicted_is_not_damaged(tmp_path: Path) -> None:
     store.room.evict_to(0)
     assert files.find("key") is None
     assert store.room.damaged == 0
+
+
+# ------------------------------------------------------------------------------ a whole agent
+
+
+@pytest.fixture
+def connected(tmp_path: Path) -> Iterator[tuple[AgentProcess, Speaker]]:
+    """An agent with one blob, which is none, and a launcher's session with it."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / BLOB.digest).write_bytes(b"what was not written")
+    agent, context = AgentProcess(tmp_path), zmq.Context()
+    launcher = Speaker(context, agent.control)
+    launcher.open_session()
+    yield agent, launcher
+    launcher.close()
+    context.term()
+    agent.end()
+
+
+def test_an_agent_counts_what_was_damaged(connected: tuple[AgentProcess, Speaker]) -> None:
+    agent, launcher = connected
+    assert launcher.ask(Query((BLOB.digest,))) == Missing((BLOB.digest,))
+    launcher.say(Shutdown())
+    assert agent.report()["damaged_files"] == 1
+
+
+def test_a_damaged_blob_that_no_launcher_asked_about_is_not_deployed(
+    connected: tuple[AgentProcess, Speaker],
+) -> None:
+    _, launcher = connected
+    launcher.say(Deploy(DEPLOYMENT))
+    failed = launcher.hear(Failed)
+    assert isinstance(failed, Failed)
+    assert f"blob {BLOB.digest} is not in the cache" in failed.reason
+    assert "was damaged there" in failed.reason
+    assert launcher.ask(Query((BLOB.digest,))) == Missing((BLOB.digest,))

@@ -114,6 +114,24 @@ def test_others_are_evicted_for_what_is_needed(store: BlobStore) -> None:
     engine.close()
 
 
+def test_a_disk_that_fills_up_while_an_engine_writes_is_said_so(tmp_path: Path) -> None:
+    small = tmp_path / "disk"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(small)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount file systems")
+    try:
+        store = BlobStore(small / "cache", QUOTA)
+        engine = OnnxRuntimeExecutor(store.derived, room=store.room)
+        with pytest.raises(ExecutorError, match="No space left on device; make room"):
+            engine.prepare([put(store, folded(FITS))], OPTIONS)
+        assert not list(store.derived.iterdir())
+        engine.close()
+        store.release()
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
 def test_two_agents_that_reserve_at_once_get_no_more_than_there_is(tmp_path: Path) -> None:
     one, two = BlobStore(tmp_path, 100).room, BlobStore(tmp_path, 100).room
     with one.reserve(60) as first, two.reserve(60) as second:
