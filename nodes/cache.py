@@ -11,6 +11,7 @@ Where things lie, and who may evict what, is in `nodes.cache_room`.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -36,6 +37,7 @@ LOOK_UP_S = 4.0
 """How long `missing` may read; launchers that recover from a loss wait for its answer."""
 
 _CHUNK_BYTES = 1 << 18
+_TOO_LATE = "too late"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -109,8 +111,7 @@ class BlobStore:
             return tuple(
                 digest
                 for digest, path in paths.items()
-                if not _touch(path, now_ns)
-                or (time.monotonic() < until_s and not self._is_intact(digest, path))
+                if not _touch(path, now_ns) or not self._is_intact(digest, path, until_s)
             )
 
     def has_unread(self, digests: Iterable[str]) -> bool:
@@ -144,15 +145,17 @@ class BlobStore:
         except FileNotFoundError:
             return False
 
-    def _is_intact(self, digest: str, path: Path) -> bool:
-        """Whether it is here with the content that its name promises; if it has another, not any
-        more."""
+    def _is_intact(self, digest: str, path: Path, until_s: float = math.inf) -> bool:
+        """Whether it is here with the content that its name promises, as far as that is seen in
+        time; with another content it is removed."""
         try:
             identity = _Identity.of(path.stat())
             if identity == self._verified.get(digest):
                 return True
-            if _sha256(path) == digest:
+            found = _sha256(path, until_s)
+            if found == digest:
                 self._remember(digest, identity)
+            if found in (digest, _TOO_LATE):
                 return True
             if _Identity.of(path.stat()) == identity:  # else somebody has replaced it meanwhile
                 path.unlink()
@@ -322,12 +325,14 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, until_s: float) -> str:
     """What the file's content hashes to; nothing where the disk cannot read it any more."""
     hashed = sha256()
     with path.open("rb", buffering=0) as file:
         try:
             while chunk := file.read(_CHUNK_BYTES):
+                if time.monotonic() > until_s:
+                    return _TOO_LATE
                 hashed.update(chunk)
         except OSError:
             return ""

@@ -46,9 +46,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The digests of blobs that are read, as they are."""
     real, names = cache._sha256, []
 
-    def counted(path: Path) -> str:
+    def counted(path: Path, until_s: float) -> str:
         names.append(path.name)
-        return real(path)
+        return real(path, until_s)
 
     monkeypatch.setattr(cache, "_sha256", counted)
     return names
@@ -110,7 +110,7 @@ def test_a_look_up_answers_in_time_and_the_rest_is_read_before_use(
     digest = put(BlobStore(tmp_path, QUOTA), b"weights")
     rot(tmp_path / "blobs" / digest)
     store = BlobStore(tmp_path, QUOTA)
-    monkeypatch.setattr(cache, "LOOK_UP_S", 0.0)
+    monkeypatch.setattr(cache, "LOOK_UP_S", -1.0)
     assert store.missing([digest]) == ()
     with pytest.raises(CacheError, match="was damaged"):
         store.verify([digest])
@@ -120,7 +120,7 @@ def test_a_blob_that_the_disk_cannot_read_any_more_is_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = put(BlobStore(tmp_path, QUOTA), b"weights")
-    monkeypatch.setattr(cache, "_sha256", lambda _: "")
+    monkeypatch.setattr(cache, "_sha256", lambda *_: "")
     assert BlobStore(tmp_path, QUOTA).missing([digest]) == (digest,)
 
 
