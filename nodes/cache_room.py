@@ -131,7 +131,13 @@ class Room:
         clear_left_behind(self.derived.glob(f"{PARTIAL}.*"))
 
     def evict_to(self, limit_bytes: int, limit_files: int = MAX_FILES) -> Kept:
-        """Remove what was least recently used until no more than that remains, if possible."""
+        """Remove what was left behind, and then what was least recently used, until no more than
+        that remains, if possible."""
+        entries = sorted(self._entries())
+        total, files = sum(size for _, size, _ in entries), len(entries)
+        if total <= limit_bytes and files <= limit_files:
+            return Kept(total, files)
+        self.clear_leftovers()
         entries = sorted(self._entries())
         total, files = sum(size for _, size, _ in entries), len(entries)
         pins: dict[str, frozenset[str]] = {}
@@ -150,7 +156,6 @@ class Room:
         The number of bytes that may be written. Two agents that reserve at once may both get less
         than there is, but never more.
         """
-        self.clear_leftovers()
         size_bytes = min(size_bytes, self.quota_bytes)
         kept = self.evict_to(self.quota_bytes - size_bytes, MAX_FILES - 1)
         granted = max(0, min(size_bytes, self.quota_bytes - kept.size_bytes))

@@ -310,6 +310,12 @@ def test_what_a_dead_agent_left_is_cleared_and_what_a_living_one_writes_is_not(
     assert living.write(blob, 5, b"56789")
 
 
+def test_room_that_a_dead_agent_had_taken_is_there_again_for_a_living_one(tmp_path: Path) -> None:
+    living = BlobStore(tmp_path, 15)
+    subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], check=False)
+    put(living, b"0123456789")
+
+
 def test_files_of_unknown_origin_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "partial").mkdir()
     (tmp_path / "partial" / "notes.txt").write_text("mine")
