@@ -3,9 +3,10 @@
 Memory (measured by `benchmarks/executor_memory.py`):
 
 - One arena for all sessions of the process instead of one each, so that fifty subnets hold the
-  largest live set of any of them and not the sum of all. Its first region is so large that most
-  subnets fit in, and untouched pages cost nothing; regions of just what is asked for would stay
-  apart for ever, which a network of ever longer concatenations (DenseNet) fills with holes.
+  largest live set of any of them and not the sum of all. It grows by regions so large that most
+  subnets fit into one, and untouched pages cost nothing; regions of just what is asked for would
+  stay apart until all subnets are closed, which a network of ever longer concatenations (DenseNet)
+  fills with holes. It keeps its first region for ever, so that one is made as small as can be.
 - No memory patterns: a pattern is one block as large as a whole run's activations laid out side by
   side; without it each tensor is taken from the arena, where freed ones are used again.
 - A thread pool per session even so: the process-wide one cannot be kept from spinning.
@@ -38,8 +39,12 @@ MISTAKEN_OPTIMIZERS = ["Pad_Fusion"]
 """Optimisers of ONNX Runtime (1.31 at least) that change results: this one folds a `Pad` of zeros
 into the `MaxPool` behind it, whose own padding is −∞, which is wrong where values are negative."""
 
-_FIRST_REGION_BYTES = 32 << 20
-"""Address space of the arena's first region; its bookkeeping takes 1/32 of that in memory."""
+_REGION_BYTES = 32 << 20
+"""Address space of the arena's regions, at least; the bookkeeping of one takes 1/32 of that in
+memory."""
+
+_FIRST_REGION_BYTES = 16 << 10
+"""Of the region that is never given back: more than the smallest of all models needs."""
 
 _GROW_BY_DOUBLING = 0
 _SILENT = 4
@@ -196,11 +201,13 @@ def _make_shared_arena(ort: Any) -> None:
                     "max_mem": 0,
                     "arena_extend_strategy": _GROW_BY_DOUBLING,
                     "initial_chunk_size_bytes": _FIRST_REGION_BYTES,
+                    "initial_growth_chunk_size_bytes": _REGION_BYTES,
                     "max_dead_bytes_per_chunk": -1,
                 }
             ),
         )
         _arena_made = True
+        _run_smallest_and_shrink(ort)
 
 
 # `Identity` on one float, serialised: model {ir_version: 7, opset 13, graph g(x) → y}.
@@ -211,17 +218,22 @@ _IDENTITY = (
 
 
 def shrink_arena(ort: Any) -> None:
-    """Give the shared arena's unused memory, but for its first region, to the allocator below.
+    """Give the shared arena's unused memory, but for its first region, to the allocator below."""
+    if _arena_made:
+        _run_smallest_and_shrink(ort)
 
-    ONNX Runtime only offers that at the end of a run, so the smallest of all models is run.
+
+def _run_smallest_and_shrink(ort: Any) -> None:
+    """ONNX Runtime shrinks an arena at the end of a run only, so the smallest of all models is run.
+
+    The first time it makes the arena's first region. A shrunken arena grows by `_REGION_BYTES` from
+    then on, whatever had been asked of it before: after a failed request for 100 GB it would map
+    regions of 16 GB, whose bookkeeping is 500 MB, for the smallest tensor.
     """
-    if not _arena_made:
-        return
-    session = ort.InferenceSession(
-        _IDENTITY,
-        loading_options(ort, LoadOptions(), optimised=True),
-        providers=["CPUExecutionProvider"],
-    )
+    options = _session_options(ort, threads=1)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    session = ort.InferenceSession(_IDENTITY, options, providers=["CPUExecutionProvider"])
     run_options = ort.RunOptions()
     run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     session.run(None, {"x": np.zeros(1, np.float32)}, run_options)

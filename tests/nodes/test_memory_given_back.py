@@ -1,0 +1,246 @@
+"""After undeploying, an agent holds what it held before, whatever ran on it.
+
+A real agent process, by the kernel's count: resident memory, and the part of it that no file backs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import zmq
+from onnx import TensorProto, helper
+
+from nodes.core.messages import Bye, Deployed, Failed, Start
+from tests.nodes.deploying import Host, Launcher, Line, line
+from tests.nodes.executors import models
+from tests.nodes.speaker import AgentProcess
+
+MOST_OF_IDLE = 1.2
+ROUNDS = 3
+SIDE = 512
+PLANE_BYTES = 4 * SIDE * SIDE
+MEGABYTE = 10**6
+
+
+def widening(size_bytes: int, y: str = "y") -> onnx.ModelProto:
+    """x → size_bytes of activations → y, of which the first is the first large tensor of all."""
+    width = size_bytes // PLANE_BYTES
+    plane = (TensorProto.FLOAT, [1, 1, SIDE, SIDE])
+    return models.model(
+        "widening",
+        [
+            helper.make_node("Conv", ["x", "w"], ["a"]),
+            helper.make_node("Relu", ["a"], ["b"]),
+            helper.make_node("Conv", ["b", "v"], [y]),
+        ],
+        [("x", *plane)],
+        [(y, *plane)],
+        {"w": np.ones((width, 1, 1, 1), np.float32), "v": np.ones((1, width, 1, 1), np.float32)},
+    )
+
+
+def passing(size_bytes: int) -> onnx.ModelProto:
+    """A tensor of this size comes and goes."""
+    tensor = (TensorProto.FLOAT, [size_bytes // 4])
+    return models.model(
+        "passing", [helper.make_node("Neg", ["x"], ["y"])], [("x", *tensor)], [("y", *tensor)]
+    )
+
+
+def heavy(size_bytes: int) -> onnx.ModelProto:
+    """Weights of this size."""
+    rows = size_bytes // (4 * 1000)
+    return models.model(
+        "heavy",
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", TensorProto.FLOAT, [1, rows])],
+        [("y", TensorProto.FLOAT, [1, 1000])],
+        {"w": np.ones((rows, 1000), np.float32)},
+    )
+
+
+def bursting(size_bytes: int, x: str = "x") -> onnx.ModelProto:
+    """A small file that asks for so many bytes while it runs."""
+    shape = np.array([size_bytes // 4_000_000, 1000, 1000], np.int64)
+    return models.model(
+        "bursting",
+        [
+            helper.make_node("ReduceMax", [x], ["least"], keepdims=0),
+            helper.make_node("Expand", ["least", "shape"], ["a"]),
+            helper.make_node("ReduceMax", ["a"], ["y"], keepdims=0),
+        ],
+        [(x, TensorProto.FLOAT, [1, 1, SIDE, SIDE])],
+        [("y", TensorProto.FLOAT, [])],
+        {"shape": shape},
+    )
+
+
+def claiming(size_bytes: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A tensor of so many bytes between two phases."""
+    large = [size_bytes // 4_000_000, 1000, 1000]
+    return (
+        models.model(
+            "claiming",
+            [helper.make_node("Expand", ["x", "shape"], ["a"])],
+            [("x", TensorProto.FLOAT, [1])],
+            [("a", TensorProto.FLOAT, large)],
+            {"shape": np.array(large, np.int64)},
+        ),
+        models.model(
+            "taking",
+            [helper.make_node("ReduceMax", ["a"], ["y"], keepdims=0)],
+            [("a", TensorProto.FLOAT, large)],
+            [("y", TensorProto.FLOAT, [])],
+        ),
+    )
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context]:
+    context = zmq.Context()
+    yield context
+    context.term()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    agent = AgentProcess(tmp_path / "cache", "--name", "a")
+    yield agent
+    agent.end()
+
+
+@pytest.fixture
+def launcher(agent: AgentProcess, context: zmq.Context) -> Iterator[Launcher]:
+    launcher = Launcher(context, agent.control)
+    launcher.open_session(lease_s=600.0)
+    yield launcher
+    launcher.close()
+
+
+def held(agent: AgentProcess) -> tuple[int, int]:
+    """Bytes resident, and those of them that no file backs."""
+    status = Path(f"/proc/{agent.pid}/status").read_text()
+    resident, anonymous = (
+        int(re.search(rf"{field}:\s+(\d+)", status)[1]) * 1024 for field in ("VmRSS", "RssAnon")
+    )
+    return resident, anonymous
+
+
+def assert_given_back(
+    agent: AgentProcess, launcher: Launcher, run: Callable[[int], None], least_bytes: int = 0
+) -> None:
+    """`run(epoch)` deploys something, which shall hold `least_bytes` at its peak; three times."""
+    launcher.stats()
+    idle = held(agent)
+    for epoch in range(1, ROUNDS + 1):
+        run(epoch)
+        launcher.stop(epoch)
+        assert launcher.stats().rss_peak_bytes > least_bytes
+        now = held(agent)
+        for what, bytes_, before in zip(("resident", "anonymous"), now, idle, strict=True):
+            assert bytes_ <= MOST_OF_IDLE * before, (
+                f"round {epoch}: {bytes_ / 1e6:.1f} MB {what}, idle {before / 1e6:.1f} MB"
+            )
+    launcher.say(Bye())
+
+
+@pytest.mark.parametrize(
+    "megabytes", [2, 40, *(pytest.param(size, marks=pytest.mark.slow) for size in (20, 200, 600))]
+)
+def test_of_activations_whose_first_is_large(
+    agent: AgentProcess, launcher: Launcher, tmp_path: Path, megabytes: int
+) -> None:
+    network = line(tmp_path / "model", widening(megabytes * MEGABYTE))
+    launcher.upload(network.blobs)
+
+    def run(epoch: int) -> None:
+        assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
+
+    assert_given_back(agent, launcher, run, megabytes * MEGABYTE)
+
+
+@pytest.mark.slow
+def test_of_weights(agent: AgentProcess, launcher: Launcher, tmp_path: Path) -> None:
+    network = line(tmp_path / "model", heavy(100 * MEGABYTE))
+    launcher.upload(network.blobs)
+
+    def run(epoch: int) -> None:
+        assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
+
+    assert_given_back(agent, launcher, run, 100 * MEGABYTE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("megabytes", "frames"), [(4, 40), (48, 6)])
+def test_of_frames_that_stream(
+    agent: AgentProcess,
+    launcher: Launcher,
+    context: zmq.Context,
+    tmp_path: Path,
+    megabytes: int,
+    frames: int,
+) -> None:
+    """In the heap and, larger than what that takes, beside it."""
+    network = line(tmp_path / "model", passing(megabytes * MEGABYTE))
+    launcher.upload(network.blobs)
+
+    def run(epoch: int) -> None:
+        assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
+        launcher.say(Start(epoch))
+        host = Host(context, agent.data)
+        host.stream(network, epoch, frames)
+        host.close()
+
+    assert_given_back(agent, launcher, run, 2 * megabytes * MEGABYTE)
+
+
+def refused(launcher: Launcher, network: Line, epoch: int) -> str:
+    answer = launcher.deploy(network.deployment(epoch))
+    assert isinstance(answer, Failed)
+    return answer.reason
+
+
+@pytest.mark.slow
+def test_of_a_deployment_that_fails_in_the_middle_for_want_of_memory(
+    agent: AgentProcess, launcher: Launcher, tmp_path: Path
+) -> None:
+    first = widening(200 * MEGABYTE, y="m")
+    network = line(tmp_path / "model", first, bursting(10**14, x="m"))
+    launcher.upload(network.blobs)
+
+    def run(epoch: int) -> None:
+        assert "subnet bursting: " in refused(launcher, network, epoch)
+
+    assert_given_back(agent, launcher, run, 200 * MEGABYTE)
+
+
+def test_of_a_deployment_of_which_the_first_tensor_is_too_large(
+    agent: AgentProcess, launcher: Launcher, tmp_path: Path
+) -> None:
+    network = line(tmp_path / "model", bursting(10**14))
+    launcher.upload(network.blobs)
+
+    def run(epoch: int) -> None:
+        assert "subnet bursting: " in refused(launcher, network, epoch)
+
+    assert_given_back(agent, launcher, run)
+
+
+def test_of_a_plan_with_a_tensor_that_nobody_has_room_for(
+    agent: AgentProcess, launcher: Launcher, tmp_path: Path
+) -> None:
+    """Refused before any is made up to warm up with."""
+    network = line(tmp_path / "model", *claiming(10**11))
+    launcher.upload(network.blobs)
+
+    def run(epoch: int) -> None:
+        before = launcher.stats().rss_peak_bytes
+        assert "has frames of 100000000000 bytes" in refused(launcher, network, epoch)
+        assert launcher.stats().rss_peak_bytes < before + 20 * MEGABYTE
+
+    assert_given_back(agent, launcher, run)
