@@ -1,9 +1,8 @@
 """The agent's shell: a loop that waits, tells the core what happened and does what it wants done.
 
-Two threads: this loop owns the sockets, the cache and the core; the worker computes, but for what
-takes no longer than handing it over would. The loop sleeps in one poll of all sockets, the worker's
-event descriptor and, if the agent is to exit with its parent, standard input, and wakes for nothing
-but these and the core's next deadline.
+Two threads: this loop owns the sockets, the cache and the core; the worker computes. The loop
+sleeps in one poll of all sockets, the worker's event descriptor and, if the agent is to exit with
+its parent, standard input, and wakes for nothing but these and the core's next deadline.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from nodes.sockets import AddressError
 from nodes.trace import Recorder
 from nodes.usage import usage
 from nodes.wire import Readable, Wire
-from nodes.worker import BRIEF_S, Worker
+from nodes.worker import Worker
 
 STOP_S = 5.0
 """How long a computation under way may take to end when the agent stops."""
@@ -99,7 +98,7 @@ class Shell:
         self._signals: tuple[int, int] | None = None
         here = loopback_address(identity.data_address)
         loopback = partial(Loopback, here, wire.is_guarded)
-        self._worker = Worker(executor, self._report, loopback, BRIEF_S)
+        self._worker = Worker(executor, self._report, loopback)
         wire.watch(self._wake)
         if parent is not None:
             wire.watch(parent)
@@ -284,11 +283,6 @@ class Shell:
             self._report(ev.LoadProgress(deployment.epoch, 0, total, "reading the cache"))
             self._store.verify(blobs)
 
-    def _fire(self, action: act.Fire) -> None:
-        ended = self._worker.fire(action)
-        if ended is not None:
-            self._take(ended)
-
     def _unload(self, action: act.Unload) -> None:
         self._worker.unload(action.epoch)
         self._clean(self._store.unpin)
@@ -326,7 +320,7 @@ class Shell:
         act.LookUp: _look_up,
         act.WriteChunk: _write_chunk,
         act.Load: _load,
-        act.Fire: _fire,
+        act.Fire: lambda self, action: self._worker.fire(action),
         act.Unload: _unload,
         act.Release: _release,
         act.Measure: _measure,

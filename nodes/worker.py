@@ -1,8 +1,5 @@
 """The executor thread: loads subnets, warms them up, fires phases, one job after another.
 
-Where all phases of a deployment are brief, only loading is its job: the I/O thread fires them
-itself, because handing them over and hearing of their ends would cost more (decision 023).
-
 It never waits for the I/O thread between firings, because the core keeps one queued behind the one
 that runs. Tensors between two phases of this node never leave this thread: they lie in a store
 until the last phase that reads them has run.
@@ -17,41 +14,29 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread, get_native_id
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from nodes.code_pages import forget_code_pages
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.errors import NodeError
-from nodes.core.finite import check_finite, is_finite
-from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
+from nodes.core.messages import Deployment
 from nodes.errand import Call, Errand
-from nodes.executors.base import Executor, LoadOptions, Subnet
+from nodes.executors.base import Executor, LoadOptions
 from nodes.executors.heap import give_back_free_memory
+from nodes.loaded_phase import LoadedPhase
 from nodes.loopback import Loopback
-from nodes.made_up import made_up
 from nodes.payload import as_array
-from nodes.rehearsal import FEWEST_ROUNDS, Part, Rehearsal, WireCosts
+from nodes.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
 from nodes.time_slice import ask_for_usual_slices
 from nodes.usage import usage
-
-BRIEF_S = 0.0001
-"""Phases that take no longer are fired in the I/O thread: about what it costs to hand one over."""
-
-MOST_BRIEF_S = 0.001
-"""Of all phases of a deployment together, so that a frame does not keep the loop for long."""
-
-SLOW_FACTOR, PATIENCE_S = 10, 0.1
-"""Brief firings may take so many times longer than agreed; once they have taken `PATIENCE_S` more
-than that, those that stayed below counted against it, the executor's thread fires."""
 
 THREAD_NAME = "executor"
 """How tools such as `top -H` call the thread that computes."""
@@ -72,90 +57,10 @@ class _Unload:
     epoch: int
 
 
-class _LoadedPhase:
-    """A subnet and where its tensors come from and go to."""
-
-    def __init__(self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: Subnet) -> None:
-        node = self.node = deployment.node
-        self.spec = spec
-        self.subnet = subnet
-        self.inputs: dict[str, ChannelSpec] = {
-            channel.tensor: channel
-            for channel in deployment.channels
-            if channel.target_node == node and index in channel.target_phases
-        }
-        outgoing = [
-            channel
-            for channel in deployment.channels
-            if channel.source_node == node and channel.source_phase == index
-        ]
-        self.outputs = {channel.tensor: channel for channel in outgoing}
-        self.dtypes = {
-            channel.tensor: np.dtype(channel.dtype)
-            for channel in (*self.inputs.values(), *outgoing)
-        }
-        self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
-        self.kept = {
-            channel.tensor: len(channel.target_phases)
-            for channel in outgoing
-            if channel.target_node == node
-        }
-        self.may_be_infinite: frozenset[str] | None = None
-        """Outputs that are not looked at for NaN and infinity; None: none is."""
-        self._check(subnet.inputs, self.inputs, "input")
-        self._check(subnet.outputs, self.outputs, "output")
-
-    def _check(
-        self, model: Mapping[str, Any], planned: Mapping[str, ChannelSpec], what: str
-    ) -> None:
-        for tensor, channel in planned.items():
-            found = model.get(tensor)
-            if found is None:
-                raise NodeError(
-                    f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, "
-                    "as its plan says: make the plan anew"
-                )
-            if (found.dtype, tuple(found.shape)) != (channel.dtype, channel.shape):
-                raise NodeError(
-                    f"phase {self.spec.name!r}: its subnet's {what} {tensor!r} is "
-                    f"{found.dtype}{list(found.shape)}, in its plan {channel.dtype}"
-                    f"{list(channel.shape)}: make the plan anew"
-                )
-        if what == "input" and model.keys() != planned.keys():
-            missing = sorted(model.keys() - planned.keys())
-            raise NodeError(
-                f"the subnet of phase {self.spec.name!r} has inputs that its plan does not "
-                f"know: {', '.join(missing)}; make the plan anew"
-            )
-
-    def part(self) -> Part:
-        """What it is in a rehearsal."""
-        came = [name for name, spec in self.inputs.items() if spec.source_node != self.node]
-        return Part(self.subnet, self._make_up, came, tuple(self.sent))
-
-    def watch_values(self) -> None:
-        """From now on look at outputs, but for those that are not finite when it is tried."""
-        tried = self.subnet.run(self._make_up())
-        infinite = (name for name in self.outputs if not is_finite(tried[name]))
-        self.may_be_infinite = frozenset(infinite)
-
-    def check_values(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """Raise `NodeError` for NaN or infinity that this phase brought into the frame."""
-        if self.may_be_infinite is not None:
-            made = {name: outputs[name] for name in self.outputs}
-            check_finite(inputs.values(), made, self.may_be_infinite)
-
-    def _make_up(self) -> dict[str, Array]:
-        return {
-            tensor: made_up(channel.dtype, channel.shape) for tensor, channel in self.inputs.items()
-        }
-
-
 class Worker:
     """The thread and its queue; `report` is called from it with every event it has for the core.
 
     With a `loopback` (what opens one), it measures what messages cost while it warms up.
-    Deployments of which no phase takes longer than `brief_s` are fired by whoever calls `fire`.
     """
 
     def __init__(
@@ -163,7 +68,6 @@ class Worker:
         executor: Executor,
         report: Callable[[ev.Event], None],
         loopback: Callable[[], Loopback] | None = None,
-        brief_s: float = 0.0,
     ) -> None:
         self._executor = executor
         self._loopback = loopback
@@ -171,11 +75,8 @@ class Worker:
         self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
         self._dropped: set[int] = set()
         self._epoch: int | None = None
-        self._brief_s = brief_s
-        self._brief_epoch: int | None = None
-        self._excess_s = 0.0
         self._holds_more = False
-        self._phases: list[_LoadedPhase] = []
+        self._phases: list[LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._thread.start()
@@ -188,24 +89,13 @@ class Worker:
         loopback = None if self._loopback is None else self._loopback()
         self._jobs.put(_Load(deployment, graphs, preparing, loopback))
 
-    def fire(self, firing: Fire) -> ev.Event | None:
-        """Run a phase after everything handed in before: its end if it is brief, else that is
-        reported."""
-        if firing.epoch != self._brief_epoch:
-            self._jobs.put(firing)
-            return None
-        ended = self._fired(firing)
-        if isinstance(ended, ev.FiringEnded):
-            longest_s = SLOW_FACTOR * self._brief_s
-            self._excess_s = max(0.0, self._excess_s + ended.busy_s - longest_s)
-            if self._excess_s > PATIENCE_S:
-                self._brief_epoch = None  # a throttled CPU, say: whoever has the sockets must go on
-        return ended
+    def fire(self, firing: Fire) -> None:
+        """Run a phase after everything handed in before."""
+        self._jobs.put(firing)
 
     def unload(self, epoch: int) -> None:
         """Drop what is queued of this epoch, then everything it holds."""
         self._dropped.add(epoch)
-        self._brief_epoch = None
         self._executor.interrupt()  # a load of it, which may take minutes and nobody waits for
         self._jobs.put(_Unload(epoch))
 
@@ -245,24 +135,10 @@ class Worker:
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
         if epoch not in self._dropped:
-            self._excess_s = 0.0
-            is_brief = self._is_brief(seconds)
-            self._holds_more = not is_brief
-            if is_brief:
-                _let_go()
-            self._brief_epoch = epoch if is_brief else None
+            self._holds_more = True
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
-
-    def _is_brief(self, seconds: tuple[float, ...]) -> bool:
-        """Whether phases that take so long are fired in the I/O thread."""
-        return (
-            max(seconds) <= self._brief_s
-            and sum(seconds) <= MOST_BRIEF_S
-            and not is_set_apart()
-            and not getattr(self._executor, "is_bound_to_thread", False)
-        )
 
     def _prepare(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
         """Not in the executor thread, see `Errand`, but while that waits."""
@@ -287,11 +163,13 @@ class Worker:
                 break
             subnet = self._executor.load(graph, options)
             try:
-                self._phases.append(_LoadedPhase(spec, index, deployment, subnet))
+                self._phases.append(LoadedPhase(spec, index, deployment, subnet))
             except BaseException:
                 subnet.close()
                 raise
             self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
+        for phase in self._phases:
+            phase.check_room()
         _let_go()  # before weights come into memory beside it
         return self._rehearse(job, total)
 
@@ -327,7 +205,7 @@ class Worker:
         )
 
     def _compute(
-        self, phase: _LoadedPhase, firing: Fire
+        self, phase: LoadedPhase, firing: Fire
     ) -> tuple[dict[str, object], float, float, float]:
         frame = firing.frame
         inputs = {
@@ -375,17 +253,6 @@ class Worker:
 def _threads(deployment: Deployment) -> int:
     """More threads than processors gain nothing, and each subnet has its own: hundreds of them."""
     return min(deployment.threads, len(os.sched_getaffinity(0)))
-
-
-def is_set_apart(proc: Path = Path("/proc")) -> bool:
-    """Whether the calling thread has bounds of its own, which hold for what it computes only."""
-    if os.sched_getaffinity(0) != os.sched_getaffinity(os.getpid()):
-        return True
-    groups = (proc / "thread-self" / "cgroup", proc / "self" / "cgroup")
-    try:
-        return groups[0].read_bytes() != groups[1].read_bytes()
-    except OSError:
-        return False  # the kernel has no control groups
 
 
 def _let_go() -> None:

@@ -91,11 +91,7 @@ OnPrepared: TypeAlias = Callable[[Path], None]
 
 
 class Executor(Protocol):
-    """An engine on this machine.
-
-    Its subnets may run in another thread than the one that loaded them, unless it has an attribute
-    `is_bound_to_thread` that is true.
-    """
+    """An engine on this machine. An agent runs its subnets in the thread that loaded them."""
 
     def describe(self) -> str:
         """Name, version and where it computes, e.g. `ONNX Runtime 1.31.0 (CPU)`."""

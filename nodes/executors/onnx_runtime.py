@@ -67,7 +67,6 @@ class OnnxRuntimeExecutor:
         """
         self._ort = import_onnxruntime()
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
-        self.is_bound_to_thread = bool(self._providers)  # CUDA's has handles per thread
         self._cache = PreparedFiles(cache, room)
         server = ForkServer(work) if forks and not self._providers else None
         self._child = PreparingProcess("onnxruntime", self._cache, server)

@@ -37,9 +37,6 @@ from nodes.executors.tensors import InputCheck, OutputAllocator
 class TensorRtExecutor:
     """TensorRT on this machine's first GPU, keeping engines under `cache`."""
 
-    is_bound_to_thread = True
-    """No GPU was to be had to see what a run in another thread than the one that loaded costs."""
-
     def __init__(self, cache: Path, room: Room | None = None) -> None:
         """`room`: what the cache may take. Raises ExecutorError if TensorRT, cuda-python or a GPU
         is missing."""

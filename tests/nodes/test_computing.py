@@ -17,7 +17,6 @@ from onnx import helper, numpy_helper
 from cnn import read
 from nodes.core.codec import decode, encode
 from nodes.core.messages import (
-    CHUNK_BYTES,
     HOST,
     Attach,
     BlobInfo,
@@ -31,15 +30,11 @@ from nodes.core.messages import (
     Missing,
     PeerSpec,
     PhaseSpec,
-    Progress,
-    Put,
     Query,
     Start,
-    Stop,
-    Stopped,
-    Stored,
     TensorHeader,
 )
+from tests.nodes.deploying import Launcher
 from tests.nodes.speaker import AgentProcess, Speaker
 
 ort.set_default_logger_severity(4)
@@ -113,29 +108,6 @@ def network(tmp_path_factory) -> Network:
     return Network((directory / "three.onnx").read_bytes(), tuple(phases), blobs)
 
 
-class Launcher(Speaker):
-    """The control side of a launcher, step by step."""
-
-    def upload(self, blobs: dict[str, bytes]) -> None:
-        missing = self.ask(Query(tuple(blobs)))
-        assert isinstance(missing, Missing)
-        for digest in missing.digests:
-            content = blobs[digest]
-            assert len(content) <= CHUNK_BYTES
-            stored = self.ask(Put(BlobInfo(digest, len(content)), 0, content))
-            assert stored == Stored(digest, 0, complete=True)
-
-    def deploy(self, deployment: Deployment) -> Deployed | Failed:
-        self.say(Deploy(deployment))
-        while isinstance(answer := self.hear(), Progress):
-            assert answer.done <= answer.total == len(deployment.phases)
-        return answer
-
-    def stop(self, epoch: int) -> Stopped:
-        self.say(Stop(epoch))
-        return self.hear(Stopped)
-
-
 class Host(Speaker):
     """The data side: feeds channel 0, takes channel 3 and gives its places back."""
 
@@ -188,15 +160,8 @@ def start(tmp_path, stack, context):
     return start
 
 
-@pytest.mark.parametrize("is_bound", [False, True])
-def test_computes_what_the_whole_network_computes(network, start, stack, context, is_bound):
-    """In the thread that has the sockets, or in one of its own once that is bound."""
+def test_computes_what_the_whole_network_computes(network, start, stack, context):
     agent, launcher = start("a")
-    executor = agent.threads()["executor"]
-    if is_bound:
-        if len(os.sched_getaffinity(agent.pid)) < 2:
-            pytest.skip("there is one CPU only")
-        os.sched_setaffinity(int(executor.name), {min(os.sched_getaffinity(agent.pid))})
     frames = [np.random.default_rng(k).standard_normal(SHAPE, np.float32) for k in range(12)]
     wanted = [network.compute(frame) for frame in frames]
     launcher.upload(network.blobs)
@@ -204,12 +169,10 @@ def test_computes_what_the_whole_network_computes(network, start, stack, context
         deployed = launcher.deploy(network.deployment(epoch, order))
         assert isinstance(deployed, Deployed), deployed
         assert all(s > 0 for s in deployed.phase_s)
-        sleeps = (executor / "schedstat").read_text().split()[2]
         launcher.say(Start(epoch))
         host = Host(context, agent.data)
         stack.callback(host.close)
         results = host.stream(epoch, frames)
-        assert not is_bound or sleeps != (executor / "schedstat").read_text().split()[2]
         for result, expected in zip(results, wanted, strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
         stats = launcher.stop(epoch).stats

@@ -27,7 +27,7 @@ class AddOne:
     """A subnet that adds one to its only input, for each of its outputs."""
 
     def __init__(self, engine: Engine, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-        spec = TensorSpec("float32", SHAPE)
+        spec = TensorSpec("float32", engine.shape)
         self.inputs = dict.fromkeys(inputs, spec)
         self.outputs = dict.fromkeys(outputs, spec)
         self.engine = engine
@@ -58,6 +58,7 @@ class Engine:
         self.may_run.set()
         self.running = Event()
         self.loaded: list[AddOne] = []
+        self.shape = SHAPE
 
     def describe(self):
         return "adds one"
@@ -281,6 +282,16 @@ def test_a_subnet_that_is_not_the_planned_one_is_told(worker, graphs, told, engi
     assert isinstance(failed, ev.LoadFailed)
     assert told in failed.reason
     assert engine.loaded[0].closed
+
+
+def test_tensors_for_which_there_is_no_room_are_refused_before_any_is_made(worker, engine):
+    shape = (10**13,)
+    engine.shape = shape
+    channels = tuple(replace(channel, shape=shape) for channel in DEPLOYMENT.channels)
+    failed = loaded(worker, replace(DEPLOYMENT, channels=channels))
+    assert isinstance(failed, ev.LoadFailed)
+    assert "phase 'first': the inputs and outputs of one frame take 80000000.0 MB" in failed.reason
+    assert [subnet.runs for subnet in engine.loaded] == [0, 0, 0]
 
 
 def test_unloading_drops_what_is_queued_and_closes_everything(worker, engine):

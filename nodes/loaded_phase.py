@@ -1,0 +1,112 @@
+"""A phase as the executor thread has it: a subnet, and where its tensors come from and go to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nodes.core.errors import NodeError
+from nodes.core.finite import check_finite, is_finite
+from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
+from nodes.executors.base import Subnet
+from nodes.made_up import made_up
+from nodes.memory_room import room_bytes
+from nodes.rehearsal import Part
+
+Array = npt.NDArray[Any]
+
+
+class LoadedPhase:
+    """A subnet and where its tensors come from and go to."""
+
+    def __init__(self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: Subnet) -> None:
+        node = self.node = deployment.node
+        self.spec = spec
+        self.subnet = subnet
+        self.inputs: dict[str, ChannelSpec] = {
+            channel.tensor: channel
+            for channel in deployment.channels
+            if channel.target_node == node and index in channel.target_phases
+        }
+        outgoing = [
+            channel
+            for channel in deployment.channels
+            if channel.source_node == node and channel.source_phase == index
+        ]
+        self.outputs = {channel.tensor: channel for channel in outgoing}
+        self.dtypes = {
+            channel.tensor: np.dtype(channel.dtype)
+            for channel in (*self.inputs.values(), *outgoing)
+        }
+        self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
+        self.kept = {
+            channel.tensor: len(channel.target_phases)
+            for channel in outgoing
+            if channel.target_node == node
+        }
+        self.may_be_infinite: frozenset[str] | None = None
+        """Outputs that are not looked at for NaN and infinity; None: none is."""
+        self._check(subnet.inputs, self.inputs, "input")
+        self._check(subnet.outputs, self.outputs, "output")
+
+    def _check(
+        self, model: Mapping[str, Any], planned: Mapping[str, ChannelSpec], what: str
+    ) -> None:
+        for tensor, channel in planned.items():
+            found = model.get(tensor)
+            if found is None:
+                raise NodeError(
+                    f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, "
+                    "as its plan says: make the plan anew"
+                )
+            if (found.dtype, tuple(found.shape)) != (channel.dtype, channel.shape):
+                raise NodeError(
+                    f"phase {self.spec.name!r}: its subnet's {what} {tensor!r} is "
+                    f"{found.dtype}{list(found.shape)}, in its plan {channel.dtype}"
+                    f"{list(channel.shape)}: make the plan anew"
+                )
+        if what == "input" and model.keys() != planned.keys():
+            missing = sorted(model.keys() - planned.keys())
+            raise NodeError(
+                f"the subnet of phase {self.spec.name!r} has inputs that its plan does not "
+                f"know: {', '.join(missing)}; make the plan anew"
+            )
+
+    def check_room(self) -> None:
+        """Raise `NodeError` if there is no room for one frame's inputs and outputs.
+
+        What a tensor inside the subnet takes is known to the engine alone, and only as it runs.
+        """
+        specs = (*self.subnet.inputs.values(), *self.subnet.outputs.values())
+        needed, room = sum(spec.size_bytes for spec in specs), room_bytes()
+        if needed > room:
+            raise NodeError(
+                f"phase {self.spec.name!r}: the inputs and outputs of one frame take "
+                f"{needed / 1e6:.1f} MB, and there is room for {room / 1e6:.1f} MB: give this node "
+                "less of the network"
+            )
+
+    def part(self) -> Part:
+        """What it is in a rehearsal."""
+        came = [name for name, spec in self.inputs.items() if spec.source_node != self.node]
+        return Part(self.subnet, self._make_up, came, tuple(self.sent))
+
+    def watch_values(self) -> None:
+        """From now on look at outputs, but for those that are not finite when it is tried."""
+        tried = self.subnet.run(self._make_up())
+        infinite = (name for name in self.outputs if not is_finite(tried[name]))
+        self.may_be_infinite = frozenset(infinite)
+
+    def check_values(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Raise `NodeError` for NaN or infinity that this phase brought into the frame."""
+        if self.may_be_infinite is not None:
+            made = {name: outputs[name] for name in self.outputs}
+            check_finite(inputs.values(), made, self.may_be_infinite)
+
+    def _make_up(self) -> dict[str, Array]:
+        return {
+            tensor: made_up(channel.dtype, channel.shape) for tensor, channel in self.inputs.items()
+        }
