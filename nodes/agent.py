@@ -32,14 +32,15 @@ from nodes.keys import KeysError
 from nodes.lookups import Lookups
 from nodes.loopback import Loopback, loopback_address
 from nodes.quotas import Quotas
+from nodes.service import ServiceManager
 from nodes.sockets import AddressError
 from nodes.trace import Recorder
 from nodes.usage import usage
 from nodes.wire import Readable, Wire
 from nodes.worker import Worker
 
-STOP_S = 5.0
-"""How long a computation under way may take to end when the agent stops."""
+STOP_S = 2.0
+"""How long a computation under way may take to end when it is interrupted as the agent stops."""
 
 SWITCH_S = 0.0005
 """How long one thread may keep the other from running Python; the engine computes without it."""
@@ -81,6 +82,7 @@ class Shell:
         obeys_shutdown: bool = False,
         longest_lease_s: float = LONGEST_LEASE_S,
         parent: int | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._core = Agent(identity, obeys_shutdown=obeys_shutdown, longest_lease_s=longest_lease_s)
         self._wire = wire
@@ -90,7 +92,12 @@ class Shell:
         self._quotas = quotas or Quotas()
         self._rereads_keys = False
         self._parent = parent
+        self._manager = manager or ServiceManager({})
         self._why: str | None = None
+        self.starts_anew = False
+        """Whether `run` has ended for another agent to take this one's place."""
+        self.is_abandoned = False
+        """Whether the thread that computes is still in a call that does not return, at the end."""
         self._trace = Recorder()
         self._pending: deque[ev.Event] = deque()
         self._reported: deque[ev.Event] = deque()
@@ -118,8 +125,9 @@ class Shell:
                 os.close(descriptor)
         self._executor.close()
         self._wire.close()
-        if not self._worker.stop(STOP_S):
-            log.warning("a computation did not end within %g s and is abandoned", STOP_S)
+        if not self._worker.stop(0.0 if self.starts_anew else STOP_S):
+            self.is_abandoned = True
+            log.warning("a computation does not end and is abandoned")
         self._clean(self._store.release)
 
     def _report(self, event: ev.Event) -> None:
@@ -152,8 +160,10 @@ class Shell:
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
         gc.freeze()  # what was imported stays: no collection need ever look at it
+        self._manager.ready()
         while self._why is None:
             self._turn()
+            self._manager.alive(time.monotonic())
         used = usage()
         return Report(
             name=self._core.identity.name,
@@ -168,8 +178,9 @@ class Shell:
 
     def _turn(self) -> None:
         """Wait for something to happen, and take it in."""
-        deadline_s = self._core.deadline_s
-        timeout_s = None if deadline_s is None else deadline_s - time.monotonic()
+        due = (self._core.deadline_s, self._manager.deadline_s)
+        first_s = min((at_s for at_s in due if at_s is not None), default=None)
+        timeout_s = None if first_s is None else first_s - time.monotonic()
         launcher_spoke = False
         for arrived in self._wire.wait(timeout_s):
             if isinstance(arrived, Readable):
@@ -310,6 +321,10 @@ class Shell:
     def _exit(self, action: act.Exit) -> None:
         self._why = action.why
 
+    def _restart(self, action: act.Restart) -> None:
+        self._why = action.why
+        self.starts_anew = True
+
     _PERFORM: Mapping[type, Callable[[Shell, Any], None]] = {
         act.Reply: _reply,
         act.SendData: _send_data,
@@ -327,4 +342,5 @@ class Shell:
         act.TellTrace: _tell_trace,
         act.Log: _log,
         act.Exit: _exit,
+        act.Restart: _restart,
     }

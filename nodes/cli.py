@@ -3,6 +3,7 @@
 Exit codes: 0 when it was told to stop (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end),
 2 when it could not start: the address is taken, the cache or the keys cannot be used, there is no
 engine, or other machines could reach it and there are no keys; 130 for Ctrl-C before it was ready.
+An agent whose engine does not come back starts anew in the same process.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from nodes.executors.registry import EngineName, open_executor
 from nodes.keygen import default_keys, keygen
 from nodes.keys import SECRET, KeyFolder, KeysError
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas
+from nodes.restart import leave, start_anew
+from nodes.service import ServiceManager
 from nodes.sockets import MAX_CONNECTIONS, AddressError
 from nodes.time_slice import ask_for_short_slices
 from nodes.usage import machine, usage
@@ -87,9 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         sys.stderr.flush()
         report = shell.run()
+    if shell.starts_anew:  # at the same addresses, also where the system had chosen the ports
+        start_anew(("--listen", control, "--data", identity.data_address))
     if options.json:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
         sys.stdout.flush()
+    if shell.is_abandoned:
+        leave(EXIT_FINE)
     return EXIT_FINE
 
 
@@ -160,6 +167,7 @@ def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Iden
             obeys_shutdown=options.exit_with_parent,
             longest_lease_s=options.longest_lease,
             parent=sys.stdin.fileno() if options.exit_with_parent else None,
+            manager=ServiceManager(),
         )
         opened.pop_all()  # from here on the shell closes them
     return identity, control, shell

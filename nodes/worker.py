@@ -96,11 +96,12 @@ class Worker:
     def unload(self, epoch: int) -> None:
         """Drop what is queued of this epoch, then everything it holds."""
         self._dropped.add(epoch)
-        self._executor.interrupt()  # a load of it, which may take minutes and nobody waits for
+        self._executor.interrupt()  # what it is at may take minutes, and nobody waits for it
         self._jobs.put(_Unload(epoch))
 
     def stop(self, timeout_s: float) -> bool:
-        """End the thread after the job it is at; False if that takes longer."""
+        """End the thread after the job that it is at, which is interrupted; False if that takes
+        longer."""
         if self._epoch is not None:
             self.unload(self._epoch)
         self._jobs.put(None)

@@ -96,7 +96,7 @@ class Fire:
 @dataclass(frozen=True, slots=True)
 class Unload:
     """Drop firings not yet begun and everything loaded; answered by `Unloaded`, even if a load of
-    that epoch was still under way."""
+    that epoch was still under way. What the engine is at is interrupted."""
 
     epoch: int
 
@@ -137,7 +137,14 @@ class Exit:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Let a new agent take this one's place, because the engine does not come back."""
+
+    why: str
+
+
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | Load | Fire | Unload | Release | Measure | TellTrace | Log | Exit
+    | Load | Fire | Unload | Release | Measure | TellTrace | Log | Exit | Restart
 )  # fmt: skip

@@ -115,7 +115,7 @@ class Agent:
     def deadline_s(self) -> float | None:
         """When to hand in a `Tick` if nothing else happens; None: whenever something does."""
         first_s = None if self.session is None else self.session.deadline_s
-        for at_s in (self.life.answer_by_s, self._rejections.deadline_s):
+        for at_s in (self.life.answer_by_s, self.life.look_s, self._rejections.deadline_s):
             if at_s is not None and (first_s is None or at_s < first_s):
                 first_s = at_s
         return first_s
@@ -237,7 +237,7 @@ class Agent:
         actions += [Log("warning", text) for text in self._rejections.due(now_s)]
         if self.life.answer_by_s is not None and now_s >= self.life.answer_by_s:
             actions += self.life.answer_overdue()
-        return actions
+        return actions + self.life.look(now_s)
 
     def _malformed(self, event: ev.ControlMalformed | ev.DataMalformed, _: float) -> list[Action]:
         raise RemoteProtocolError(event.reason)

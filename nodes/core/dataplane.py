@@ -167,6 +167,12 @@ class DataPlane:
 
     # ------------------------------------------------------------ firings
 
+    @property
+    def under_way(self) -> tuple[int, int] | None:
+        """Phase and frame of the firing that the executor is at, if it has any."""
+        dispatched = self._actor.dispatched
+        return dispatched[0] if dispatched else None
+
     def _fire(self) -> list[Action]:
         """Dispatch what is ready, as far as the executor takes it."""
         actions: list[Action] = []

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodes.core import events as ev
-from nodes.core.actions import Action, HangUp, Load, Log, Measure, Unload
+from nodes.core.actions import Action, HangUp, Load, Log, Measure, Restart, Unload
 from nodes.core.dataplane import DataPlane
 from nodes.core.deployment import DeploymentError
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
@@ -39,6 +39,7 @@ from nodes.core.messages import (
     Stopped,
     TensorHeader,
 )
+from nodes.core.watchdog import Watchdog, firing_limit_s, unloading_limit_s
 
 ANSWER_TIMEOUT_S = 5.0
 """How long a node that was dialled may take to grant its first credits."""
@@ -79,6 +80,8 @@ class Lifecycle:
         self._links: list[str] = []
         self._queued: Deployment | None = None
         self._newest: int | None = None
+        self._watchdog = Watchdog()
+        self._rehearsed_s: tuple[float, ...] = ()
         self._started_s = 0.0
         self._started_cpu_s = 0.0
         self._final: Stats | None = None
@@ -112,6 +115,7 @@ class Lifecycle:
             return actions + self._tell_failed(deployment.epoch, str(error))
         self.stage = Stage.LOADING
         self._final = None
+        self._rehearsed_s = ()
         return [*actions, Load(deployment)]
 
     def start(self, message: Start, now_s: float) -> list[Action]:
@@ -234,6 +238,7 @@ class Lifecycle:
         if not self._is(event.epoch, Stage.LOADING):
             return []
         self.stage = Stage.READY
+        self._rehearsed_s = event.phase_s
         ready = Log("info", f"epoch {event.epoch} is loaded: {len(event.phase_s)} phases")
         deployed = Deployed(
             event.epoch, event.phase_s, event.rss_bytes, event.message_s, event.byte_s
@@ -251,8 +256,47 @@ class Lifecycle:
         return self.plane.ended(event)
 
     def firing_failed(self, event: ev.FiringFailed) -> list[Action]:
-        """A phase could not run."""
+        """A phase could not run. Where it was interrupted, the engine tells where it was."""
+        if self._is(event.epoch, Stage.UNLOADING):
+            return [Log("info", event.reason)]
         return self.fail(event.reason) if self._is(event.epoch, Stage.RUNNING) else []
+
+    # ------------------------------------------------------------ an engine that does not come back
+
+    @property
+    def look_s(self) -> float | None:
+        """When to look next whether what the engine is at takes too long."""
+        return self._watchdog.deadline_s(self._under_way)
+
+    @property
+    def _under_way(self) -> object:
+        if self.plane is None:
+            return None
+        if self.stage is Stage.UNLOADING:
+            return self.stage, self.plane.epoch
+        return self.plane.under_way
+
+    def look(self, now_s: float) -> list[Action]:
+        """End a firing that takes too long, and an agent whose engine does not come back."""
+        spent_s = self._watchdog.look(self._under_way, now_s)
+        if self.plane is None:
+            return []
+        if self.stage is Stage.UNLOADING:
+            if spent_s < unloading_limit_s(max(self._rehearsed_s, default=0.0)):
+                return []
+            reason = f"the engine has not come back for {spent_s:.0f} s: the agent starts anew"
+            told = self._tell_failed(self.plane.epoch, reason)
+            return [Log("error", reason), *told, Restart(reason)]
+        if self.plane.under_way is None:
+            return []
+        phase, frame = self.plane.under_way
+        rehearsed_s = self._rehearsed_s[phase]
+        if spent_s < firing_limit_s(rehearsed_s):
+            return []
+        return self.fail(
+            f"phase {self.plane.deployment.phases[phase].name!r} at frame {frame} has not ended "
+            f"for {spent_s:.0f} s, and took {rehearsed_s:.3g} s in its rehearsal: its engine hangs"
+        )
 
     def unloaded(self, event: ev.Unloaded) -> list[Action]:
         """Nothing of the deployment is left; a queued one may load."""

@@ -117,14 +117,15 @@ class Executor(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Make `prepare` and `load` raise ExecutorError soon, ending child processes that they use.
+        """Make `prepare`, `load` and `run` raise ExecutorError soon, ending child processes.
 
-        Holds until `resume`, also for calls that have yet to begin; from any thread.
+        Holds until `resume`, also for calls that have yet to begin; from any thread, and returns at
+        once. A run ends between two layers, or within one where the engine looks: not for sure.
         """
         ...
 
     def resume(self) -> None:
-        """Child processes may be used again."""
+        """Subnets may be prepared, loaded and run again."""
         ...
 
     def close(self) -> None:

@@ -96,10 +96,15 @@ class ForkServer:
         return answer
 
     def close(self) -> None:
-        """End the server; children end when their standard input is closed. Idempotent."""
+        """End the server; children end when their standard input is closed. Idempotent.
+
+        It is killed, so that a thread that waits for its answer waits no longer.
+        """
+        if self._socket.fileno() < 0:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
         with self._lock:
-            if self._socket.fileno() < 0:
-                return
             self._socket.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)

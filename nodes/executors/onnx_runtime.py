@@ -67,6 +67,7 @@ class OnnxRuntimeExecutor:
         """
         self._ort = import_onnxruntime()
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
+        self._run_options = self._ort.RunOptions()
         self._cache = PreparedFiles(cache, room)
         server = ForkServer(work) if forks and not self._providers else None
         self._child = PreparingProcess("onnxruntime", self._cache, server)
@@ -96,7 +97,7 @@ class OnnxRuntimeExecutor:
             session = self._session(file, graph, options, optimised=False)
         else:
             session = self._optimised_session(file, options)
-        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._unloaded)
+        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._run_options, self._unloaded)
         self._loaded.add(subnet)
         return subnet
 
@@ -164,11 +165,16 @@ class OnnxRuntimeExecutor:
         return Job(file.path, file.name, key, source_bytes=size)
 
     def interrupt(self) -> None:
-        """End the child process if one runs, and let none begin until `resume`."""
+        """End the child process and the run under way, and let none begin until `resume`.
+
+        ONNX Runtime looks before each layer, and before each turn of a loop.
+        """
+        self._run_options.terminate = True
         self._child.interrupt()
 
     def resume(self) -> None:
-        """Child processes may be used again."""
+        """Child processes and runs may begin again."""
+        self._run_options.terminate = False
         self._child.resume()
 
     def close(self) -> None:
@@ -191,6 +197,7 @@ class OnnxRuntimeSubnet:
         ort: Any,
         name: str,
         session: Any,
+        run_options: Any,
         on_close: Callable[[OnnxRuntimeSubnet], None],
     ) -> None:
         self._ort = ort
@@ -201,6 +208,7 @@ class OnnxRuntimeSubnet:
         self._check = InputCheck(name, self._inputs)
         self._allocator = OutputAllocator(self._outputs)
         self._session: Any = session
+        self._run_options = run_options
         self._binding: Any = session.io_binding()
 
     @property
@@ -225,7 +233,7 @@ class OnnxRuntimeSubnet:
                 binding.bind_input(name, "cpu", 0, array.dtype, array.shape, address(array))
             for name, array in outputs.items():
                 binding.bind_output(name, "cpu", 0, array.dtype, array.shape, address(array))
-            session.run_with_iobinding(binding)
+            session.run_with_iobinding(binding, self._run_options)
         return outputs
 
     def close(self) -> None:

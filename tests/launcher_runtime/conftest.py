@@ -23,3 +23,9 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where agents keep subnets: one for all tests, so that each is optimised once."""
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents do not notice that their engine hangs, so that the launcher has to."""
+    monkeypatch.setattr("nodes.core.lifecycle.firing_limit_s", lambda _: float("inf"))

@@ -165,8 +165,8 @@ class FaultyWorld(World):
 
     # ------------------------------------------------------------ what may happen
 
-    def crash(self, name: str) -> None:
-        """Its process ends, and with it all its connections."""
+    def crash(self, name: str, *, exits: bool = True) -> None:
+        """Its process ends or begins anew, and all its connections end."""
         node = self.nodes[name]
         if node.is_gone:
             return
@@ -178,13 +178,13 @@ class FaultyWorld(World):
         for over in list(self.connections):
             if over.is_open and name in (over.dialler, over.dialled):
                 self.cut(over)
-        if self.started_by_us:
+        if self.started_by_us and exits:
             self.launcher_at(self.now_s + 0.01, lambda: self.event(lev.Exited(name, -9, "")))
 
-    def restart(self, name: str) -> None:
-        """A daemon is started again at the same address."""
+    def restart(self, name: str, *, exits: bool = True) -> None:
+        """A daemon is started again at the same address, or in the same process."""
         node = self.nodes[name]
-        if not node.is_gone or self.started_by_us:
+        if not node.is_gone or (self.started_by_us and exits):
             return
         self._touch(name, "is started again")
         node.agent, node.is_gone, node.deadline_s = self.new_agent(name), False, None
@@ -355,6 +355,10 @@ class FaultyWorld(World):
             assert epoch not in self.over.get(name, ()), f"{name} acts upon epoch {epoch}, stopped"
         if isinstance(action, act.WriteChunk) and name in self.full:
             self.tell(name, nev.ChunkFailed(action.peer, "no space left on device"))
+            return
+        if isinstance(action, act.Restart):
+            self.crash(name, exits=False)
+            self.at(self.now_s + 1.0, lambda: self.restart(name, exits=False))
             return
         super()._perform(name, node, action)
 

@@ -168,16 +168,13 @@ class World(SimulatedHost):
     def _next_tick(self) -> tuple[float, Happening | None]:
         """The earliest deadline of a core, and its `Tick`; deadlines are as they were when a core
         last handled something, and change with nothing else."""
-        at_s, tick = self._deadline_s, self._tick_launcher
+        at_s, tick = self._deadline_s, partial(self.event, lev.Tick())
         found: Happening | None = None if at_s is None else tick
         for name, node in self.nodes.items():
             due_s = node.deadline_s
             if due_s is not None and (at_s is None or due_s < at_s) and not self.is_off(name):
                 at_s, found = due_s, node.tick
         return at_s or 0.0, found
-
-    def _tick_launcher(self) -> None:
-        self.event(lev.Tick())
 
     def is_off(self, name: str) -> bool:
         """Whether a node does nothing."""
@@ -323,7 +320,7 @@ class World(SimulatedHost):
                 self.tell(name, nev.Measured(purpose, nev.Usage(1, 1, 1, self.now_s)))
             case act.Release():
                 pass  # no disk to clean
-            case act.Exit():
+            case act.Exit() | act.Restart():
                 node.is_gone = True
             case act.Log(_, text):
                 self.tell_story(f"{name} logs: {text}")

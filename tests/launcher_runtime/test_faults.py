@@ -242,6 +242,7 @@ def test_a_node_that_is_blamed_by_a_peer_is_the_one_that_is_lost() -> None:
     assert world.supervisor.recoveries[0].nodes == ("n1",)
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_an_engine_that_hangs_is_found_by_what_every_phase_completed() -> None:
     world = streaming(4)
     world.at(2.0, lambda: world.hanging.add("n2"))

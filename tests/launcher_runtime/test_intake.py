@@ -188,6 +188,7 @@ def test_a_source_slower_than_the_patience_with_nodes_is_nobodys_fault() -> None
     assert world.results == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_phase_that_hangs_is_found_although_the_source_goes_on(policy: str) -> None:
     world = World(in_a_row(2), frames=9999, pace=Pace(5.0, policy, 2))

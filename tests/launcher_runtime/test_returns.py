@@ -62,6 +62,16 @@ def test_a_node_whose_link_was_only_silent_is_used_again() -> None:
     assert causes(world) == ["loss", "return"]
 
 
+def test_a_node_whose_engine_hangs_says_so_starts_anew_and_is_used_again() -> None:
+    world = three_daemons(frames=600)
+    world.at(2.0, lambda: world.hang("n1"))
+    finish(world)
+    assert causes(world) == ["loss", "return"]
+    (said,) = world.supervisor.recoveries[0].reasons
+    assert "its engine hangs" in said
+    assert any("n1 logs: the engine has not come back" in line for line in world.story)
+
+
 def test_it_stands_by_where_no_plan_is_much_better() -> None:
     world = three_daemons()
     world.gain = lambda: 1.05

@@ -258,6 +258,7 @@ def test_a_busy_agent_refuses_and_its_reason_is_told() -> None:
     )
 
 
+@pytest.mark.usefixtures("unwatched")
 def test_an_engine_that_hangs_ends_the_run_and_the_sentence_tells_where_it_is_stuck() -> None:
     world = World(in_a_row(3), frames=50)
     world.at(1.0, lambda: world.hanging.add("n1"))
