@@ -112,6 +112,15 @@ def _channel(
 class Host(Speaker):
     """The data side of a `Line`: feeds its first channel and takes its last."""
 
+    def feed(self, network: Line, epoch: int, frame: bytes) -> None:
+        """One frame, of which the result is not waited for."""
+        first, last = network.channels[0], network.channels[-1]
+        self.say(Attach(epoch, HOST), Credit(epoch, last.number, last.capacity_frames))
+        granted = self.hear(Credit)
+        assert granted.channel == first.number
+        header = TensorHeader(epoch, first.number, 0, first.dtype, first.shape)
+        self.say_raw(encode(header), frame)
+
     def stream(self, network: Line, epoch: int, frames: int) -> None:
         """Zeros, frame by frame; raises what the socket raises if no result comes in time."""
         first, last = network.channels[0], network.channels[-1]

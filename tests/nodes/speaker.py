@@ -9,7 +9,9 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import zmq
 
@@ -22,10 +24,20 @@ WAIT_S = 20.0
 
 
 class AgentProcess:
-    """A `node-agent` on free loopback ports; `control` and `data` are where it listens."""
+    """A `node-agent` on free loopback ports; `control` and `data` are where it listens.
 
-    def __init__(self, cache: Path, *arguments: str, parent: bool = True) -> None:
-        command = [sys.executable, "-m", "nodes.cli", "--cache", str(cache), "--json", *arguments]
+    `module` is what is run, with `environment` beside the test's own.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        *arguments: str,
+        parent: bool = True,
+        module: str = "nodes.cli",
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        command = [sys.executable, "-m", module, "--cache", str(cache), "--json", *arguments]
         if parent:
             command.append("--exit-with-parent")
         if "--listen" not in arguments:
@@ -36,14 +48,22 @@ class AgentProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, **environment},
         )
-        ready = self.process.stderr.readline()
-        found = re.search(r"control (\S+), data (\S+),", ready)
-        if found is None:
-            self.end()
-        assert found, ready
-        self.control, self.data = found.groups()
         self.pid = self.process.pid
+        self.await_ready()
+
+    def await_ready(self) -> list[str]:
+        """Wait until it says that it is ready; the lines that it wrote before."""
+        before: list[str] = []
+        while line := self.process.stderr.readline():
+            found = re.search(r"control (\S+), data (\S+),", line)
+            if found is not None:
+                self.control, self.data = found.groups()
+                return before
+            before.append(line)
+        self.end()
+        raise AssertionError(before)
 
     def threads(self) -> dict[str, Path]:
         """Name of each thread → its directory under /proc."""

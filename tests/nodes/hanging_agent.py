@@ -1,0 +1,92 @@
+"""A `node-agent` whose engine hangs in native code: `python -m tests.nodes.hanging_agent …`.
+
+Its engine knows one subnet, which adds one to its input. Where and how it hangs, the file of the
+subnet says, and for firings the first number of the frame. `PATIENCE_S` in the environment takes
+the place of the seconds that a firing and unloading may take at least. With `ENGINE=real` it has an
+agent's own engine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from nodes import cli
+from nodes.core import watchdog
+from nodes.executors.base import Array, LoadOptions, OnPrepared, TensorSpec
+from nodes.executors.fork_server import ForkServer
+
+SHAPE = (2,)
+LOADING, REHEARSING, FIRING = b"hangs when it is loaded", b"hangs when it is tried", b"adds one"
+"""What a subnet's file may say; the last one hangs where a frame says so."""
+
+HANGS, HANGS_WITH_INTERPRETER = 7.0, 8.0
+"""The first number of a frame in which it hangs; the second way lets no Python run any more."""
+
+
+def hang(*, with_interpreter: bool = False) -> NoReturn:
+    library = ctypes.PyDLL(None) if with_interpreter else ctypes.CDLL(None)
+    while True:
+        library.pause()  # returns only if a signal is handled in this thread
+
+
+class AddsOne:
+    def __init__(self, kind: bytes) -> None:
+        self.inputs = {"x": TensorSpec("float32", SHAPE)}
+        self.outputs = {"y": TensorSpec("float32", SHAPE)}
+        self._kind = kind
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        x = inputs["x"]
+        if self._kind == REHEARSING or x[0] == HANGS:
+            hang()
+        if x[0] == HANGS_WITH_INTERPRETER:
+            hang(with_interpreter=True)
+        return {"y": x + 1}
+
+    def close(self) -> None:
+        pass
+
+
+class Engine:
+    """As an engine that cannot be interrupted; like an agent's own it has a process that forks."""
+
+    def __init__(self) -> None:
+        self._server = ForkServer(lambda *_: None)
+
+    def describe(self) -> str:
+        return "hangs"
+
+    def prepare(
+        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
+    ) -> None:
+        pass
+
+    def load(self, graph: Path, options: LoadOptions) -> AddsOne:
+        kind = graph.read_bytes()
+        if kind == LOADING:
+            hang()
+        return AddsOne(kind)
+
+    def interrupt(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._server.close()
+
+
+if __name__ == "__main__":
+    if "PATIENCE_S" in os.environ:
+        patience_s = float(os.environ["PATIENCE_S"])
+        watchdog.FIRING_AT_LEAST_S = watchdog.UNLOADING_AT_LEAST_S = patience_s
+        watchdog.LOOK_EVERY_S = patience_s / 5
+    if os.environ.get("ENGINE") != "real":
+        cli.open_executor = lambda *_, **__: Engine()
+    sys.exit(cli.main())
