@@ -24,6 +24,7 @@ from nodes.core.actions import (
     Measure,
     Release,
     Reply,
+    Restart,
     TellTrace,
     WriteChunk,
 )
@@ -237,7 +238,14 @@ class Agent:
         actions += [Log("warning", text) for text in self._rejections.due(now_s)]
         if self.life.answer_by_s is not None and now_s >= self.life.answer_by_s:
             actions += self.life.answer_overdue()
-        return actions + self.life.look(now_s)
+        return actions + self._look(now_s)
+
+    def _look(self, now_s: float) -> list[Action]:
+        actions = self.life.look(now_s)
+        if not self._exit_is_due:
+            return actions
+        # No other agent has to take the place of one that shall end.
+        return [Exit(action.why) if isinstance(action, Restart) else action for action in actions]
 
     def _malformed(self, event: ev.ControlMalformed | ev.DataMalformed, _: float) -> list[Action]:
         raise RemoteProtocolError(event.reason)

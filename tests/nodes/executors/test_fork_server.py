@@ -82,3 +82,29 @@ def test_neither_it_nor_its_children_outlive_who_made_it() -> None:
         ended = os.pidfd_open(int(pid))
         assert select.select([ended], [], [], 30) == ([ended], [], [])
         os.close(ended)
+
+
+STOPPED = """
+import signal, threading
+os.kill(server._pid, signal.SIGSTOP)
+errors = []
+
+def ask():
+    try:
+        server.fork()
+    except OSError as error:
+        errors.append(error)
+
+asking = threading.Thread(target=ask)
+asking.start()
+while not server._lock.locked():
+    os.sched_yield()
+server.close()
+asking.join()
+print(*[type(error).__name__ for error in errors])
+"""
+
+
+def test_one_that_does_not_answer_is_ended_and_whoever_waits_for_it_hears_so() -> None:
+    _, *said = run(STOPPED)
+    assert said == ["ConnectionResetError"]
