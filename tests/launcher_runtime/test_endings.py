@@ -16,7 +16,7 @@ import pytest
 
 from launcher.access import Access
 from launcher.errors import BadInputError
-from launcher.processes import LONGEST_IPC_PATH, start_agents
+from launcher.processes import LEAVE_S, LONGEST_IPC_PATH, start_agents
 from launcher.runtime import Node
 from tests.launcher_runtime.clusters import WAIT_S, has_ended, is_running
 
@@ -84,6 +84,17 @@ def test_agents_end_with_the_block_that_started_them(cache: Path) -> None:
         assert all(is_running(pid) for pid in pids)
         assert all(os.getsid(pid) == pid for pid in pids), "Ctrl-C must not reach them"
     assert not any(is_running(pid) for pid in pids)
+
+
+@pytest.mark.slow
+def test_an_agent_in_which_nothing_runs_any_more_is_killed(cache: Path) -> None:
+    """It does not notice that its standard input is closed, nor SIGTERM."""
+    with start_agents((Node("a"),), cache) as agents:
+        pid = agents["a"].pid
+        os.kill(pid, signal.SIGSTOP)
+        began_s = time.monotonic()
+    assert not is_running(pid)
+    assert time.monotonic() - began_s < 3 * LEAVE_S
 
 
 def test_what_an_agent_that_died_has_left_is_ended_at_once_and_never_again(

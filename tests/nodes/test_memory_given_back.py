@@ -5,6 +5,7 @@ A real agent process, by the kernel's count: resident memory, and the part of it
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,6 +78,19 @@ def bursting(size_bytes: int, x: str = "x") -> onnx.ModelProto:
         [(x, TensorProto.FLOAT, [1, 1, SIDE, SIDE])],
         [("y", TensorProto.FLOAT, [])],
         {"shape": shape},
+    )
+
+
+def link(number: int) -> onnx.ModelProto:
+    """One of many small networks in a line, with weights of its own."""
+    tensor = (TensorProto.FLOAT, [1, 16, 32, 32])
+    x, y = f"t{number}", f"t{number + 1}"
+    return models.model(
+        f"link{number}",
+        [helper.make_node("Conv", [x, "w"], [y], pads=[1] * 4)],
+        [(x, *tensor)],
+        [(y, *tensor)],
+        {"w": models.normal(number, 16, 16, 3, 3)},
     )
 
 
@@ -162,6 +176,20 @@ def test_of_activations_whose_first_is_large(
         assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
 
     assert_given_back(agent, launcher, run, megabytes * MEGABYTE)
+
+
+@pytest.mark.slow
+def test_of_many_phases_on_several_threads(
+    agent: AgentProcess, launcher: Launcher, tmp_path: Path
+) -> None:
+    network = line(tmp_path / "model", *map(link, range(40)))
+    launcher.upload(network.blobs)
+
+    def run(epoch: int) -> None:
+        deployment = dataclasses.replace(network.deployment(epoch), threads=2)
+        assert isinstance(launcher.deploy(deployment), Deployed)
+
+    assert_given_back(agent, launcher, run)
 
 
 @pytest.mark.slow
