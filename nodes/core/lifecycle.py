@@ -82,6 +82,7 @@ class Lifecycle:
         self._newest: int | None = None
         self._watchdog = Watchdog()
         self._rehearsed_s: tuple[float, ...] = ()
+        self._holds_subnets = False
         self._started_s = 0.0
         self._started_cpu_s = 0.0
         self._final: Stats | None = None
@@ -116,6 +117,7 @@ class Lifecycle:
         self.stage = Stage.LOADING
         self._final = None
         self._rehearsed_s = ()
+        self._holds_subnets = False
         return [*actions, Load(deployment)]
 
     def start(self, message: Start, now_s: float) -> list[Action]:
@@ -231,6 +233,7 @@ class Lifecycle:
         """Some phases are loaded."""
         if not self._is(event.epoch, Stage.LOADING):
             return []
+        self._holds_subnets = event.done > 0
         return self._tell(Progress(event.epoch, event.done, event.total, event.what))
 
     def loaded(self, event: ev.Loaded) -> list[Action]:
@@ -239,6 +242,7 @@ class Lifecycle:
             return []
         self.stage = Stage.READY
         self._rehearsed_s = event.phase_s
+        self._holds_subnets = True
         ready = Log("info", f"epoch {event.epoch} is loaded: {len(event.phase_s)} phases")
         deployed = Deployed(
             event.epoch, event.phase_s, event.rss_bytes, event.message_s, event.byte_s
@@ -282,7 +286,8 @@ class Lifecycle:
         if self.plane is None:
             return []
         if self.stage is Stage.UNLOADING:
-            if spent_s < unloading_limit_s(max(self._rehearsed_s, default=0.0)):
+            limit_s = unloading_limit_s(self._rehearsed_s, is_loaded=self._holds_subnets)
+            if spent_s < limit_s:
                 return []
             reason = f"the engine has not come back for {spent_s:.0f} s: the agent starts anew"
             told = self._tell_failed(self.plane.epoch, reason)

@@ -16,6 +16,8 @@ Either then ends in unloading, which has one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LOOK_EVERY_S = 1.0
 """From one look to the next, while there is something to look at."""
 
@@ -29,14 +31,21 @@ UNLOADING_AT_LEAST_S, UNLOADING_TIMES = 10.0, 10.0
 """So may unloading, beside the longest phase: engines interrupt a run between two layers only."""
 
 
+UNLOADING_UNLOADED_S = 120.0
+"""For unloading where no subnet was loaded yet: the agent may be reading a large file of its cache,
+which is no affair of the engine's and is not interrupted."""
+
+
 def firing_limit_s(rehearsed_s: float) -> float:
     """How long a firing may take whose rehearsal took `rehearsed_s`."""
     return max(FIRING_AT_LEAST_S, FIRING_TIMES * rehearsed_s)
 
 
-def unloading_limit_s(longest_s: float) -> float:
-    """How long unloading may take if the longest phase took `longest_s` in its rehearsal."""
-    return max(UNLOADING_AT_LEAST_S, UNLOADING_TIMES * longest_s)
+def unloading_limit_s(rehearsed_s: Iterable[float], *, is_loaded: bool) -> float:
+    """How long unloading may take if phases took `rehearsed_s`, where any subnet `is_loaded`."""
+    if not is_loaded:
+        return UNLOADING_UNLOADED_S
+    return max(UNLOADING_AT_LEAST_S, UNLOADING_TIMES * max(rehearsed_s, default=0.0))
 
 
 class Watchdog:

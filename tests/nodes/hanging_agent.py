@@ -86,6 +86,7 @@ if __name__ == "__main__":
     if "PATIENCE_S" in os.environ:
         patience_s = float(os.environ["PATIENCE_S"])
         watchdog.FIRING_AT_LEAST_S = watchdog.UNLOADING_AT_LEAST_S = patience_s
+        watchdog.UNLOADING_UNLOADED_S = patience_s
         watchdog.LOOK_EVERY_S = patience_s / 5
     if os.environ.get("ENGINE") != "real":
         cli.open_executor = lambda *_, **__: Engine()

@@ -17,6 +17,7 @@ from nodes.core.watchdog import (
     LOOK_EVERY_S,
     UNLOADING_AT_LEAST_S,
     UNLOADING_TIMES,
+    UNLOADING_UNLOADED_S,
 )
 from tests.nodes.told import HEADER, HOST_LINK, Told, has, replies
 
@@ -118,6 +119,15 @@ def test_an_engine_that_does_not_come_back_is_ended_with_the_process(
     assert "the agent starts anew" in replies(actions, Failed)[0].reason
 
 
+def ticks(agent: Told, seconds: float) -> list[act.Action]:
+    """What it wants in this time, in which nobody says anything."""
+    actions: list[act.Action] = []
+    for _ in range(int(seconds)):
+        agent.now_s += 1.0
+        actions += agent.happens(ev.Tick())
+    return actions
+
+
 @pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING])
 @pytest.mark.parametrize("ending", [Bye(), None])
 def test_so_it_is_whatever_it_was_at_when_its_session_ended(
@@ -129,20 +139,15 @@ def test_so_it_is_whatever_it_was_at_when_its_session_ended(
         assert has(agent.happens(ev.Tick()), act.Unload), "its lease is over"
     else:
         assert has(agent.says(ending), act.Unload)
-    actions: list[act.Action] = []
-    for _ in range(30):
-        agent.now_s += 1.0
-        actions += agent.happens(ev.Tick())
-    assert has(actions, act.Restart)
+    limit_s = UNLOADING_UNLOADED_S if stage is Stage.LOADING else UNLOADING_AT_LEAST_S
+    assert not has(ticks(agent, limit_s - 2.0), act.Restart)
+    assert has(ticks(agent, 5.0), act.Restart)
 
 
 def test_one_that_shall_end_ends_instead() -> None:
     agent = Told(obeys_shutdown=True).at(Stage.RUNNING)
     agent.says(Shutdown())
-    actions: list[act.Action] = []
-    for _ in range(30):
-        agent.now_s += 1.0
-        actions += agent.happens(ev.Tick())
+    actions = ticks(agent, 30.0)
     assert has(actions, act.Exit)
     assert not has(actions, act.Restart)
 
