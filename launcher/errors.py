@@ -7,6 +7,10 @@ EXIT_BAD_INPUT = 2
 """Something that the user wrote or named cannot be used; nothing was run."""
 
 
+LONGEST_REASON = 200
+"""Characters of a library's own words in a sentence of ours."""
+
+
 class LauncherError(Exception):
     """The root: a sentence that says what happened, where, and what the user can do."""
 
@@ -25,3 +29,9 @@ class RunFailedError(LauncherError):
 
 class BarredError(BadInputError):
     """Two nodes do not agree on who they are, so that no frame can pass between them."""
+
+
+def reason(error: Exception) -> str:
+    """Why a library could not read a file: its own words, or what they would say, on one line."""
+    words = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
+    return " ".join(words.split())[:LONGEST_REASON] or type(error).__name__

@@ -6,9 +6,12 @@ only as far as a small budget goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import bisect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 
@@ -26,6 +29,9 @@ KEPT_BYTES = 64 << 20
 RANDOM_INPUTS = 16
 """Distinct frames of random input; they are repeated like files."""
 
+MOST_INPUTS = 10_000_000
+"""Distinct frames of a run; something is kept in memory for each."""
+
 
 @dataclass(frozen=True)
 class Item:
@@ -35,11 +41,41 @@ class Item:
     load: Callable[[], Frame]
 
 
+class Items(Sequence[Item]):
+    """So many items, each made when it is asked for: a file may hold millions of frames."""
+
+    def __init__(self, count: int, make: Callable[[int], Item]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
+    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
+        if isinstance(index, slice):
+            return tuple(self._make(number) for number in range(self._count)[index])
+        return self._make(range(self._count)[index])
+
+
+def chained(parts: Sequence[Sequence[Item]]) -> Items:
+    """The items of several files, one file after the other."""
+    ends = list(itertools.accumulate(map(len, parts)))
+
+    def make(number: int) -> Item:
+        part = bisect.bisect_right(ends, number)
+        return parts[part][number - ends[part]]  # counted from its end
+
+    return Items(ends[-1] if ends else 0, make)
+
+
 @dataclass
 class Inputs:
     """`count` frames that repeat `items` in order; satisfies `launcher.run.Frames`."""
 
-    items: tuple[Item, ...]
+    items: Sequence[Item]
     count: int
     description: str
     _kept: dict[int, Frame] = field(default_factory=dict)
@@ -107,16 +143,23 @@ def open_inputs(
     wanted: inputs_images.ImageFormat | None = None
     if images:
         wanted = _wanted(tensors, config, images[0], is_classifier, where)
-    found: list[Item] = []
+    parts: list[Sequence[Item]] = []
+    last = inputs_arrays.LastArchive()
     for path in paths:
         if wanted is not None and path in images:
-            found.append(Item(path.name, _image(path, tensors[0].name, wanted)))
+            parts.append((Item(path.name, _image(path, tensors[0].name, wanted)),))
         else:
-            found += _array_items(path, tensors)
+            parts.append(_array_items(path, inputs_arrays.open_arrays(path, tensors, last)))
+    found = chained(parts)
+    if len(found) > MOST_INPUTS:
+        raise BadInputError(
+            f"{where}: holds {len(found)} frames, and a run takes {MOST_INPUTS} different ones at "
+            "most; name fewer files, or shorter ones"
+        )
     description = f"{len(found)} inputs from {len(paths)} file{'s' if len(paths) > 1 else ''}"
     if wanted is not None:
         description += f": {wanted.description}"
-    return Inputs(tuple(found), frames or len(found), description)
+    return Inputs(found, frames or len(found), description)
 
 
 def _paths(config: InputConfig, folder: Path, where: str) -> tuple[Path, ...]:
@@ -155,19 +198,12 @@ def _image(path: Path, name: str, wanted: inputs_images.ImageFormat) -> Callable
     return lambda: {name: inputs_images.read_image(path, wanted)}
 
 
-def _array_items(path: Path, tensors: tuple[Tensor, ...]) -> list[Item]:
-    stacks = inputs_arrays.open_arrays(path, tensors)
-    length = len(next(iter(stacks.values())))
-    dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
+def _array_items(path: Path, arrays: inputs_arrays.ArrayFile) -> Items:
+    def make(index: int) -> Item:
+        name = f"{path.name}[{index}]" if arrays.frames > 1 else path.name
+        return Item(name, lambda: arrays.frame(index))
 
-    def load(index: int) -> Callable[[], Frame]:
-        return lambda: {
-            name: np.array(stack[index], dtype=dtypes[name], order="C")
-            for name, stack in stacks.items()
-        }
-
-    names = [f"{path.name}[{index}]" for index in range(length)] if length > 1 else [path.name]
-    return [Item(name, load(index)) for index, name in enumerate(names)]
+    return Items(arrays.frames, make)
 
 
 def _random(tensors: tuple[Tensor, ...], seed: int, number: int) -> Callable[[], Frame]:

@@ -1,4 +1,7 @@
-"""Image files as a network's input: decoded, resized, put in its layout, scaled and normalised."""
+"""Image files as a network's input: resized, put in its layout, scaled and normalised.
+
+`launcher.inputs_pixels` decodes them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from PIL import Image, ImageOps
 
 from cnn.network import Tensor
 from launcher.config import InputConfig, PerChannel
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, reason
+from launcher.inputs_pixels import decoded
 from launcher.runtime import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -111,11 +115,9 @@ def image_format(
 def read_image(path: Path, wanted: ImageFormat) -> Array:
     """The image as an array of `wanted.shape` and dtype; `BadInputError` naming the file if not."""
     try:
-        with Image.open(path) as file:
-            upright = _eight_bits(ImageOps.exif_transpose(file))
-            image = _resized(upright.convert(_MODES[wanted.channels]), wanted)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise BadInputError(f"{path}: cannot be read as an image: {error}") from None
+        image = _resized(decoded(path, _MODES[wanted.channels]), wanted)
+    except Exception as error:  # noqa: BLE001 - Pillow lets whatever its parsers run into through
+        raise BadInputError(f"{path}: cannot be read as an image: {reason(error)}") from None
     pixels: Array = np.asarray(image).reshape(wanted.height, wanted.width, wanted.channels)
     if wanted.colors == "bgr" and wanted.channels == 3:
         pixels = pixels[:, :, ::-1]
@@ -125,13 +127,6 @@ def read_image(path: Path, wanted: ImageFormat) -> Array:
     if wanted.channel_axis == 0:
         pixels = pixels.transpose(2, 0, 1)
     return np.ascontiguousarray(pixels.reshape(wanted.shape), dtype=wanted.dtype)
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Sixteen-bit grey as eight bits: Pillow's own conversion would clip instead of scale."""
-    if not image.mode.startswith("I"):
-        return image
-    return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
 
 
 def _resized(image: Image.Image, wanted: ImageFormat) -> Image.Image:

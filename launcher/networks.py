@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cnn.merge import part_name
 from launcher.classes import is_classifier, read_labels, read_truth
 from launcher.config_load import Cluster
-from launcher.inputs import Inputs, Item, open_inputs
+from launcher.inputs import Inputs, Item, Items, open_inputs
 from launcher.journal_use import run_journal
 from launcher.outputs import OutputFolder
 from launcher.reference import reference_results
@@ -115,7 +115,7 @@ def side_by_side(parts: Sequence[Part], opened: Sequence[Inputs], frames: int | 
 
     pairs = zip(parts, opened, strict=True)
     description = "; ".join(f"{part.name}: {inputs.description}" for part, inputs in pairs)
-    items = tuple(Item(name(number), frame(number)) for number in range(count))
+    items = Items(count, lambda number: Item(name(number), frame(number)))
     return Inputs(items, frames or count, description)
 
 
