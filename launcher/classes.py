@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from cnn.network import Network
+from launcher.config_units import brief
 from launcher.errors import BadInputError
 from launcher.runtime import Array
+from launcher.small_files import read_small
+
+_CLASS = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,9 @@ def read_truth(path: Path, inputs: int) -> tuple[int, ...]:
     """
     classes: list[int] = []
     for number, line in enumerate(_lines(path), start=1):
-        if not line.strip().isdecimal():
+        if not _CLASS.fullmatch(line.strip()):
             raise BadInputError(
-                f"{path}, line {number}: {line.strip()!r} is no class; write a whole number"
+                f"{path}, line {number}: {brief(line.strip())} is no class; write a whole number"
             )
         classes.append(int(line))
     if len(classes) != inputs:
@@ -82,6 +87,6 @@ def read_truth(path: Path, inputs: int) -> tuple[int, ...]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text("utf-8").rstrip().splitlines()
+        return read_small(path).decode("utf-8").rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path}: cannot be read as text: {error}") from None

@@ -211,3 +211,5 @@ def _must_be_file(cluster: Cluster, location: Location, path: Path) -> None:
         raise cluster.error(location, f"{str(path)!r} is a folder; name a file")
     if not path.exists():
         raise cluster.error(location, f"there is no file {str(path)!r}")
+    if not path.is_file():
+        raise cluster.error(location, f"{str(path)!r} is no regular file")

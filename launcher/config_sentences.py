@@ -19,6 +19,7 @@ from launcher.config import (
 )
 from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
 from launcher.config_source import Location, Source
+from launcher.config_units import brief
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -124,9 +125,11 @@ def _what(
     kind, context = problem["type"], problem.get("ctx", {})
     given = _as_written(problem.get("input"))
     if location[-1:] in (("mean",), ("std",)):
-        return f"must be one number, or a list with one per channel, not {given!r}"
+        return f"must be one number, or a list with one per channel, not {brief(given)}"
     if location[-1:] == ("input_shape",):
-        return f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {given!r}"
+        return (
+            f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {brief(given)}"
+        )
     if kind == "extra_forbidden":
         known = keys(location[:-1])
         key = str(location[-1])
@@ -136,18 +139,22 @@ def _what(
     if kind == "value_error":
         return str(context.get("error", problem["msg"]))
     if kind in _WANTED:
-        shown = "nothing" if given is None else repr(given)
+        shown = "nothing" if given is None else brief(given)
         if isinstance(given, bool):
             shown = f"{str(given).lower()} (YAML reads on, off, yes and no so: use quotes)"
         return f"{_wanted(location, kind)}, not {shown}"
     if kind in ("greater_than_equal", "greater_than"):
         bound = context.get("ge", context.get("gt", 0))
-        return f"must be {'at least' if 'ge' in context else 'above'} {int(bound)}, not {given!r}"
+        return (
+            f"must be {'at least' if 'ge' in context else 'above'} {int(bound)}, not {brief(given)}"
+        )
     if kind in ("less_than_equal", "less_than"):
         bound = context.get("le", context.get("lt", 0))
-        return f"must be {'at most' if 'le' in context else 'below'} {int(bound)}, not {given!r}"
+        return (
+            f"must be {'at most' if 'le' in context else 'below'} {int(bound)}, not {brief(given)}"
+        )
     if kind == "literal_error":
-        return f"must be {context['expected']}, not {given!r}"
+        return f"must be {context['expected']}, not {brief(given)}"
     if kind in ("too_short", "string_too_short"):
         if location == ("nodes",):
             return "no node is listed; a cluster needs at least one"

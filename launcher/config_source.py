@@ -12,7 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, reason
+from launcher.small_files import read_small, too_long
 
 Location = tuple[str | int, ...]
 """A path into the data: keys and list indices, such as ("nodes", 1, "memory")."""
@@ -22,13 +23,31 @@ MAX_VALUES = 100_000
 """Values that a file may hold, those that an alias stands for counted each time."""
 
 
+MOST_NODES = 2 * MAX_VALUES + 1
+"""Keys and values that may stand in a file, aliases counted once."""
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that leaves dates as the text that they are."""
+    """SafeLoader that leaves dates as the text that they are, and has a bound."""
+
+    nodes = 0
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own class attribute
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """One more; `yaml.MarkedYAMLError` if there are too many."""
+        self.nodes += 1
+        if self.nodes > MOST_NODES:
+            raise yaml.MarkedYAMLError(
+                problem=f"it holds more than {MAX_VALUES} values",
+                problem_mark=self.get_mark(),
+            )
+        return super().compose_node(parent, index)
 
 
 @dataclass(frozen=True)
@@ -71,7 +90,7 @@ def read_source(path: Path, name: str | None = None) -> Source:
     """Read a YAML (or JSON) file. Raises `BadInputError` naming file and line."""
     shown = name or str(path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_small(path, may_be_pipe=True).decode("utf-8-sig")
     except FileNotFoundError:
         raise BadInputError(f"{shown}: there is no such file") from None
     except UnicodeDecodeError as error:
@@ -135,7 +154,7 @@ class _Reader:
             return self._mapping(node, at, within)
         if isinstance(node, yaml.SequenceNode):
             return [self.read(item, (*at, i), within) for i, item in enumerate(node.value)]
-        return self._scalar(node)
+        return self._scalar(node, at)
 
     def _mapping(
         self, node: yaml.MappingNode, at: Location, within: tuple[int, ...]
@@ -157,15 +176,18 @@ class _Reader:
             data[key] = self.read(value_node, here, within)
         return data
 
-    def _scalar(self, node: yaml.Node) -> object:
+    def _scalar(self, node: yaml.Node, at: Location) -> object:
         loader = _Loader("")
         try:
             if "\0" in str(node.value):
                 raise ValueError("a text must not contain the character \\0")
+            if node.tag in _NUMBERS and (what := too_long(str(node.value))):
+                raise ValueError(what)
             return loader.construct_object(node)
-        except (yaml.YAMLError, ValueError) as error:
-            problem = getattr(error, "problem", None) or str(error)
+        except Exception as error:  # noqa: BLE001 - a tag that does not suit its text: KeyError, …
+            problem = getattr(error, "problem", None) or reason(error)
+            place = f", {dotted(at)}" if at else ""
             line = node.start_mark.line + 1
-            raise BadInputError(f"{self.name}, line {line}: {problem}") from None
+            raise BadInputError(f"{self.name}, line {line}{place}: {problem}") from None
         finally:
             loader.dispose()

@@ -12,6 +12,19 @@ _LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*",
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgt]?)\s*", re.IGNORECASE)
 
 
+LONGEST_SHOWN = 100
+"""Characters of a wrong value in a sentence."""
+
+
+def brief(value: object) -> str:
+    """A wrong value as a sentence shows it."""
+    try:
+        shown = repr(value)
+    except RecursionError:
+        return "something that is nested too deeply"
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
+
+
 def parse_bytes(value: object) -> int:
     """Bytes of a number or of text such as `4GB` (10⁹) or `512MiB` (2²⁰).
 
@@ -23,9 +36,11 @@ def parse_bytes(value: object) -> int:
     elif _is_number(value):
         size = float(value)  # type: ignore[arg-type]
     else:
-        raise ValueError(f"must be a size such as 4GB, 512MiB or a number of bytes, not {value!r}")
+        raise ValueError(
+            f"must be a size such as 4GB, 512MiB or a number of bytes, not {brief(value)}"
+        )
     if not 1 <= size < 2**63:
-        raise ValueError(f"must be a size of one byte or more, not {value!r}")
+        raise ValueError(f"must be a size of one byte or more, not {brief(value)}")
     return int(size)
 
 
@@ -36,11 +51,11 @@ def parse_link(value: object) -> float:
     """
     match = _LINK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"must be a rate such as 1Gbit/s, 100Mbit/s or 12MB/s, not {value!r}")
+        raise ValueError(f"must be a rate such as 1Gbit/s, 100Mbit/s or 12MB/s, not {brief(value)}")
     bits = 8 if match[3] == "B" else 1
     rate = float(match[1]) * _DECIMAL[match[2].lower()] * bits / 8
     if not 0 < rate < math.inf:
-        raise ValueError(f"must be a rate above zero, not {value!r}")
+        raise ValueError(f"must be a rate above zero, not {brief(value)}")
     return rate
 
 
@@ -54,9 +69,9 @@ def parse_speed(value: object) -> float:
     elif _is_number(value):
         speed = float(value)  # type: ignore[arg-type]
     else:
-        raise ValueError(f"must be a number per second such as 2e10 or 20G, not {value!r}")
+        raise ValueError(f"must be a number per second such as 2e10 or 20G, not {brief(value)}")
     if not 0 < speed < math.inf:
-        raise ValueError(f"must be above zero, not {value!r}")
+        raise ValueError(f"must be above zero, not {brief(value)}")
     return speed
 
 

@@ -15,6 +15,7 @@ from launcher.errors import BadInputError
 from launcher.journal import Journal, sync_folder
 from launcher.journal_identity import Identity, differences
 from launcher.journal_records import RUN_BYTES
+from launcher.small_files import read_json
 
 RUN, DRAFT = "run.json", "run.json.part"
 FORMAT = 1
@@ -87,8 +88,8 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
                 f"{where}: {str(folder)!r} is neither empty nor a journal; name a folder of its own"
             )
         return None
+    _, data = read_json(path)
     try:
-        data = json.loads(path.read_text("utf-8"))
         if data["format"] != FORMAT:
             raise BadInputError(
                 f"{path}: is of format {data['format']}, this launch knows {FORMAT}"

@@ -22,7 +22,8 @@ from cnn.errors import ModelError
 from cnn.network import Network
 from cnn.rewrites import Rewrite, from_data
 from launcher.config_sentences import suggestion
-from launcher.errors import BadInputError
+from launcher.errors import BadInputError, reason
+from launcher.small_files import read_json
 
 PLAN = "plan.json"
 CLUSTER = "cluster.yaml"
@@ -71,21 +72,7 @@ def is_plan(path: Path) -> bool:
 def read_plan(folder: Path) -> SavedPlan:
     """Read `folder`'s `plan.json`; raises `BadInputError` with its line if it is malformed."""
     path = folder / PLAN
-    try:
-        text = path.read_text("utf-8")
-        data = json.loads(text, object_pairs_hook=_refuse_twice)
-    except FileNotFoundError:
-        raise BadInputError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: cannot be read: {error}") from None
-    except json.JSONDecodeError as error:
-        raise BadInputError(
-            f"{path}, line {error.lineno}: is not valid JSON: {error.msg}"
-        ) from None
-    except RecursionError:
-        raise BadInputError(f"{path}: is nested too deeply") from None
-    except _TwiceError as error:
-        raise BadInputError(f"{path}: the key {str(error)!r} stands in one mapping twice") from None
+    text, data = read_json(path)
     return _saved(path, text, data)
 
 
@@ -158,8 +145,8 @@ def _saved(path: Path, text: str, data: object) -> SavedPlan:
     nodes, before = _as_saved(derived if isinstance(derived, dict) else {})
     try:
         carried_out = tuple(map(from_data, rewrites))
-    except ModelError as error:
-        raise BadInputError(f"{path}, rewrites: {error}") from error
+    except (ModelError, RecursionError) as error:  # of a rewrite that is nested too deeply
+        raise BadInputError(f"{path}, rewrites: {reason(error)}") from error
     optimal, gap = data.get("optimal"), data.get("gap")
     return SavedPlan(
         path=path,
@@ -201,16 +188,3 @@ def _lines(text: str, names: Iterable[str]) -> dict[str, int]:
         if match is not None and match[1] in wanted:
             found.setdefault(wanted[match[1]], number)
     return found
-
-
-class _TwiceError(Exception):
-    """A JSON mapping has a key twice."""
-
-
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in data:
-            raise _TwiceError(key)
-        data[key] = value
-    return data

@@ -6,7 +6,6 @@ machines, engines and threads. Whatever else it is offered to is refused by name
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from launcher.errors import BadInputError
 from launcher.profiling_choice import Choice
+from launcher.small_files import read_json
 from partition.profiles import LinkProfile, NodeProfile, Profile, SubnetTime
 
 FORMAT = 1
@@ -188,16 +188,7 @@ class WholeNode(NodePart):
 
 def read_profile(path: Path) -> ProfileFile:
     """Read a profile file; raises `BadInputError` in a sentence."""
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise BadInputError(
-            f"{path}: there is no such profile; make it with partition profile"
-        ) from None
-    except RecursionError:
-        raise BadInputError(f"{path}: is nested too deeply for a profile; measure anew") from None
-    except (OSError, ValueError) as error:
-        raise BadInputError(f"{path}: cannot be read as a profile: {error}") from None
+    _, data = read_json(path, missing="there is no such profile; make it with partition profile")
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BadInputError(
             f"{path}: is no profile that this version reads (format {FORMAT}); "

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from cnn.rewrites import Rewrite, to_data
+from launcher.errors import BadInputError
 from launcher.runtime import SubnetFiles
+from launcher.small_files import read_json
 from partition.plan import Plan, PlannedPhase
 
 _INDEX = "index.json"
 _CHUNK_BYTES = 1 << 20
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Cut(Protocol):
@@ -87,8 +91,7 @@ def cut_subnets(
     (folder / _INDEX).write_text(json.dumps(index, indent=1) + "\n", "utf-8")
     needed = {name for names in index.values() for name in names}
     for name in {name for names in known.values() for name in names} - needed:
-        if Path(name).name == name:
-            (folder / name).unlink(missing_ok=True)
+        (folder / name).unlink(missing_ok=True)
     return subnets
 
 
@@ -101,14 +104,20 @@ def _key(model_digest: str, rewrites: Sequence[Rewrite], phase: PlannedPhase) ->
 def _read_index(folder: Path) -> Mapping[str, tuple[str, ...]]:
     """What was cut before; nothing where the index is missing or damaged: it is only a cache."""
     try:
-        data = json.loads((folder / _INDEX).read_text("utf-8"))
-        return {str(key): tuple(map(str, names)) for key, names in data.items()}
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        _, data = read_json(folder / _INDEX)
+        return {key: tuple(names) for key, names in data.items() if all(map(_is_ours, names))}
+    except (BadInputError, AttributeError, TypeError):
         return {}
 
 
+def _is_ours(name: object) -> bool:
+    """Whether a file may be called so: by the SHA-256 of its content, so that no name that stands
+    in an index leads anywhere else."""
+    return isinstance(name, str) and _DIGEST.fullmatch(name) is not None
+
+
 def _found(folder: Path, names: tuple[str, ...]) -> SubnetFiles | None:
-    paths = [folder / name for name in names if Path(name).name == name]
+    paths = [folder / name for name in names]
     if not 1 <= len(paths) <= 2 or not all(map(_is_whole, paths)):
         return None
     return SubnetFiles(paths[0], paths[1] if len(paths) == 2 else None)

@@ -71,7 +71,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "cannot be read as a profile"),
+        ("{", "line 1: is not valid JSON"),
         ("[]", "is no profile that this version reads"),
         ('{"format": 2}', "is no profile that this version reads"),
         ('{"format": 1, "model": 3}', "measure anew"),
