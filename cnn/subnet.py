@@ -112,6 +112,9 @@ def _hashed_file(directory: Path) -> Iterator[_HashedFile]:
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".", delete=False) as stream:
         try:
             yield _HashedFile(stream, directory)
+        except OSError as error:  # a full disk, say: which one?
+            error.filename = error.filename or str(directory)
+            raise
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(stream.name)

@@ -31,6 +31,7 @@ from csdf.initial_phases import after as after_initial_phases
 from csdf.latency import latency
 from csdf.order_search import Found, find_orders
 from csdf.orders import Entry, Ordered, ordered
+from csdf.output import printable, write_whole
 from csdf.progress_line import ProgressLine
 from csdf.report import as_text
 from csdf.reverse_channels import folded
@@ -224,7 +225,7 @@ def _processors(given: Sequence[tuple[str, list[str]]]) -> dict[str, str]:
 
 def _write(path: str, text: str) -> None:
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write_whole(Path(path), text)
     except OSError as error:
         raise CsdfError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -235,11 +236,11 @@ def _json(found: object) -> str:
 
 def _print(text: str) -> None:
     encoding = sys.stdout.encoding or "ascii"  # a terminal may not know × and →
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+    sys.stdout.write(printable(text).encode(encoding, "replace").decode(encoding) + "\n")
 
 
 def _fail(error: object, code: int) -> int:
-    sys.stderr.write(f"csdf: {error}\n")
+    sys.stderr.write(f"csdf: {printable(str(error))}".replace("\n", "\n  ") + "\n")
     return code
 
 

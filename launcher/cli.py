@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from launcher.consent import ignore_consent
-from launcher.console import print_error, print_json, print_version, run_command
+from launcher.console import print_error, print_json, print_text, print_version, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE
 from launcher.request import MOST_FRAMES, MOST_SEED, TOLERANCE, Request
 
@@ -175,7 +175,7 @@ def _make_keys(target: Path, as_json: bool) -> int:
     if as_json:
         print_json(made.as_json())
     else:
-        typer.echo(made.text(), nl=False)
+        print_text(made.text())
     return EXIT_FINE
 
 

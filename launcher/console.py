@@ -3,6 +3,10 @@
 Standard output holds the result: text for people, or with `--json` exactly one JSON object.
 Progress and error sentences go to standard error. Exit codes: see `launcher.errors`; 130 after
 Ctrl-C.
+
+Names of layers, files and nodes and sentences of agents are somebody else's text. Whatever is
+printed passes here, `launcher.progress` or the console of `launcher.report_text`, each of which
+writes control characters out as escapes (`printable`) and takes nothing for markup.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import typer
 
 from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, LauncherError
 from launcher.signals import unwinding_on_signals
+from nodes.core.fields import printable
 
 SIGNALLED = 128
 """Exit codes above are this plus a signal's number."""
@@ -44,11 +49,22 @@ def run_command(
     try:
         with unwinding_on_signals():
             code = _run(app, name, perform, given, as_json, interrupted)
+            sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has gone; nothing is left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_on_output()
         os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
         code = EXIT_FAILED
+    except OSError as error:  # a full disk; files that users name are looked after where they are
+        _give_up_on_output()
+        what = error.filename or "standard output"
+        print_error(name, f"{what}: cannot be written: {error.strerror or error}")
+        code = EXIT_FAILED
     sys.exit(code)
+
+
+def _give_up_on_output() -> None:
+    """Nothing more goes to standard output, not even what Python still holds back."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(
@@ -85,14 +101,19 @@ def _run(
 
 
 def print_json(data: dict[str, Any]) -> None:
-    """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n")
+    """One JSON object on standard output, in ASCII: it steers no terminal either."""
+    sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
+def print_text(text: str) -> None:
+    """Lines for people, on standard output."""
+    sys.stdout.write(printable(text, lines=True))
+
+
 def print_error(name: str, sentence: str) -> None:
-    """What went wrong, on standard error."""
-    sys.stderr.write(f"{name}: {sentence}\n")
+    """What went wrong, on standard error; further lines are indented, so that none looks ours."""
+    sys.stderr.write(f"{name}: {printable(sentence, lines=True)}".replace("\n", "\n  ") + "\n")
 
 
 def print_version(wanted: bool) -> None:

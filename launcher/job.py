@@ -7,6 +7,7 @@ out, and the temporary folder with them.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import tempfile
@@ -97,7 +98,14 @@ def launch(
     except BrokenPipeError:  # nobody reads our progress any more
         raise
     except OSError as error:  # the disk is full, say: what users name is checked where it is read
-        raise RunFailedError(f"{error.filename or 'the system'}: {error.strerror}") from error
+        raise RunFailedError(f"{error.filename or 'the system'}: {_advised(error)}") from error
+
+
+def _advised(error: OSError) -> str:
+    """What happened to a file that the user did not name, and what to do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.strerror}; make room there, or set TMPDIR to a folder on another disk"
+    return error.strerror or str(error)
 
 
 def _launch(request: Request, progress: Progress, started_s: float, runtime: Runtime) -> Outcome:

@@ -110,11 +110,15 @@ def _begin(folder: Path, identity: Identity) -> tuple[bytes, Identity]:
     data = {"format": FORMAT, "run": run.hex(), "identity": identity.as_json()}
     draft = folder / DRAFT
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    with open(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+            json.dump(data, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
     draft.replace(folder / RUN)
     sync_folder(folder)
     return run, identity

@@ -54,7 +54,7 @@ class ResultFile:
         """Opens the file, and makes of it what it should be if a crash, or nobody, has."""
         self.spec = spec
         self._dtype = np.dtype(spec.dtype)
-        header = _header(self._dtype, (frames, *spec.shape))
+        header = npy_header(self._dtype, (frames, *spec.shape))
         self._begin, self._size = len(header), spec.row_bytes
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self.descriptor = os.open(folder / spec.file, flags, 0o600)
@@ -65,6 +65,8 @@ class ResultFile:
             if os.fstat(self.descriptor).st_size != whole:
                 os.ftruncate(self.descriptor, whole)
         except BaseException:
+            if os.fstat(self.descriptor).st_size == 0:  # the disk is full
+                (folder / spec.file).unlink()
             os.close(self.descriptor)
             raise
 
@@ -85,7 +87,8 @@ class ResultFile:
         os.close(self.descriptor)
 
 
-def _header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
+def npy_header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
+    """What stands before the values of an array, which follow in C order, in an .npy file."""
     written = io.BytesIO()
     described = np.lib.format.dtype_to_descr(dtype)
     data = {"descr": described, "fortran_order": False, "shape": shape}

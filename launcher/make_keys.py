@@ -13,6 +13,7 @@ from pathlib import Path
 
 from launcher.access import LAUNCHER
 from launcher.errors import BadInputError
+from launcher.whole_files import write_whole
 from nodes.core.addresses import host_of
 from nodes.curve import new_pair, public_of
 from nodes.keys import (
@@ -89,7 +90,7 @@ def _make(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
         if name != LAUNCHER:
             _admit(folder / name / LAUNCHERS, {"launcher": public[LAUNCHER]}, keep_others=True)
     folder.chmod(0o700)
-    (folder / ".gitignore").write_text("*\n")  # secrets are for nobody's repository
+    write_whole(folder / ".gitignore", "*\n")  # secrets are for nobody's repository
     hosts = {name: host_of(address) for name, address in nodes.items() if address is not None}
     return MadeKeys(
         folder,

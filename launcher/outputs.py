@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
 
 import numpy as np
 
 from launcher.classes import top_classes
 from launcher.errors import BadInputError, RunFailedError
+from launcher.journal_results import npy_header
 from launcher.runtime import Array
+from launcher.whole_files import unwritten, whole_file
+
+Row = tuple[object, ...]
 
 
 class OutputFolder:
@@ -38,18 +43,14 @@ class OutputFolder:
         self._input_name = input_name
         self._top = top
         self._labels = labels
-        self._file: TextIO | None = None
+        self._table: _Table | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if top:
-                self._file = (folder / "classes.csv").open("w", encoding="utf-8", newline="")
+                head = ("frame", "input", "rank", "class", "probability", "name")
+                self._table = _Table(folder / "classes.csv", head)
         except OSError as error:
-            raise BadInputError(
-                f"--output {str(folder)!r}: cannot be written to: {error.strerror}"
-            ) from None
-        if self._file is not None:
-            head = ("frame", "input", "rank", "class", "probability", "name")
-            csv.writer(self._file).writerow(head)
+            raise BadInputError(f"--output {str(folder)!r}: {unwritten(error)}") from None
 
     def __enter__(self) -> OutputFolder:
         return self
@@ -60,38 +61,67 @@ class OutputFolder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._table is not None:
+            self._table.close()
 
     def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
         """Write one frame's results; `RunFailedError` if the disk does not take them."""
         try:
             for name, array in outputs.items():
-                np.save(self.folder / f"{frame:06d}{self._suffixes[name]}.npy", array)
-            if self._file is not None:
-                self._write_classes(self._file, frame, outputs)
+                _save(self.folder / f"{frame:06d}{self._suffixes[name]}.npy", array)
+            if self._table is not None:
+                self._table.append(self._classes(frame, outputs))
         except OSError as error:
             raise RunFailedError(
-                f"frame {frame}: its result cannot be written to {str(self.folder)!r}: "
-                f"{error.strerror}"
+                f"the result of frame {frame} in {error.filename}: {unwritten(error)}"
             ) from None
 
-    def _write_classes(self, file: TextIO, frame: int, outputs: Mapping[str, Array]) -> None:
+    def _classes(self, frame: int, outputs: Mapping[str, Array]) -> Iterator[Row]:
         (output,) = outputs.values()
-        rows = csv.writer(file)
         for rank, guess in enumerate(top_classes(output, self._top), start=1):
             known = guess.number < len(self._labels)
             name = self._labels[guess.number] if known else ""
-            rows.writerow(
-                (
-                    frame,
-                    self._input_name(frame),
-                    rank,
-                    guess.number,
-                    f"{guess.probability:.6f}",
-                    name,
-                )
-            )
+            probability = f"{guess.probability:.6f}"
+            yield frame, self._input_name(frame), rank, guess.number, probability, name
+
+
+class _Table:
+    """A CSV file that grows by whole rows; raises `OSError` with its name as the disk does."""
+
+    def __init__(self, path: Path, head: Row) -> None:
+        self._path = path
+        with whole_file(path) as file:
+            file.write(_as_csv((head,)))
+        self._file = path.open("ab", buffering=0)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Write all of these rows, or none."""
+        before = os.fstat(self._file.fileno()).st_size
+        left = _as_csv(rows)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), before)
+            error.filename = str(self._path)
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _as_csv(rows: Iterable[Row]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _save(path: Path, array: Array) -> None:
+    """Like `np.save`, but whole or not at all, and a full disk is told as such."""
+    with whole_file(path) as file:
+        file.write(npy_header(array.dtype, array.shape))
+        file.write(np.ascontiguousarray(array).data.cast("B") if array.nbytes else b"")
 
 
 def _suffixes(outputs: tuple[str, ...]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from cnn.rewrites import to_data
 from launcher.config_load import Cluster, is_file_name
 from launcher.errors import BadInputError
 from launcher.plan_files import CLUSTER, FORMAT, PLAN
+from launcher.whole_files import unwritten, write_whole
 from partition.plan import Plan
 
 
@@ -28,12 +29,10 @@ def save_plan(folder: Path, plan: Plan, cluster: Cluster) -> None:
     """Write `plan.json` and `cluster.yaml` into `folder`, which is made if need be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / PLAN).write_text(_plan_text(_plan_data(plan, cluster.model)), "utf-8")
-        (folder / CLUSTER).write_text(_cluster_text(cluster), "utf-8")
+        write_whole(folder / PLAN, _plan_text(_plan_data(plan, cluster.model)), durable=True)
+        write_whole(folder / CLUSTER, _cluster_text(cluster), durable=True)
     except OSError as error:
-        raise BadInputError(
-            f"--save {str(folder)!r}: cannot be written to: {error.strerror}"
-        ) from None
+        raise BadInputError(f"--save {error.filename!r}: {unwritten(error)}") from None
 
 
 def _plan_text(data: dict[str, Any]) -> str:

@@ -6,9 +6,7 @@ machines, engines and threads. Whatever else it is offered to is refused by name
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from launcher.errors import BadInputError
 from launcher.profiling_choice import Choice
 from launcher.small_files import read_json
+from launcher.whole_files import unwritten, write_whole
 from partition.profiles import LinkProfile, NodeProfile, Profile, SubnetTime
 
 FORMAT = 1
@@ -207,12 +206,8 @@ def write_atomically(path: Path, model: BaseModel) -> None:
 
     Raises `BadInputError` if that is not possible.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(model.model_dump_json(indent=1) + "\n", "utf-8")
-        partial.replace(path)
+        write_whole(path, model.model_dump_json(indent=1) + "\n", durable=True)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        raise BadInputError(f"{path}: cannot be written: {error.strerror}") from None
+        raise BadInputError(f"{path}: {unwritten(error)}") from None

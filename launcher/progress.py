@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
+
+from nodes.core.fields import printable
 
 STEPS = 10
 """A stage writes about this many lines where there is no terminal."""
@@ -76,7 +77,7 @@ class LineProgress:
         self._write(f"{stage}: {done} of {total}" + (f", {note}" if note else ""))
 
     def _write(self, text: str) -> None:
-        self._stream.write(text + "\n")
+        self._stream.write(printable(text) + "\n")
         self._stream.flush()
 
 
@@ -86,11 +87,11 @@ class BarProgress:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
         self._bar = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=self._console,
             transient=True,
         )
@@ -112,15 +113,15 @@ class BarProgress:
     def say(self, text: str) -> None:
         """See `Progress`."""
         self._clear()
-        self._console.print(Text(text))
+        self._console.print(Text(printable(text)))
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:
         """See `Progress`."""
         if stage != self._stage or self._task is None:
             self._clear()
             self._stage = stage
-            self._task = self._bar.add_task(escape(stage), total=None, note="")
-        self._bar.update(self._task, completed=done, total=total, note=escape(note))
+            self._task = self._bar.add_task(printable(stage), total=None, note="")
+        self._bar.update(self._task, completed=done, total=total, note=printable(note))
 
     def _clear(self) -> None:
         if self._task is not None:

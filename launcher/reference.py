@@ -12,6 +12,7 @@ import numpy as np
 
 from launcher.errors import RunFailedError
 from launcher.runtime import Array, Frame
+from launcher.whole_files import whole_file
 
 BATCH_BYTES = 256 << 20
 """Inputs that lie on disk at a time; beyond it the model is loaded again."""
@@ -54,7 +55,7 @@ def _file(folder: Path, number: int) -> Path:
 
 def _write(file: Path, arrays: Mapping[str, Array]) -> None:
     """Like np.savez, which has no room for an array called `file`."""
-    with zipfile.ZipFile(file, "w") as archive:
+    with whole_file(file) as opened, zipfile.ZipFile(opened, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from rich.console import Console, Group, RenderableType
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    Group,
+    RenderableType,
+    RenderHook,
+)
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from launcher.report import Report
+from nodes.core.fields import printable
 from partition.plan import Plan, PlannedChannel
 
 WIDTH = 110
@@ -26,9 +37,34 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def open_console() -> Console:
-    """Standard output, wide enough for the tables if it is no terminal."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=WIDTH)
+    """Standard output, wide enough for the tables if it is no terminal.
+
+    What is printed there is text, never markup, and comes out printable.
+    """
+    found = Console(highlight=False, markup=False, emoji=False)
+    if not found.is_terminal:
+        found = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
+    found.push_render_hook(_Printable())
+    return found
+
+
+class _Printable(RenderHook):
+    """Writes out as escapes whatever would steer the terminal, in everything that is printed."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """See `RenderHook`."""
+        return [_Shown(renderable) for renderable in renderables]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """One thing that is printed; Rich's own control codes stay."""
+
+    what: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self.what, options):
+            yield Segment(text if control else printable(text, lines=True), style, control)
 
 
 def report_text(report: Report) -> RenderableType:
@@ -53,7 +89,7 @@ def report_text(report: Report) -> RenderableType:
                 else ("not used", "", "")
             ),
         )
-    return Group(table, *map(Text, _lines(report)))
+    return Group(table, *map(_line, _lines(report)))
 
 
 def plan_text(plan: Plan) -> RenderableType:
@@ -66,9 +102,14 @@ def plan_text(plan: Plan) -> RenderableType:
             f"predicted: {_rate(plan.period_s)}, latency {_seconds(plan.latency_s)}, "
             f"{megabytes(plan.bytes_per_frame)} per frame between nodes"
         ),
-        Text(f"proof: {plan.proof}"),
-        Text(f"strategy: {plan.strategy}: {plan.explanation}"),
+        _line(f"proof: {plan.proof}"),
+        _line(f"strategy: {plan.strategy}: {plan.explanation}"),
     )
+
+
+def _line(text: str) -> Text:
+    """One line, whatever names and sentences of others it holds."""
+    return Text(printable(text))
 
 
 def megabytes(size: int) -> str:

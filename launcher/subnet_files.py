@@ -20,6 +20,7 @@ from cnn.rewrites import Rewrite, to_data
 from launcher.errors import BadInputError
 from launcher.runtime import SubnetFiles
 from launcher.small_files import read_json
+from launcher.whole_files import write_whole
 from partition.plan import Plan, PlannedPhase
 
 _INDEX = "index.json"
@@ -88,7 +89,7 @@ def cut_subnets(
         subnets[phase.name] = files
         index[key] = [path.name for path in (files.graph, files.weights) if path is not None]
     on_phase(len(plan.phases), len(plan.phases))
-    (folder / _INDEX).write_text(json.dumps(index, indent=1) + "\n", "utf-8")
+    write_whole(folder / _INDEX, json.dumps(index, indent=1) + "\n")
     needed = {name for names in index.values() for name in names}
     for name in {name for names in known.values() for name in names} - needed:
         (folder / name).unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from launcher.chrome_trace import Happened, NodeTrace, chrome_trace
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import RoundTrip, estimate
 from launcher.errors import BadInputError, RunFailedError
+from launcher.whole_files import unwritten, write_whole
 from nodes.core.messages import TRACE_EVENT, Control, GetTrace, Start, Stop, Traced, TraceKind
 
 AT_ONCE = 8
@@ -126,8 +127,6 @@ class Tracer:
         """
         nodes = {node: of for node, of in self.nodes.items() if node in blueprint.deployments}
         try:
-            path.write_text(json.dumps(chrome_trace(blueprint, nodes)), "utf-8")
+            write_whole(path, json.dumps(chrome_trace(blueprint, nodes)))
         except OSError as error:
-            raise RunFailedError(
-                f"--trace {path}: it cannot be written: {error.strerror}"
-            ) from error
+            raise RunFailedError(f"--trace {path}: {unwritten(error)}") from error

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from launcher.runtime import Array
+from launcher.whole_files import whole_file
 
 Outputs = Mapping[str, Array]
 
@@ -48,7 +49,8 @@ class FirstResults:
         file = self._file(number)
         if not file.exists():
             self._names = tuple(outputs)
-            np.savez(file, *outputs.values())
+            with whole_file(file) as opened:
+                np.savez(opened, *outputs.values())
             return
         for name, kept in self.get(number, tuple(outputs)).items():
             if not _is_same(kept, outputs[name]):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from launcher.errors import BadInputError
+from launcher.whole_files import unwritten, write_whole
 
 
 def write_text(path: Path, text: str, named: str) -> None:
     """Write a page, and the folder that it is in; raises `BadInputError` that calls it `named`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        write_whole(path, text)
     except OSError as error:
-        raise BadInputError(f"{named}: cannot be written: {error.strerror}") from None
+        raise BadInputError(f"{named}: {unwritten(error)}") from None

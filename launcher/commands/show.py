@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.commands.page_file import write_text
 from launcher.commands.plan_picture import plan_svg
 from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
@@ -63,11 +64,7 @@ def perform(job: ShowJob) -> Shown:
     if job.output is not None:
         picture = plan_svg(plan, model.rewritten(plan.rewrites).network)
         text = picture if job.output.suffix == ".svg" else _page(plan, picture)
-        try:
-            job.output.write_text(text, "utf-8")
-        except OSError as error:
-            where = f"--output {str(job.output)!r}"
-            raise BadInputError(f"{where}: cannot be written: {error.strerror}") from None
+        write_text(job.output, text, f"--output {str(job.output)!r}")
     return Shown(plan, job.output)
 
 

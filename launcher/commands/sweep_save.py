@@ -6,9 +6,7 @@ parameters stay in the section.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import yaml
 
 from ga.sweep_use import as_yaml
 from launcher.errors import BadInputError
+from launcher.whole_files import write_whole
 
 KEY = "ga"
 
@@ -46,15 +45,10 @@ def with_tuning(text: str, strategy: str, parameters: Mapping[str, float]) -> st
 
 def save(path: Path, strategy: str, parameters: Mapping[str, float]) -> None:
     """Put the parameters into the file, whole or not at all; raises `BadInputError`."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         text = path.read_text("utf-8")
-        partial.write_text(with_tuning(text, strategy, parameters), "utf-8")
-        partial.chmod(path.stat().st_mode)
-        partial.replace(path.resolve())
+        write_whole(path, with_tuning(text, strategy, parameters), durable=True)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise BadInputError(f"--save: {path}: {error.strerror}; paste the lines") from None
     except ValueError as error:
         raise BadInputError(f"--save: {path}: {error}; paste the lines") from None

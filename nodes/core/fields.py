@@ -80,19 +80,22 @@ def string(most: int) -> Convert:
     return check
 
 
-_UNPRINTABLE = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-_UNPRINTABLE_IN_LINES = {c: text for c, text in _UNPRINTABLE.items() if chr(c) not in "\n\t"}
-
-
 def printable(text: str, *, lines: bool = False) -> str:
-    """`text` with all that would steer a terminal or forge a line of a log written out as escapes;
-    with `lines` it may have several."""
+    """`text` with escapes for all that would steer a terminal or forge a line of a log.
+
+    That is whatever Unicode does not call printable: control characters, marks that turn the
+    direction of writing, halves of characters. With `lines` it may have several lines.
+    """
     if text.isprintable():
         return text
-    return text.translate(_UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE)
+    kept = "\n\t" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else _escape(ord(c)) for c in text)
+
+
+def _escape(code: int) -> str:
+    if code < 1 << 8:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
 def sentence(most: int) -> Convert:

@@ -84,7 +84,7 @@ def test_several_outputs_have_their_names_in_their_files(tmp_path: Path) -> None
 
 def test_a_folder_that_cannot_be_made_is_told_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInputError, match=r"--output .* cannot be written to"):
+    with pytest.raises(BadInputError, match=r"--output .* cannot be written"):
         OutputFolder(tmp_path / "file" / "out", ("y",), input_name=str)
 
 

@@ -237,7 +237,7 @@ def test_a_strategy_does_not_go_with_a_plan(plan: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_to_is_named(plan: Path) -> None:
     file = plan / "plan.json"
-    with pytest.raises(BadInputError, match=r"--save .*plan\.json.*: cannot be written to"):
+    with pytest.raises(BadInputError, match=r"--save .*plan\.json.*: cannot be written"):
         run(Request(plan, plan_only=True, save=file / "below"))
 
 
