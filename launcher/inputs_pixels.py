@@ -79,15 +79,15 @@ def decoded(path: Path, mode: str) -> Image.Image:
     Raises whatever Pillow raises, and `ValueError` for a file that is not decoded at all.
     """
     with path.open("rb") as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Pillow's about damaged metadata
+        warnings.simplefilter("ignore")  # of Pillow's about what is odd in a file
         with _opened(file) as image:
             image.load()
             turn = _UPRIGHT.get(_orientation(image))
             picture = _eight_bits(image)
-    del image  # of the original, a copy and a turned one, two are there at a time
-    if picture.mode != mode:
-        picture = picture.convert(mode)
-    return picture if turn is None else picture.transpose(turn)
+        del image  # of the original, a copy and a turned one, two are there at a time
+        if picture.mode != mode:
+            picture = picture.convert(mode)
+        return picture if turn is None else picture.transpose(turn)
 
 
 def _opened(file: BinaryIO) -> Image.Image:

@@ -25,9 +25,10 @@ from nodes.core.errors import RemoteProtocolError
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx_file import inspect
 from nodes.keys import KeyFolder, KeysError
-from tests.fuzz import good
+from tests.fuzz import good, input_files
 from tests.fuzz.conversation import converse
 from tests.fuzz.mutation import mutated, mutated_map, mutated_text
+from tests.fuzz.run_files import IndexReader, JournalReader
 
 CONVERSATION_BYTES = 2500
 
@@ -146,6 +147,15 @@ class Files:
     def targets(self) -> Mapping[str, Target]:
         """All of them."""
         subnets = (good.subnet(), good.subnet(external=True))
+        journal, index = JournalReader(self._folder), IndexReader(self._folder)
+        image, array, archive = (
+            Target(input_files.reader(self._folder, suffix), seeds, change, share=4)
+            for suffix, seeds, change in (
+                (".png", input_files.images(), input_files.changed_image),
+                (".npy", input_files.arrays(), input_files.changed_array),
+                (".npz", input_files.archives(), input_files.changed_archive),
+            )
+        )
         return {
             "messages": Target(read_message, good.ENCODED, _changed_message, share=256),
             "agent": Target(converse, (bytes(CONVERSATION_BYTES),), _any_bytes, share=4),
@@ -155,4 +165,10 @@ class Files:
             "subnet": Target(self.read_subnet, subnets, share=16),
             "network": Target(self.read_network, (good.network(),)),
             "keys": Target(self.read_keys, good.KEYS, share=4),
+            "image": image,
+            "npy": array,
+            "npz": archive,
+            "run.json": Target(journal.read_head, journal.heads, _changed_text, share=2),
+            "journal": Target(journal.read_records, journal.records, share=2),
+            "index.json": Target(index.read, index.seeds, _changed_text, share=4),
         }

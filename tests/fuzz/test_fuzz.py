@@ -28,6 +28,12 @@ INPUTS = {
     "network": 100,
     "profile.json": 500,
     "keys": 300,
+    "image": 500,
+    "npy": 500,
+    "npz": 300,
+    "run.json": 100,
+    "journal": 100,
+    "index.json": 300,
 }
 """How many of each in every test run; `make fuzz` feeds a million."""
 
