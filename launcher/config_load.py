@@ -12,10 +12,14 @@ from launcher.access import DEFAULT_FOLDER, Access
 from launcher.config import ClusterConfig, InputConfig, ModelConfig
 from launcher.config_sentences import suggestion, validated
 from launcher.config_source import Location, Source, read_source
+from launcher.config_units import brief
 from launcher.errors import BadInputError
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
 """How a model that is no file begins: `onnx-wheel:`, `builtin:`."""
+
+_FOLDER = re.compile(r"[^/.\0][^/\0]{0,99}")
+"""A name of a folder in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,12 @@ def _check_models(cluster: Cluster) -> None:
     models = cluster.models
     names = [model.name for model in models]
     for number, model in enumerate(models):
+        if len(models) > 1 and not _FOLDER.fullmatch(model.name):
+            raise cluster.error(
+                model.location,
+                f"its results go to a folder called as it is, and {brief(model.name)} is no name "
+                f"for one; give it another: {{path: {model.config.path}, name: …}}",
+            )
         if model.name in names[:number]:
             location = (*model.location, "name")
             raise cluster.error(

@@ -8,7 +8,7 @@ EXIT_BAD_INPUT = 2
 
 
 LONGEST_REASON = 200
-"""Characters of a library's own words in a sentence of ours."""
+"""Characters of somebody else's words in a sentence of ours."""
 
 
 class LauncherError(Exception):
@@ -34,4 +34,10 @@ class BarredError(BadInputError):
 def reason(error: Exception) -> str:
     """Why a library could not read a file: its own words, or what they would say, on one line."""
     words = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
-    return " ".join(words.split())[:LONGEST_REASON] or type(error).__name__
+    return shortened(words) or type(error).__name__
+
+
+def shortened(words: str) -> str:
+    """Somebody else's words as a sentence quotes them: on one line, and not for ever."""
+    line = " ".join(words.split())
+    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}…"

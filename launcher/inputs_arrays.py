@@ -23,7 +23,7 @@ from typing import IO, Protocol
 import numpy as np
 
 from cnn.network import Tensor
-from launcher.errors import BadInputError, LauncherError, reason
+from launcher.errors import BadInputError, LauncherError, reason, shortened
 from launcher.runtime import Array, Frame
 
 SUFFIXES = (".npy", ".npz")
@@ -216,7 +216,7 @@ def _archived(
         if tensor.name not in names:
             raise BadInputError(
                 f"{path}: holds no array {tensor.name!r}, which is an input of the model; "
-                f"it has {', '.join(sorted(names)) or 'none'}"
+                f"it has {shortened(', '.join(sorted(names))) or 'none'}"
             )
     members = {}
     for tensor in inputs:
@@ -263,7 +263,8 @@ def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
     fits = dtype.names is None and dtype.subdtype is None
     if not fits or not np.can_cast(dtype, wanted, casting="same_kind"):
         raise BadInputError(
-            f"{path}: holds {dtype}, but the model's input {tensor.name!r} is {tensor.dtype}"
+            f"{path}: holds {shortened(str(dtype))}, but "
+            f"the model's input {tensor.name!r} is {tensor.dtype}"
         )
     frames, inner = _layout(path, shape, tensor)
     stored = _Stored(tensor, dtype, frames, inner, begin, is_column_major)
@@ -281,6 +282,6 @@ def _layout(path: Path, shape: tuple[int, ...], tensor: Tensor) -> tuple[int, tu
     if 0 not in shape and shape[1:] in alone and shape[0] > 0:
         return shape[0], shape[1:]
     raise BadInputError(
-        f"{path}: has the shape {list(shape)}, but the model's input {tensor.name!r} has "
-        f"{list(tensor.shape)} (a stack of frames has one more axis in front)"
+        f"{path}: has the shape {shortened(str(list(shape)))}, but the model's input "
+        f"{tensor.name!r} has {list(tensor.shape)} (a stack of frames has one more axis in front)"
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import math
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from launcher.file_names import distinct, plain
 from launcher.runtime import Array
 
 
@@ -36,15 +36,12 @@ class OutputSpec:
 
 def output_specs(outputs: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[OutputSpec, ...]:
     """(name, dtype, shape) of each output → the same with a file name of its own."""
-    specs: list[OutputSpec] = []
-    for name, dtype, shape in outputs:
-        plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).lstrip("_") or "output"
-        taken = {spec.file.lower() for spec in specs}
-        file = (
-            f"{plain}.npy" if f"{plain}.npy".lower() not in taken else f"{plain}.{len(specs)}.npy"
-        )
-        specs.append(OutputSpec(name, file, dtype, tuple(shape)))
-    return tuple(specs)
+    given = list(outputs)
+    files = distinct(plain(name).lstrip("_") or "output" for name, _, _ in given)
+    return tuple(
+        OutputSpec(name, f"{file}.npy", dtype, tuple(shape))
+        for (name, dtype, shape), file in zip(given, files, strict=True)
+    )
 
 
 class ResultFile:

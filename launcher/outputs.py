@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ import numpy as np
 
 from launcher.classes import top_classes
 from launcher.errors import BadInputError, RunFailedError
+from launcher.file_names import distinct, plain
 from launcher.journal_results import npy_header
 from launcher.runtime import Array
 from launcher.whole_files import unwritten, whole_file
@@ -128,9 +128,5 @@ def _suffixes(outputs: tuple[str, ...]) -> dict[str, str]:
     """What follows the frame's number in the file of each output."""
     if len(outputs) == 1:
         return {outputs[0]: ""}
-    suffixes: dict[str, str] = {}
-    for index, name in enumerate(outputs):
-        plain = "." + re.sub(r"[^A-Za-z0-9_-]+", "_", name)
-        taken = plain.lower() in (suffix.lower() for suffix in suffixes.values())
-        suffixes[name] = f"{plain}.{index}" if taken else plain
-    return suffixes
+    names = distinct(map(plain, outputs))
+    return {output: f".{name}" for output, name in zip(outputs, names, strict=True)}

@@ -27,7 +27,7 @@ from random import Random
 import atheris
 
 OURS = ("cnn", "csdf", "launcher", "nodes", "partition")
-THEIRS = ("yaml", "json", "google.protobuf.message")
+THEIRS = ("yaml", "json", "google.protobuf.message", "PIL", "zipfile")
 """Readers in Python that ours rest upon."""
 
 SLOW_S = 2.0

@@ -96,21 +96,21 @@ class IndexReader:
         """Bytes as `index.json`; whether the surplus file that the seeds name was removed."""
         self._surplus.touch()
         (self._folder / "index.json").write_bytes(data)
-        assert cut_subnets(_NoModel(), _EMPTY, self._folder, lambda done, total: None) == {}
+        assert cut_subnets(NoModel(), EMPTY_PLAN, self._folder, lambda done, total: None) == {}
         assert all(path.exists() for path in self._kept)
         return not self._surplus.exists()
 
 
-class _NoModel:
+class NoModel:
     """A model of which nothing is cut."""
 
     digest = "d" * 64
 
-    def rewritten(self, rewrites: object) -> _NoModel:
+    def rewritten(self, rewrites: object) -> NoModel:
         return self
 
     def cut(self, *_: object) -> SubnetFiles:
         raise AssertionError("a plan without phases needs no subnet")
 
 
-_EMPTY = Plan("net", "d" * 64, "none", "", (), {}, (), (), {}, 1.0, 1.0, 0, "")
+EMPTY_PLAN = Plan("net", "d" * 64, "none", "", (), {}, (), (), {}, 1.0, 1.0, 0, "")

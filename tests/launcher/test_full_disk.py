@@ -119,21 +119,23 @@ def test_a_full_disk_behind_standard_output_is_a_sentence(
     assert ended.returncode == 1
 
 
-@pytest.fixture
-def small_files() -> Iterator[int]:
+@contextlib.contextmanager
+def files_of(most_bytes: int) -> Iterator[None]:
     """Files may have so many bytes and no more, as on a disk that fills up."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
-    yield 2000
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_file_that_cannot_be_written_keeps_what_it_was(tmp_path: Path, small_files: int) -> None:
+def test_a_file_that_cannot_be_written_keeps_what_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("before")
     path.chmod(0o640)
-    with pytest.raises(OSError, match="File too large") as caught:
-        write_whole(path, bytes(small_files + 1))
+    with pytest.raises(OSError, match="File too large") as caught, files_of(2000):
+        write_whole(path, bytes(2001))
     assert caught.value.filename == str(path)
     assert path.read_text() == "before"
     assert os.listdir(tmp_path) == ["a"]
@@ -159,12 +161,12 @@ def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-def test_results_are_whole_or_not_there(tmp_path: Path, small_files: int) -> None:
+def test_results_are_whole_or_not_there(tmp_path: Path) -> None:
     def folder() -> OutputFolder:
         return OutputFolder(tmp_path / "out", ("y",), input_name=lambda frame: "n" * 300, top=1)
 
-    small, large = np.ones((1, 3), np.float32), np.ones((1, small_files), np.float32)
-    with folder() as writer:
+    small, large = np.ones((1, 3), np.float32), np.ones((1, 2000), np.float32)
+    with folder() as writer, files_of(2000):
         writer.write(0, {"y": small})
         with pytest.raises(RunFailedError, match=r"frame 1 in .*/000001\.npy: cannot be written"):
             writer.write(1, {"y": large})
@@ -176,7 +178,6 @@ def test_results_are_whole_or_not_there(tmp_path: Path, small_files: int) -> Non
     assert table.endswith("\n")
     assert all(len(line.split(",")) == 6 for line in table.splitlines())
     assert "000001.npy" not in os.listdir(tmp_path / "out")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    with pytest.raises(BadInputError, match="cannot be written"):
+    with pytest.raises(BadInputError, match="cannot be written"), files_of(0):
         folder()
     assert (tmp_path / "out" / "classes.csv").read_text() == table

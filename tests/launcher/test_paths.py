@@ -1,0 +1,152 @@
+"""No name that comes from outside leads out of the folder that it is used in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from launcher.config_load import load_cluster
+from launcher.errors import BadInputError
+from launcher.file_names import distinct, plain
+from launcher.journal import Journal
+from launcher.journal_identity import Identity
+from launcher.journal_open import RUN, open_journal
+from launcher.journal_results import output_specs
+from launcher.outputs import OutputFolder
+from launcher.subnet_files import cut_subnets
+from tests.fuzz.run_files import EMPTY_PLAN, NoModel
+from tests.launcher.models import write_branches
+
+WORDS = ("..", ".", "/", "\\", "\0", "~", "a", "A", "\x1b", "\u202e", "\udcff", "x" * 300, "", " ")
+NAMES = st.lists(st.sampled_from(WORDS), max_size=5).map("".join) | st.text(max_size=20)
+"""Names of tensors, files and folders by somebody who wants out."""
+
+EVERY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def everything_in(folder: Path) -> set[Path]:
+    """All files and folders below."""
+    return set(folder.rglob("*"))
+
+
+@given(st.lists(NAMES, max_size=6))
+def test_names_of_files_are_plain_short_and_distinct(names: list[str]) -> None:
+    found = distinct(map(plain, names))
+    assert len({name.lower() for name in found}) == len(names)
+    for name in found:
+        assert Path(f"000000.{name}.npy").name == f"000000.{name}.npy"
+        assert len(f"000000.{name}.npy".encode()) <= 255
+
+
+@EVERY
+@given(st.lists(NAMES, min_size=1, max_size=4, unique=True), NAMES)
+def test_results_stay_in_their_folder(
+    tmp_path_factory: pytest.TempPathFactory, outputs: list[str], source: str
+) -> None:
+    around = tmp_path_factory.mktemp("around")
+    result = {name: np.zeros((1, 2), np.float32) for name in outputs}
+    top = 1 if len(outputs) == 1 else 0
+    with OutputFolder(
+        around / "out", tuple(outputs), input_name=lambda frame: source, top=top
+    ) as writer:
+        writer.write(0, result)
+    written = everything_in(around) - {around / "out"}
+    assert len(written) == len(outputs) + top
+    assert {path.parent for path in written} == {around / "out"}
+
+
+@EVERY
+@given(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+def test_a_journal_stays_in_its_folder(
+    tmp_path_factory: pytest.TempPathFactory, outputs: list[str]
+) -> None:
+    around = tmp_path_factory.mktemp("around")
+    specs = output_specs((name, "float32", (1, 2)) for name in outputs)
+    identity = Identity("m", "i", 1, specs)
+    for resume in (False, True):
+        with open_journal(around / "run", identity, resume=resume, where="--journal") as journal:
+            assert isinstance(journal, Journal)
+    written = everything_in(around) - {around / "run"}
+    assert len(written) == len(outputs) + 2
+    assert {path.parent for path in written} == {around / "run"}
+
+
+@EVERY
+@given(NAMES)
+def test_a_journals_head_names_no_file(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    """Files are called after the model's outputs; a head that says otherwise is another run's."""
+    around = tmp_path_factory.mktemp("around")
+    identity = Identity("m", "i", 1, output_specs([("y", "float32", (1, 2))]))
+    open_journal(around / "run", identity, resume=False, where="--journal").close()
+    head = around / "run" / RUN
+    data = json.loads(head.read_text())
+    data["identity"]["outputs"][0]["file"] = name
+    head.write_text(json.dumps(data))
+    before = everything_in(around)
+    with pytest.raises(BadInputError, match="its model has other outputs"):
+        open_journal(around / "run", identity, resume=True, where="--journal")
+    assert everything_in(around) == before
+
+
+@EVERY
+@given(st.dictionaries(NAMES, st.lists(NAMES | st.just("keep") | st.just("a" * 64), max_size=3)))
+def test_an_index_removes_nothing_but_subnets(
+    tmp_path_factory: pytest.TempPathFactory, index: dict[str, list[str]]
+) -> None:
+    around = tmp_path_factory.mktemp("around")
+    subnets = around / "plan" / "subnets"
+    subnets.mkdir(parents=True)
+    (subnets / ("a" * 64)).touch()
+    for folder in (around, around / "plan", subnets):
+        (folder / "keep").touch()
+    (subnets / "index.json").write_text(json.dumps(index))
+    before = everything_in(around)
+    cut_subnets(NoModel(), EMPTY_PLAN, subnets, lambda done, total: None)
+    assert before - everything_in(around) <= {subnets / ("a" * 64)}
+    assert everything_in(around) <= before
+
+
+@pytest.mark.parametrize("name", ["...onnx", "..onnx", ".hidden.onnx", f"{'x' * 101}.onnx"])
+def test_networks_of_one_run_have_names_that_can_be_folders(tmp_path: Path, name: str) -> None:
+    """Each has its results in a folder of its own: two dots would be the folder above."""
+    for path in (tmp_path / name, tmp_path / "other.onnx"):
+        write_branches(path)
+    models = [name, "other.onnx"]
+    (tmp_path / "cluster.yaml").write_text(json.dumps({"model": models, "nodes": [{"name": "a"}]}))
+    with pytest.raises(BadInputError, match="line 1, model.* is no name for one; give it another"):
+        load_cluster(tmp_path / "cluster.yaml")
+
+
+def named(key: str) -> Callable[[str], dict[str, object]]:
+    def data(name: str) -> dict[str, object]:
+        model: dict[str, object] = {"path": "a.onnx"} | ({"name": name} if key == "model" else {})
+        node = {"name": name if key == "node" else "b"}
+        return {"model": model, "nodes": [node]}
+
+    return data
+
+
+@EVERY
+@pytest.mark.parametrize("key", ["model", "node"])
+@given(name=NAMES)
+def test_names_in_a_cluster_are_names_of_files(
+    tmp_path_factory: pytest.TempPathFactory, key: str, name: str
+) -> None:
+    """Of folders of keys, and of results."""
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "a.onnx").touch()
+    (folder / "cluster.yaml").write_text(json.dumps(named(key)(name)))
+    try:
+        cluster = load_cluster(folder / "cluster.yaml")
+    except BadInputError:
+        return
+    found = cluster.models[0].name if key == "model" else cluster.config.nodes[0].name
+    assert Path(found).name == found
+    assert found not in ("", ".", "..")
+    assert found.isprintable()
