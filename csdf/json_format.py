@@ -202,6 +202,8 @@ def _text(about: Mapping[str, object], key: str, place: str) -> str:
         raise _PlaceError(f"{place}.{key} should be a string")
     if _HALF.search(found):
         raise _PlaceError(f"{place}.{key} holds half a character (a lone surrogate)")
+    if "\n" in found:
+        raise _PlaceError(f"{place}.{key} has several lines; a name stands on one")
     return found
 
 

@@ -70,6 +70,10 @@ class _Builder:
             raise XmlError(
                 f"line {self.parser.CurrentLineNumber}: is nested deeper than {MAX_DEPTH}"
             )
+        if any("\n" in value for value in attributes.values()):  # written as &#10;
+            raise XmlError(
+                f"line {self.parser.CurrentLineNumber}: an attribute of {tag!r} has several lines"
+            )
         element = Element(tag, attributes, self.parser.CurrentLineNumber)
         self._open[-1].children.append(element)
         self._open.append(element)

@@ -7,7 +7,6 @@ out, and the temporary folder with them.
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import tempfile
@@ -53,6 +52,7 @@ from launcher.runtime import Node, RecoveryOptions, Runner, Update
 from launcher.subnet_files import cut_subnets
 from launcher.tracing import check_trace_file
 from launcher.verify import worst_of
+from launcher.whole_files import advised
 from partition.errors import PartitionError
 from partition.plan import Plan
 
@@ -98,14 +98,8 @@ def launch(
     except BrokenPipeError:  # nobody reads our progress any more
         raise
     except OSError as error:  # the disk is full, say: what users name is checked where it is read
-        raise RunFailedError(f"{error.filename or 'the system'}: {_advised(error)}") from error
-
-
-def _advised(error: OSError) -> str:
-    """What happened to a file that the user did not name, and what to do about it."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.strerror}; make room there, or set TMPDIR to a folder on another disk"
-    return error.strerror or str(error)
+        what = advised(error, "set TMPDIR to a folder on another disk")
+        raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
 
 
 def _launch(request: Request, progress: Progress, started_s: float, runtime: Runtime) -> Outcome:

@@ -16,6 +16,7 @@ from launcher.journal import Journal, sync_folder
 from launcher.journal_identity import Identity, differences
 from launcher.journal_records import RUN_BYTES
 from launcher.small_files import read_json
+from launcher.whole_files import advised
 
 RUN, DRAFT = "run.json", "run.json.part"
 FORMAT = 1
@@ -34,8 +35,9 @@ def open_journal(folder: Path, identity: Identity, *, resume: bool, where: str) 
     except BlockingIOError:
         raise BadInputError(f"{where}: another launch is writing to {str(folder)!r}") from None
     except OSError as error:
+        what = advised(error, "name a folder on another disk")
         raise BadInputError(
-            f"{where}: {str(folder)!r} cannot be used as a journal: {error.strerror}"
+            f"{where}: {str(folder)!r} cannot be used as a journal: {what}"
         ) from None
 
 

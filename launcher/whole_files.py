@@ -63,7 +63,10 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> N
 
 def unwritten(error: OSError) -> str:
     """`cannot be written: No space left on device; make room …`, to follow the file's name."""
-    advice = ""
-    if error.errno in _FULL:
-        advice = "; make room there, or name a place on another disk"
-    return f"cannot be written: {error.strerror or error}{advice}"
+    return f"cannot be written: {advised(error, 'name a place on another disk')}"
+
+
+def advised(error: OSError, otherwise: str) -> str:
+    """What the system says, and what helps where a disk is full: room there, or `otherwise`."""
+    advice = f"; make room there, or {otherwise}" if error.errno in _FULL else ""
+    return f"{error.strerror or error}{advice}"

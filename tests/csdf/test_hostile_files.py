@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf import sdf3, sdf3_writer
+from csdf import files, sdf3, sdf3_writer
 from csdf.analysis import analyze
 from csdf.errors import CsdfError
 from csdf.report import as_text
@@ -175,3 +175,16 @@ def test_whatever_becomes_of_a_file_it_is_analysed_or_refused_in_a_sentence(trie
         assert "Traceback" not in told
 
     holds(tries, check)
+
+
+def test_a_name_stands_on_one_line(tmp_path: Path) -> None:
+    """Otherwise what is printed of it would look like lines of ours."""
+    ring = {"source": "a", "target": "a", "production": [1], "consumption": [1]}
+    actor = {"name": "a\nlive", "execution_times": [1]}
+    data = {"actors": [actor], "channels": [{"name": "c", **ring, "initial_tokens": 1}]}
+    (tmp_path / "graph.json").write_text(json.dumps(data))
+    with pytest.raises(CsdfError, match=r"name has several lines"):
+        files.read(tmp_path / "graph.json")
+    (tmp_path / "graph.xml").write_text(SMALL.replace('name="', 'name="&#10;live', 1))
+    with pytest.raises(CsdfError, match="an attribute of '.*' has several lines"):
+        files.read(tmp_path / "graph.xml")

@@ -119,7 +119,7 @@ def test_networks_of_one_run_have_names_that_can_be_folders(tmp_path: Path, name
         write_branches(path)
     models = [name, "other.onnx"]
     (tmp_path / "cluster.yaml").write_text(json.dumps({"model": models, "nodes": [{"name": "a"}]}))
-    with pytest.raises(BadInputError, match="line 1, model.* is no name for one; give it another"):
+    with pytest.raises(BadInputError, match=r"line 1, model.* is no name for one; give it another"):
         load_cluster(tmp_path / "cluster.yaml")
 
 

@@ -91,9 +91,10 @@ def files(folder: Path) -> Path:
     data = json.loads((folder / "plan" / "plan.json").read_text())
     data["assignment"]["a"].append("no layer" + EVIL)
     (folder / "plan" / "plan.json").write_text(json.dumps(data))
-    actor = {"name": EVIL, "execution_times": [1]}
-    ring = {"source": EVIL, "target": EVIL, "production": [1], "consumption": [1]}
-    graph = {"actors": [actor], "channels": [{"name": EVIL, **ring, "initial_tokens": 1}]}
+    name = EVIL.replace("\n", " ")  # csdf refuses names of several lines
+    actor = {"name": name, "execution_times": [1]}
+    ring = {"source": name, "target": name, "production": [1], "consumption": [1]}
+    graph = {"actors": [actor], "channels": [{"name": name, **ring, "initial_tokens": 1}]}
     (folder / "graph.json").write_text(json.dumps(graph))
     return folder
 
@@ -108,7 +109,7 @@ def test_a_command_prints_nothing_but_text(files: Path, name: str) -> None:
             assert line.isprintable(), line
             assert not line.startswith("launch: all is well")
     both = ended.stdout + ended.stderr
-    assert name == "run" or (b"owned" in both and b"[red]" in both)
+    assert name in ("run", "solve") or (b"owned" in both and b"[red]" in both)
 
 
 @pytest.mark.slow

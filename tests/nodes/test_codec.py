@@ -258,3 +258,10 @@ def test_what_a_peer_says_to_people_steers_no_terminal():
 
 def test_nobody_forges_a_line_of_a_log():
     assert fields.printable("one\nJan 1 root: two\r") == "one\\x0aJan 1 root: two\\x0d"
+
+
+def test_whatever_unicode_does_not_call_printable_is_written_out():
+    said = "ä σ 漢 \u061c\u2028\u2066\ufeff\udcff\U000e0041"
+    told = "ä σ 漢 \\u061c\\u2028\\u2066\\ufeff\\udcff\\U000e0041"
+    assert fields.printable(said) == fields.printable(said, lines=True) == told
+    assert told.isprintable()
