@@ -186,5 +186,5 @@ def test_a_name_stands_on_one_line(tmp_path: Path) -> None:
     with pytest.raises(CsdfError, match=r"name has several lines"):
         files.read(tmp_path / "graph.json")
     (tmp_path / "graph.xml").write_text(SMALL.replace('name="', 'name="&#10;live', 1))
-    with pytest.raises(CsdfError, match="an attribute of '.*' has several lines"):
+    with pytest.raises(CsdfError, match=r"an attribute of '.*' has several lines"):
         files.read(tmp_path / "graph.xml")
