@@ -20,6 +20,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, JpegImagePlugin, PngImagePlugin
 
+from launcher.inputs_arrays import DEFLATE_RATIO
+
 MOST_PIXELS = 110_000_000
 """What the largest cameras take: 12 000 × 9 000."""
 
@@ -43,8 +45,8 @@ SMALL_PIXELS = 1 << 24
 JPEG_PIXELS_PER_BYTE = 1024
 """Huffman coding takes a bit for each 64 pixels at least, twice this rate."""
 
-DEFLATE_RATIO = 1032
-"""Bytes that a byte of deflated data stands for at most."""
+MOST_SCANS = 500
+"""Of a JPEG file; a dozen is usual. A scan of 200 bytes makes the decoder visit every pixel."""
 
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 _HEAD_BYTES = 26
@@ -104,6 +106,8 @@ def _opened(file: BinaryIO) -> Image.Image:
     elif head.startswith(_JPEG):
         image = _Jpeg(file)
         _check_size(image, 1, max(SMALL_PIXELS, JPEG_PIXELS_PER_BYTE * size_bytes))
+        if _scans(file) > MOST_SCANS:
+            raise ValueError(f"it has more than {MOST_SCANS} scans, each of the whole picture")
     else:
         raise ValueError("it is neither a PNG nor a JPEG file, whatever it is called")
     return image
@@ -119,6 +123,16 @@ def _check_size(image: Image.Image, cost: int, most: int) -> None:
         )
     if cost * width * height > most:
         raise ValueError(f"it claims {width}×{height} pixels, more than so short a file can hold")
+
+
+def _scans(file: BinaryIO) -> int:
+    """How often a JPEG file begins a scan: in packed data this marker does not occur."""
+    file.seek(0)
+    count, before = 0, b""
+    while block := file.read(1 << 20):
+        count += (before + block).count(b"\xff\xda")
+        before = block[-1:]
+    return count
 
 
 def _orientation(image: Image.Image) -> int:

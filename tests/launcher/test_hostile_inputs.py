@@ -144,6 +144,15 @@ def test_a_short_jpeg_file_cannot_claim_a_large_picture(tmp_path: Path) -> None:
     assert "more than so short a file can hold" in refused(tmp_path, "a.jpg")
 
 
+def test_a_jpeg_file_cannot_have_scans_without_end(tmp_path: Path) -> None:
+    """Each costs a pass over the whole picture, and needs few bytes."""
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.jpg", progressive=True)
+    data = (tmp_path / "a.jpg").read_bytes()
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    (tmp_path / "a.jpg").write_bytes(data[:-2] + 600 * scan + data[-2:])
+    assert "more than 500 scans" in refused(tmp_path, "a.jpg")
+
+
 def test_exif_beyond_its_bound_is_refused(tmp_path: Path) -> None:
     """Pillow before 13 copied the whole of it for each of its entries: 700 kB became 10 GB."""
     many = 30_000
