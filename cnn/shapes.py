@@ -38,7 +38,7 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
 
 
 def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfoProto]]:
-    """By tensor name, what ONNX infers and after it what onnxslim has found."""
+    """By tensor name, what ONNX infers and after it what simplification has found."""
     graph = helper.make_graph(model.nodes, "network", model.inputs, model.outputs)
     for value in graph.output:
         if value.type.HasField("tensor_type"):

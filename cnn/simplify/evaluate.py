@@ -1,0 +1,108 @@
+"""Carrying out one operator on constants, by ONNX's reference implementation.
+
+It defines what operators mean, and is slow: in Python, an element at a time for some. So an
+operator is carried out only where that takes a moment; others stay with the layer that reads their
+result.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from cnn.simplify.graph import Graph
+from cnn.supported import RANDOM, STANDARD_DOMAINS
+from cnn.weights import Array, described
+
+_MOVING = frozenset(
+    {"Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten", "Gather"}
+    | {"GatherElements", "GatherND", "Identity", "Pad", "Range", "Reshape", "ScatterND", "Shape"}
+    | {"Size", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
+)
+_ARITHMETIC = frozenset(
+    {"Abs", "Add", "And", "Ceil", "Clip", "Cos", "CumSum", "Div", "Equal", "Exp", "Floor"}
+    | {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul"}
+    | {"Neg", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd"}
+    | {"ReduceSum", "Round", "Sigmoid", "Sign", "Sin", "Softmax", "Sqrt", "Sub", "Sum", "Tanh"}
+)
+_BY_NUMPY = _MOVING | _ARITHMETIC
+"""Operators that the reference implementation leaves to NumPy, whole arrays at a time."""
+
+_LARGEST_BYTES = 64 << 20
+_LARGEST_SLOW_BYTES = 16 << 10
+_GROWTH = 16 << 10
+"""Bytes; what is larger than that and than what it is made of stays an operator, being smaller."""
+
+
+def evaluate(
+    graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array]
+) -> dict[str, Array] | None:
+    """The outputs of `node` for these inputs; None if that takes long or cannot be done."""
+    if node.op_type in RANDOM or node.domain not in STANDARD_DOMAINS:
+        return None
+    if any(
+        x.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for x in node.attribute
+    ):
+        return None
+    read = sum(array.nbytes for array in arrays.values())
+    made = sum(map(_bytes_of, _static_shapes(graph, node), _dtypes(graph, node)))
+    if read + made > (_LARGEST_BYTES if node.op_type in _BY_NUMPY else _LARGEST_SLOW_BYTES):
+        return None
+    if made > _GROWTH and made > 2 * read:
+        return None
+    results = _carried_out(graph, node, arrays)
+    return results if results is not None and _is_as_inferred(graph, results) else None
+
+
+def _carried_out(
+    graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array]
+) -> dict[str, Array] | None:
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - most networks need none of it
+
+    names = [name for name in node.output if name]
+    body = helper.make_graph(
+        [node],
+        "node",
+        [described(name, array) for name, array in arrays.items()],
+        [helper.make_value_info(name, onnx.TypeProto()) for name in names],
+    )
+    model = helper.make_model(body, opset_imports=graph.opset_import, ir_version=graph.ir_version)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            results = ReferenceEvaluator(model).run(None, dict(arrays))
+    except Exception:  # noqa: BLE001 - whatever it lacks; the operator stays, and an engine runs it
+        return None
+    found = {name: np.asarray(value) for name, value in zip(names, results, strict=True)}
+    return found if all(array.dtype.kind in "fiub" for array in found.values()) else None
+
+
+def _is_as_inferred(graph: Graph, results: Mapping[str, Array]) -> bool:
+    """Whether dtypes and shapes are those that ONNX's inference has found, where it has."""
+    for name, array in results.items():
+        kind, shape = graph.element_type(name), graph.shape(name)
+        if kind not in (onnx.TensorProto.UNDEFINED, helper.np_dtype_to_tensor_dtype(array.dtype)):
+            return False
+        if shape is not None and shape != array.shape:
+            return False
+    return True
+
+
+def _static_shapes(graph: Graph, node: onnx.NodeProto) -> list[tuple[int, ...]]:
+    return [graph.shape(name) or () for name in node.output if name]
+
+
+def _dtypes(graph: Graph, node: onnx.NodeProto) -> list[np.dtype[np.generic]]:
+    kinds = [graph.element_type(name) for name in node.output if name]
+    return [
+        np.dtype(helper.tensor_dtype_to_np_dtype(kind or onnx.TensorProto.DOUBLE)) for kind in kinds
+    ]
+
+
+def _bytes_of(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> int:
+    return math.prod(shape) * dtype.itemsize

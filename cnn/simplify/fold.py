@@ -1,0 +1,169 @@
+"""Constant folding: one pass in topological order, in which every operator's outputs get a type.
+
+Input shapes are static, so the shape of nearly everything follows, operator by operator, by ONNX's
+own shape inference. An operator that only reads constants is carried out. One that only asks for a
+shape or a size is a constant once the shape is known. So all arithmetic that exporters write for
+sizes that were open folds away, and in the order in which it would be computed.
+
+An `If` whose condition is constant is replaced by its branch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, shape_inference
+
+from cnn.simplify.evaluate import evaluate
+from cnn.simplify.graph import Graph, attribute, integer
+from cnn.weights import INLINE_BYTES, Array, tensor
+
+_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+"""A weight stays as small as it is."""
+
+
+def fold(graph: Graph) -> None:
+    """Replace what is constant by its value, and give every tensor a type where that is known."""
+    left = deque(graph.nodes)
+    graph.nodes = []
+    while left:
+        node = left.popleft()
+        if node.op_type == "If" and node.input[0] in graph.constants:
+            left.extendleft(reversed(_taken_branch(graph, node)))
+            continue
+        known = _constants_of(graph, node)
+        if known is None:
+            known = _evaluated(graph, node)
+        if known is None:
+            graph.nodes.append(node)
+            continue
+        for name, array in known.items():
+            graph.set_constant(name, array)
+
+
+def _constants_of(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
+    """The outputs of `Constant`, and of `Shape` and `Size` where the shape is known."""
+    if node.op_type == "Constant":
+        array = _literal(node)
+        return None if array is None else {node.output[0]: array}
+    if node.op_type in ("Shape", "Size"):
+        shape = graph.shape(node.input[0])
+        if shape is not None:
+            found = np.array(shape, np.int64)
+            if node.op_type == "Size":
+                found = np.array(found.prod(), np.int64)
+            else:
+                end = integer(node, "end", len(shape))
+                found = found[_bounded(integer(node, "start", 0), shape) : _bounded(end, shape)]
+            return {node.output[0]: found}
+    return None
+
+
+def _bounded(index: int, shape: tuple[int, ...]) -> int:
+    return min(max(index + len(shape) if index < 0 else index, 0), len(shape))
+
+
+def _literal(node: onnx.NodeProto) -> Array | None:
+    """The value of a `Constant` that is a tensor of numbers."""
+    for name, dtype in (("float", np.float32), ("int", np.int64)):
+        for plural in ("", "s"):
+            value = attribute(node, f"value_{name}{plural}")
+            if value is not None:
+                return np.array(value, dtype)
+    value = attribute(node, "value")
+    if not isinstance(value, onnx.TensorProto) or value.data_type == onnx.TensorProto.STRING:
+        return None
+    try:
+        array = numpy_helper.to_array(value)
+    except (TypeError, ValueError):
+        return None
+    return array if array.dtype.kind in "fiub" else None
+
+
+def _evaluated(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
+    """The outputs of a node that only reads constants; else its types are noted."""
+    _infer(graph, node)
+    arrays = {name: graph.constants[name] for name in node.input if name in graph.constants}
+    if not arrays.keys() >= set(filter(None, node.input)) or node.op_type in _QUANTISERS:
+        return None
+    return evaluate(graph, node, arrays)
+
+
+def _infer(graph: Graph, node: onnx.NodeProto) -> None:
+    """Note the types of the node's outputs, as far as ONNX infers them."""
+    types = {name: graph.types[name] for name in node.input if name in graph.types}
+    if not types.keys() >= set(filter(None, node.input)):
+        return
+    data = {
+        name: tensor(name, graph.constants[name])
+        for name in node.input
+        if name in graph.constants and graph.constants[name].nbytes < INLINE_BYTES
+    }
+    if not onnx.defs.has(node.op_type, graph.opset, node.domain):
+        return
+    schema = onnx.defs.get_schema(node.op_type, graph.opset, node.domain)
+    try:
+        if schema.has_type_and_shape_inference_function:
+            found = shape_inference.infer_node_outputs(
+                schema, node, types, data, None, list(graph.opset_import), graph.ir_version
+            )
+        else:
+            found = _inferred_by_function(graph, node, types, data)
+    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        return  # the whole network's inference says what is wrong with it
+    graph.types.update(found)
+
+
+def _inferred_by_function(
+    graph: Graph,
+    node: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    data: Mapping[str, onnx.TensorProto],
+) -> dict[str, onnx.TypeProto]:
+    """For operators that ONNX defines by others, and infers only within a model."""
+    values = [helper.make_value_info(name, types[name]) for name in types if name not in data]
+    made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    body = helper.make_graph([node], "node", values, made, list(data.values()))
+    model = helper.make_model(body, opset_imports=graph.opset_import, ir_version=graph.ir_version)
+    inferred = shape_inference.infer_shapes(model, data_prop=True).graph
+    return {value.name: value.type for value in inferred.output if value.HasField("type")}
+
+
+def _taken_branch(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The nodes of the branch that a constant condition chooses, under names of their own."""
+    is_then = bool(np.asarray(graph.constants[node.input[0]]).reshape(-1)[0])
+    branch = attribute(node, "then_branch" if is_then else "else_branch")
+    assert isinstance(branch, onnx.GraphProto)  # noqa: S101 - ONNX requires both
+    inner = [x.name for x in branch.initializer]
+    inner += [name for each in branch.node for name in each.output if name]
+    names = {name: graph.new_name(f"{node.output[0]}/{name}") for name in inner}
+    for initial in branch.initializer:
+        graph.set_constant(names[initial.name], numpy_helper.to_array(initial))
+    nodes = [_renamed(each, names) for each in branch.node]
+    for outer, value in zip(node.output, branch.output, strict=True):
+        nodes.append(helper.make_node("Identity", [names.get(value.name, value.name)], [outer]))
+    return nodes
+
+
+def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """A copy of `node` that reads and makes tensors under other names, in its bodies too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = [names.get(name, name) for name in node.input]
+    copy.output[:] = [names.get(name, name) for name in node.output]
+    for each in copy.attribute:
+        if each.type == onnx.AttributeProto.GRAPH:
+            _rename_in(each.g, names)
+    return copy
+
+
+def _rename_in(body: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename what a body reads from outside; ONNX forbids it to use such a name for its own."""
+    renamed: Iterable[onnx.NodeProto] = [_renamed(node, names) for node in body.node]
+    del body.node[:]
+    body.node.extend(renamed)
+    for value in body.output:
+        value.name = names.get(value.name, value.name)

@@ -1,0 +1,184 @@
+"""Fuses convolutions with the batch norm, bias or zeros beside them, and products with their bias.
+
+With a batch norm of scale γ, bias β, mean μ and variance σ² behind it, a convolution with kernel W
+and bias b computes, per output channel,
+
+    γ (W∗x + b − μ) / √(σ² + ε) + β = (s W)∗x + s (b − μ) + β,   s = γ / √(σ² + ε).
+
+New weights are computed in double precision and rounded once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+from cnn.simplify.graph import Graph, attribute, has_input, integer, integers
+from cnn.simplify.pads import pads_of
+from cnn.weights import Array
+
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16})
+_DEFAULT_EPSILON = 1e-5
+
+
+def fuse_kernels(graph: Graph) -> bool:
+    """Fuse each such pair; whether there was any."""
+    producers, readers = graph.producers(), graph.readers()
+    is_changed = False
+    for node in graph.nodes:
+        if node.op_type == "Conv":
+            is_changed |= _fuse_zeros(graph, producers.get(node.input[0]), node)
+        for name in tuple(node.input):
+            first = producers.get(name)
+            alone = name not in graph.outputs and len(readers.get(name, [])) == 1
+            if first is None or not alone:
+                continue
+            if node.op_type == "BatchNormalization" and name == node.input[0]:
+                is_changed |= _fuse_norm(graph, first, node)
+            elif node.op_type == "Add":
+                is_changed |= _fuse_bias(graph, first, node, name)
+    if is_changed:
+        graph.remove_unread()
+    return is_changed
+
+
+def _fuse_norm(graph: Graph, first: onnx.NodeProto, norm: onnx.NodeProto) -> bool:
+    """Make `norm` the convolution that it follows, with other weights."""
+    if first.op_type not in _CONVOLUTIONS or any(norm.output[1:]):
+        return False
+    if integer(norm, "training_mode", 0) or integer(norm, "spatial", 1) != 1:
+        return False
+    kernel, bias = graph.constant(first, 1), _bias(graph, first)
+    parameters = [graph.constant(norm, index) for index in range(1, 5)]
+    if kernel is None or bias is None or any(x is None for x in parameters):
+        return False
+    gamma, beta, mean, variance = (np.asarray(x, np.float64) for x in parameters)
+    epsilon = attribute(norm, "epsilon", _DEFAULT_EPSILON)
+    assert isinstance(epsilon, float)  # noqa: S101 - ONNX knows no other
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(variance + epsilon)
+        fused = (np.asarray(kernel, np.float64) * _over_channels(first, kernel, scale)).astype(
+            kernel.dtype
+        )
+        shifted = ((bias - mean) * scale + beta).astype(kernel.dtype)
+    if not (np.isfinite(fused).all() and np.isfinite(shifted).all()):
+        return False
+    _become(graph, norm, first, [fused, shifted])
+    return True
+
+
+def _fuse_bias(graph: Graph, first: onnx.NodeProto, add: onnx.NodeProto, name: str) -> bool:
+    """Make `add` the convolution or product that it follows, with another bias."""
+    number = 1 if add.input[0] == name else 0
+    summand = graph.constant(add, number)
+    if summand is None or graph.element_type(add.output[0]) not in _FLOATS:
+        return False
+    if first.op_type == "MatMul":
+        return _fuse_product(graph, first, add, summand)
+    kernel = graph.constant(first, 1)
+    if first.op_type not in _CONVOLUTIONS or kernel is None:
+        return False
+    bias, channels = _bias(graph, first), _channels(first, kernel)
+    shape = (1,) * (kernel.ndim - summand.ndim) + summand.shape
+    if bias is None or shape != (1, channels, *(1,) * (kernel.ndim - 2)):
+        return False
+    shifted = (bias + summand.reshape(-1).astype(np.float64)).astype(kernel.dtype)
+    _become(graph, add, first, [None, shifted])
+    return True
+
+
+def _fuse_product(
+    graph: Graph, product: onnx.NodeProto, add: onnx.NodeProto, summand: Array
+) -> bool:
+    """A product of matrices and a bias that keeps its shape are a `Gemm`."""
+    rows = graph.shape(product.input[0])
+    right = graph.constant(product, 1)
+    if rows is None or len(rows) != 2 or right is None or right.ndim != 2:
+        return False
+    if product.input[0] in graph.constants or summand.ndim > 2:
+        return False
+    if not graph.has_same_type(product.output[0], add.output[0]):
+        return False
+    bias = next(name for name in add.input if name != product.output[0])
+    add.op_type, add.name = "Gemm", product.name or product.output[0]
+    add.input[:] = [*product.input, bias]
+    del add.attribute[:]
+    return True
+
+
+def _fuse_zeros(graph: Graph, pad: onnx.NodeProto | None, node: onnx.NodeProto) -> bool:
+    """Let a convolution that reads padded zeros pad them itself."""
+    if pad is None or pad.op_type != "Pad" or attribute(node, "auto_pad") not in (
+        None, b"NOTSET", b"VALID"
+    ):  # fmt: skip
+        return False
+    found = pads_of(graph, pad)
+    if found is None or found.value != 0 or found.mode != "constant":
+        return False
+    begins, ends = found.begins, found.ends
+    if min(*begins, *ends) < 0 or any((*begins[:2], *ends[:2])):
+        return False
+    own = integers(node, "pads", [0] * (2 * len(begins) - 4))
+    if attribute(node, "auto_pad") == b"VALID":
+        own = [0] * len(own)
+    pads = [x + y for x, y in zip(own, (*begins[2:], *ends[2:]), strict=True)]
+    kept = [x for x in node.attribute if x.name not in ("pads", "auto_pad")]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+    node.input[0] = pad.input[0]
+    return True
+
+
+def _become(
+    graph: Graph, node: onnx.NodeProto, kernel: onnx.NodeProto, weights: list[Array | None]
+) -> None:
+    """Make `node` a copy of `kernel` that still makes its own output; a weight that is None is that
+    of `kernel`."""
+    names = [
+        graph.add_constant(f"{node.output[0]}_{what}", array)
+        if array is not None
+        else kernel.input[index]
+        for index, (what, array) in enumerate(zip(("weight", "bias"), weights, strict=True), 1)
+    ]
+    output = node.output[0]
+    node.CopyFrom(kernel)
+    node.name = kernel.name or kernel.output[0]
+    node.input[:] = [kernel.input[0], *names]
+    node.output[:] = [output]
+
+
+def _bias(graph: Graph, kernel: onnx.NodeProto) -> NDArray[np.float64] | None:
+    """A convolution's bias, zeros if it has none; None if it is not constant."""
+    weight = graph.constant(kernel, 1)
+    if weight is None or kernel.input[0] in graph.constants:
+        return None
+    if not has_input(kernel, 2):
+        return np.zeros(_channels(kernel, weight))
+    bias = graph.constant(kernel, 2)
+    return None if bias is None else np.asarray(bias, np.float64)
+
+
+def _channels(node: onnx.NodeProto, kernel: Array) -> int:
+    """How many channels a convolution makes."""
+    if node.op_type == "Conv":
+        return int(kernel.shape[0])
+    return int(kernel.shape[1]) * integer(node, "group", 1)
+
+
+def _over_channels(
+    node: onnx.NodeProto, kernel: Array, scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """`scale`, one per output channel, in a shape that broadcasts against the kernel.
+
+    A transposed convolution's kernel is [C_in, C_out / groups, taps …], its groups one behind the
+    other along the first axis.
+    """
+    taps = (1,) * (kernel.ndim - 2)
+    if node.op_type == "Conv":
+        return scale.reshape(-1, 1, *taps)
+    group = integer(node, "group", 1)
+    per_group = np.repeat(scale.reshape(group, -1), kernel.shape[0] // group, axis=0)
+    return per_group.reshape(*per_group.shape, *taps)

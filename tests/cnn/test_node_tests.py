@@ -1,0 +1,139 @@
+"""Every operator computes what ONNX says, with all forms of attributes that ONNX itself tests."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import onnx
+import pytest
+
+import cnn
+from cnn.simplify.fold import fold
+from cnn.simplify.graph import Graph
+from cnn.supported import STANDARD_DOMAINS
+from tests.cnn.models import run, save
+from tests.cnn.node_tests import NodeTest, agrees, node_tests
+
+PINNED = "1.23.2"
+"""The version of onnx whose tests are counted here; others have more, or fewer."""
+
+REFUSED = {
+    "an output that is no tensor": 2,
+    "open axes": 17,
+    "optional inputs": 3,
+    "random numbers": 6,
+    "a custom operator": 11,
+    "control flow": 20,
+    "sequences": 1,
+    "an old operator set": 3,
+    "an output that no input reaches": 13,
+    "another operator set": 11,
+    "a shape that depends on the data": 261,
+    "contradicting shapes": 1,
+}
+"""How many tests are refused as they are, and why. In most of those whose shape depends on the data
+an axis, a shape or pads are an input; as constants they are taken."""
+
+REFUSED_WITH_CONSTANTS = {
+    "an output that is no tensor": 2,
+    "open axes": 17,
+    "a custom operator": 11,
+    "control flow": 18,
+    "an output that no input reaches": 21,
+    "another operator set": 8,
+    "a shape that depends on the data": 15,
+    "contradicting shapes": 2,
+}
+"""The same with all inputs but the first as constants."""
+
+REASONS = {
+    r"is None, not a tensor": "an output that is no tensor",
+    r"is open; write its size": "open axes",
+    r"is a optional, not a tensor": "optional inputs",
+    r"draws random numbers": "random numbers",
+    r"is a custom operator": "a custom operator",
+    r"is control flow": "control flow",
+    r"works on sequences": "sequences",
+    r"operator set \d+ is too old": "an old operator set",
+    r"is made by no layer": "an output that no input reaches",
+    r"does not use ONNX's own": "another operator set",
+    r"depends on the data": "a shape that depends on the data",
+    r"contradict each other": "contradicting shapes",
+}
+
+pytestmark = pytest.mark.slow
+
+
+@cache
+def every_test() -> tuple[NodeTest, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some expect overflows, and NumPy says so
+        return tuple(node_tests())
+
+
+def outcome(test: NodeTest, proto: onnx.ModelProto, directory: Path) -> str:
+    """Read, simplify, cut and run the model: `agrees`, or what kept it from that."""
+    file = save(proto, directory)
+    try:
+        model = cnn.read(file)
+    except cnn.ModelError as error:
+        found = [reason for text, reason in REASONS.items() if re.search(text, str(error))]
+        return found[0] if found else str(error)
+    network = model.network
+    whole = model.cut(network.layer, network.inputs, network.outputs, directory)
+    try:
+        results = run(whole.graph, {name: test.inputs[name] for name in network.inputs})
+    except Exception as error:  # noqa: BLE001 - it has no base class for its own
+        return "the engine cannot" if fails(test, proto, file) else f"it runs no more: {error}"
+    if all(agrees(x, test.outputs[name]) for x, name in zip(results, network.outputs, strict=True)):
+        return "agrees"
+    by_engine = run(file, {x.name: test.inputs[x.name] for x in proto.graph.input})
+    same = all(agrees(x, y) for x, y in zip(results, by_engine, strict=True))
+    return "the engine differs" if same else "disagrees"
+
+
+def fails(test: NodeTest, proto: onnx.ModelProto, file: Path) -> bool:
+    """Whether the engine cannot run the original, or an axis has length 0, which is read as 1."""
+    given = {x.name: test.inputs[x.name] for x in proto.graph.input}
+    try:
+        run(file, given)
+    except Exception:  # noqa: BLE001
+        return True
+    return any(0 in array.shape for array in given.values())
+
+
+@pytest.mark.parametrize(
+    ("form", "refused", "fewest"),
+    [("as it is", REFUSED, 940), ("constants", REFUSED_WITH_CONSTANTS, 790)],
+)
+def test_every_operator_computes_what_onnx_says(
+    form: str, refused: dict[str, int], fewest: int, tmp_path: Path
+) -> None:
+    outcomes: dict[str, str] = {}
+    for test in every_test():
+        names = list(test.inputs)[1:] if form == "constants" else []
+        if names or form == "as it is":
+            outcomes[test.name] = outcome(test, test.with_constants(names), tmp_path)
+    allowed = {"agrees", "the engine cannot", "the engine differs", *refused}
+    assert {name: x for name, x in outcomes.items() if x not in allowed} == {}
+    counts = Counter(outcomes.values())
+    assert counts["agrees"] >= fewest
+    if onnx.__version__ == PINNED:
+        assert {reason: counts[reason] for reason in REASONS.values() if counts[reason]} == refused
+
+
+def test_every_operator_that_is_folded_gives_what_onnx_says() -> None:
+    folded = 0
+    for test in every_test():
+        if not any(x.domain in STANDARD_DOMAINS for x in test.model.opset_import):
+            continue
+        graph = Graph(test.with_constants(list(test.inputs)), dict(test.inputs))
+        fold(graph)
+        for name in test.outputs.keys() & graph.constants.keys():
+            assert agrees(graph.constants[name], test.outputs[name]), test.name
+            folded += 1
+    assert folded >= 1300
