@@ -24,6 +24,7 @@ from nodes.executors.onnx_sessions import (
     keep_packing_off,
 )
 from nodes.executors.prepared import Job, PreparedFiles
+from nodes.executors.trial import try_out
 
 MODEL = "model.onnx"
 _WEIGHTS = "model.weights"
@@ -44,10 +45,13 @@ def needed_bytes(file: OnnxFile) -> int:
 
 def optimise_lightly(
     job: Job,
-    options: LoadOptions,  # noqa: ARG001 - none of them changes the optimised model
+    options: LoadOptions,
     cache: PreparedFiles,
 ) -> None:
-    """Optimise one subnet in this process; raises ExecutorError if ONNX Runtime cannot."""
+    """Optimise one subnet in this process, and run it once as `options` say.
+
+    Raises ExecutorError if ONNX Runtime cannot.
+    """
     ort = import_onnxruntime()
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
         light = ort.SessionOptions()
@@ -68,3 +72,4 @@ def optimise_lightly(
             providers=["CPUExecutionProvider"],
             disabled_optimizers=MISTAKEN_OPTIMIZERS,
         )
+        try_out(ort, job.subnet, folder / MODEL, options, packs=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nodes.executors.base import LoadOptions
+from nodes.executors.onnx_alignment import realign
 from nodes.executors.onnx_layout import marked, unmarked
 from nodes.executors.onnx_packing import UNPACKED, multiplies_single_rows, packs_others
 from nodes.executors.onnx_sessions import (
@@ -19,6 +20,7 @@ from nodes.executors.onnx_sessions import (
     optimising_options,
 )
 from nodes.executors.prepared import Job, PreparedFiles
+from nodes.executors.trial import try_out
 
 MODEL = "model.onnx"
 """The optimised model's name in its entry."""
@@ -31,10 +33,13 @@ _LARGEST_EDITED = 64 << 20
 
 def optimise(
     job: Job,
-    options: LoadOptions,  # noqa: ARG001 - none of them changes the optimised model
+    options: LoadOptions,
     cache: PreparedFiles,
 ) -> None:
-    """Optimise one subnet in this process; raises ExecutorError if ONNX Runtime cannot."""
+    """Optimise one subnet in this process, and run it once as `options` say.
+
+    Raises ExecutorError if ONNX Runtime cannot.
+    """
     ort = import_onnxruntime()
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
 
@@ -54,8 +59,13 @@ def optimise(
         if unpacked and packs_others((folder / MODEL).read_bytes()):
             unpacked = False
             _write(job.graph, folder / MODEL, write)
+        weights = folder / _WEIGHTS
+        if not unpacked and weights.exists() and not realign(folder / MODEL, weights):
+            unpacked = True
+            _write(job.graph, folder / MODEL, write)
         if unpacked:
             (folder / UNPACKED).touch()
+        try_out(ort, job.subnet, folder / MODEL, options, packs=not unpacked)
 
 
 def _write(graph: Path, model: Path, write: Callable[[str | bytes], None]) -> None:

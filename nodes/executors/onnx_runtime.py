@@ -43,7 +43,7 @@ from nodes.memory_room import room_bytes
 
 log = logging.getLogger("node-agent")
 
-_FORMAT = 4
+_FORMAT = 5
 """Raised whenever `onnx_optimise` changes what it writes."""
 
 

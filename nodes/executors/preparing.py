@@ -46,6 +46,10 @@ class NoMemoryError(ExecutorError):
 _LACKING: Mapping[str, type[ExecutorError]] = {"room": NoRoomError, "memory": NoMemoryError}
 
 
+class CrashedError(ExecutorError):
+    """The engine crashed in the child."""
+
+
 class PreparingProcess:
     """Runs children for one engine, forked from `server` if there is one."""
 
@@ -86,8 +90,9 @@ class PreparingProcess:
     ) -> None:
         """Make `jobs` in order in one child, whatever the cache holds.
 
-        If its memory runs out, those that are left are made in the way that takes less of it.
-        Raises ExecutorError at the first that fails, and if the child dies.
+        If its memory runs out, those that are left are made in the way that takes less of it; if the
+        engine crashes, so is the one with which it did. Raises ExecutorError at the first that
+        fails, and if the child dies.
         """
         left = list(jobs)
 
@@ -102,6 +107,14 @@ class PreparingProcess:
             log.warning("%s; prepared with less memory instead, which computes more slowly", error)
             lighter = [job.lighter for job in left if job.lighter is not None]
             self._make(lighter, options, made)
+        except CrashedError as error:
+            lighter_one = left[0].lighter
+            if lighter_one is None:
+                raise
+            log.warning("%s; optimised less instead, which computes more slowly", error)
+            self._make([lighter_one], options, made)
+            if left:
+                self.make(left.copy(), options, made)
 
     def _make(
         self, jobs: Sequence[Job], options: LoadOptions, on_done: Callable[[Job], None]
@@ -180,6 +193,12 @@ class PreparingProcess:
         if code == -signal.SIGKILL:
             return NoMemoryError(
                 f"{what} was killed, most likely for want of memory; give the node a smaller subnet"
+            )
+        if code < 0:
+            name = signal.Signals(-code).name
+            return CrashedError(
+                f"subnet {job.subnet}: {self._engine} crashed ({name}) while it prepared or first "
+                f"ran {job.graph}; another version of it may not"
             )
         return ExecutorError(f"{what} ended unexpectedly (exit code {code})")
 

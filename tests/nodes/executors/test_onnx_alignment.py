@@ -1,0 +1,143 @@
+"""Packed weights begin at whole vectors, whatever lies in front of them, and stay in their file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from nodes.executors.onnx_alignment import ALIGNMENT, realign
+from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx_sessions import INLINE_BYTES
+from nodes.executors.prepared import Job
+from tests.nodes.executors import models
+from tests.nodes.executors.conformance import OPTIONS, largest_error, some_inputs
+
+ROWS, INNER, COLUMNS = 16, 72, 40
+"""Several rows, or ONNX Runtime does not pack; sizes that a packed block has to fill up."""
+
+
+@pytest.fixture
+def cpu(tmp_path: Path) -> Iterator[OnnxRuntimeExecutor]:
+    executor = OnnxRuntimeExecutor(tmp_path / "derived")
+    if executor.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
+        pytest.skip("this machine computes on a GPU")
+    yield executor
+    executor.close()
+
+
+def behind(numbers: int, operator: str = "MatMul") -> onnx.ModelProto:
+    """A product whose weights lie in the file behind a weight of so many numbers."""
+    generator = np.random.default_rng(numbers)
+
+    def weight(*shape: int) -> np.ndarray:
+        return generator.standard_normal(shape).astype(np.float32)
+
+    weights = {"c": weight(numbers), "w": weight(INNER, COLUMNS)}
+    if operator == "Gemm":
+        weights["b"] = weight(COLUMNS)
+    nodes = [
+        helper.make_node("Add", ["a", "c"], ["e"]),
+        helper.make_node("Relu", ["x"], ["f"]),
+        helper.make_node(operator, ["f", "w", "b"][: len(weights)], ["y"]),
+    ]
+    kind = TensorProto.FLOAT
+    inputs = [("a", kind, (numbers,)), ("x", kind, (ROWS, INNER))]
+    outputs = [("e", kind, (numbers,)), ("y", kind, (ROWS, COLUMNS))]
+    return models.model(f"{operator}-{numbers}", nodes, inputs, outputs, weights)
+
+
+def external(model: Path) -> dict[str, dict[str, str]]:
+    """What a model says of its weights that lie outside."""
+    initializer = onnx.load(model, load_external_data=False).graph.initializer
+    return {x.name: {y.key: y.value for y in x.external_data} for x in initializer}
+
+
+def packed_offsets(model: Path) -> list[int]:
+    return [
+        int(block.split(";")[0])
+        for entries in external(model).values()
+        for key, value in entries.items()
+        if key.startswith("prepacked")
+        for block in value.split("|")[1:]
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", ["MatMul", "Gemm"])
+def test_a_packed_product_behind_a_weight_of_any_size(
+    operator: str, cpu: OnnxRuntimeExecutor, tmp_path: Path
+) -> None:
+    """Sizes from 4 to 260 bytes beyond what stays inside the model: any offset modulo 256."""
+    fewest = INLINE_BYTES // 4
+    protos = [behind(fewest + more, operator) for more in range(1, 66)]
+    graphs = [models.save(x, tmp_path / x.graph.name) for x in protos]
+    cpu.prepare(graphs, OPTIONS)
+    entries = list((tmp_path / "derived").iterdir())
+    assert len(entries) == len(graphs)
+    assert not any(Job.is_of_light(entry.name) for entry in entries)
+    for entry in entries:
+        offsets = packed_offsets(entry / "model.onnx")
+        assert offsets
+        assert not any(offset % ALIGNMENT for offset in offsets)
+    for proto, graph in zip(protos, graphs, strict=True):
+        subnet = cpu.load(graph, OPTIONS)
+        inputs = some_inputs(subnet)
+        found = subnet.run(inputs)
+        for name, wanted in models.evaluate(proto, inputs).items():
+            assert largest_error(found[name], wanted) < 1e-5
+        subnet.close()
+
+
+def moved(tmp_path: Path, prepacked: str) -> tuple[bool, dict[str, dict[str, str]], bytes]:
+    """What `realign` makes of two weights of 3 bytes, `abc` and `def`, and a packed `XY`."""
+    weights = tmp_path / "weights"
+    weights.write_bytes(b"abcdefXYZ")
+    proto = onnx.ModelProto()
+    for name, offset, more in (("one", 0, {}), ("two", 3, {"prepacked_0": prepacked})):
+        tensor = proto.graph.initializer.add(name=name, data_location=TensorProto.EXTERNAL)
+        for key, value in {"location": "weights", "offset": offset, "length": 3, **more}.items():
+            tensor.external_data.add(key=key, value=str(value))
+    model = tmp_path / "model"
+    model.write_bytes(proto.SerializeToString())
+    done = realign(model, weights)
+    return done, external(model), weights.read_bytes()
+
+
+def test_everything_is_moved_with_the_block_that_lies_badly(tmp_path: Path) -> None:
+    done, entries, content = moved(tmp_path, "MatMul+1|6;2;0|8;1;0")
+    assert done
+    assert entries["one"] == {"location": "weights", "offset": "0", "length": "3"}
+    assert entries["two"]["offset"] == "64"
+    assert entries["two"]["prepacked_0"] == "MatMul+1|128;2;0|192;1;0"
+    assert (content[:3], content[64:67], content[128:130], content[192:]) == (
+        b"abc", b"def", b"XY", b"Z",
+    )  # fmt: skip
+
+
+def test_what_lies_well_stays(tmp_path: Path) -> None:
+    done, entries, content = moved(tmp_path, "MatMul+1|0;2;0")
+    assert done
+    assert entries["two"]["offset"] == "3"
+    assert content == b"abcdefXYZ"
+
+
+def test_weights_that_end_too_early_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="end before a tensor does"):
+        moved(tmp_path, "MatMul+1|7;9;0")
+
+
+def test_a_model_with_a_body_is_left_to_be_made_without_packing(tmp_path: Path) -> None:
+    proto = onnx.ModelProto()
+    body = onnx.GraphProto(name="body")
+    proto.graph.node.append(
+        helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    )
+    model = tmp_path / "model"
+    model.write_bytes(proto.SerializeToString())
+    assert not realign(model, tmp_path / "weights")
