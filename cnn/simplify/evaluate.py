@@ -33,6 +33,10 @@ _ARITHMETIC = frozenset(
 _BY_NUMPY = _MOVING | _ARITHMETIC
 """Operators that the reference implementation leaves to NumPy, whole arrays at a time."""
 
+_SELECTING = frozenset({"Compress", "NonZero", "Unique"})
+"""Operators whose output has a size that depends on the data, but is not larger than their input's.
+Of others whose size nobody knows beforehand, a damaged file may ask for any."""
+
 _LARGEST_BYTES = 64 << 20
 _LARGEST_SLOW_BYTES = 16 << 10
 _GROWTH = 16 << 10
@@ -50,7 +54,13 @@ def evaluate(
     ):
         return None
     read = sum(array.nbytes for array in arrays.values())
-    made = sum(map(_bytes_of, _static_shapes(graph, node), _dtypes(graph, node)))
+    made = _made_bytes(graph, node)
+    if made is None and node.op_type == "Range":
+        made = _range_bytes(*(arrays[name] for name in node.input))
+    if made is None and node.op_type in _SELECTING:
+        made = read * np.dtype(np.int64).itemsize
+    if made is None:
+        return None
     if read + made > (_LARGEST_BYTES if node.op_type in _BY_NUMPY else _LARGEST_SLOW_BYTES):
         return None
     if made > _GROWTH and made > 2 * read:
@@ -93,16 +103,22 @@ def _is_as_inferred(graph: Graph, results: Mapping[str, Array]) -> bool:
     return True
 
 
-def _static_shapes(graph: Graph, node: onnx.NodeProto) -> list[tuple[int, ...]]:
-    return [graph.shape(name) or () for name in node.output if name]
+def _made_bytes(graph: Graph, node: onnx.NodeProto) -> int | None:
+    """The bytes of what a node makes; None if a shape is not known."""
+    total = 0
+    for name in filter(None, node.output):
+        shape = graph.shape(name)
+        if shape is None:
+            return None
+        kind = graph.element_type(name) or onnx.TensorProto.DOUBLE
+        total += math.prod(shape) * np.dtype(helper.tensor_dtype_to_np_dtype(kind)).itemsize
+    return total
 
 
-def _dtypes(graph: Graph, node: onnx.NodeProto) -> list[np.dtype[np.generic]]:
-    kinds = [graph.element_type(name) for name in node.output if name]
-    return [
-        np.dtype(helper.tensor_dtype_to_np_dtype(kind or onnx.TensorProto.DOUBLE)) for kind in kinds
-    ]
-
-
-def _bytes_of(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> int:
-    return math.prod(shape) * dtype.itemsize
+def _range_bytes(start: Array, limit: Array, delta: Array) -> int | None:
+    """The bytes of a range; ONNX infers none where a bound is a list of one number, which engines
+    take for that number."""
+    if any(x.size != 1 for x in (start, limit, delta)) or not delta.any():
+        return None
+    length = (float(limit.item()) - float(start.item())) / float(delta.item())
+    return math.ceil(max(length, 0.0)) * start.itemsize if math.isfinite(length) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -15,13 +16,14 @@ Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.Tenso
 
 
 class Graph:
-    """Operators in topological order; `constants` and `types` by tensor name.
+    """Operators in topological order, which files need not keep; `constants` and `types` by tensor
+    name.
 
     A type is absent where nothing is known, and has no shape where that depends on the data.
     """
 
     def __init__(self, proto: onnx.ModelProto, weights: dict[str, Array]) -> None:
-        self.nodes = list(proto.graph.node)
+        self.nodes = _in_order(proto.graph.node)
         self.constants = weights
         self.inputs = tuple(value.name for value in proto.graph.input)
         self.outputs = tuple(value.name for value in proto.graph.output)
@@ -137,6 +139,37 @@ class Graph:
             for name in node.output:
                 if name in self.types:
                     yield helper.make_value_info(name, self.types[name])
+
+
+def _in_order(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The nodes in a topological order, otherwise as they stand (Kahn's algorithm).
+
+    Nodes on a cycle, and behind one, come last. Converters append the casts that they insert.
+    """
+    found = list(nodes)
+    maker = {name: index for index, node in enumerate(found) for name in node.output if name}
+    awaited: list[set[int]] = []
+    readers: dict[int, list[int]] = {}
+    for index, node in enumerate(found):
+        read = {*node.input}
+        for each in node.attribute:
+            if each.type == onnx.AttributeProto.GRAPH:
+                read.update(names_read(each.g))
+        awaited.append({maker[name] for name in read if name in maker})
+        for before in awaited[index]:
+            readers.setdefault(before, []).append(index)
+    ready = [index for index, makers in enumerate(awaited) if not makers]
+    order = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers.get(index, []):
+            awaited[reader].discard(index)
+            if not awaited[reader]:
+                heapq.heappush(ready, reader)
+    placed = set(order)
+    order += [index for index in range(len(found)) if index not in placed]
+    return [found[index] for index in order]
 
 
 def type_of(array: Array) -> onnx.TypeProto:

@@ -346,6 +346,19 @@ def test_outputs_keep_their_names_where_operators_in_front_of_them_go(tmp_path: 
     whole_model_agrees(built, tmp_path)
 
 
+def test_operators_may_stand_in_any_order(tmp_path: Path) -> None:
+    nodes = [
+        node("Add", ["a", "b"], ["z"], "add"),
+        node("Relu", ["x"], ["a"], "relu"),
+        node("Reshape", ["n", "s"], ["b"], "view"),
+        node("Shape", ["a"], ["s"], "shape"),
+        node("Neg", ["a"], ["n"], "neg"),
+    ]
+    built = cnn.read(save(model(nodes, [value("x", (1, 3, 6, 7))], [value("z")]), tmp_path))
+    assert [layer.name for layer in built.network.layers] == ["relu", "neg", "add"]
+    whole_model_agrees(built, tmp_path)
+
+
 def test_what_is_computed_twice_is_computed_once(tmp_path: Path) -> None:
     nodes = [
         node("LeakyRelu", ["x"], ["a"], "a", alpha=0.1),

@@ -1,0 +1,165 @@
+"""Every network of the zoo by name: which exporter makes it, and what reading it gives.
+
+This module imports nothing but the standard library, because two Pythons read it: the one that
+exports has torch and keras, the one that checks has this project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A network of the zoo.
+
+    `exporter` is the module beside this one that makes it, by calling its `export(entry, file)`;
+    `model` and `options` are for that module to read. `input_shapes` settles axes that the file
+    leaves open. `refused` is a part of the sentence with which the network is refused, "" if it
+    must run.
+    """
+
+    name: str
+    exporter: str
+    model: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    input_shapes: Mapping[str, Shape] | Shape | None = None
+    refused: str = ""
+
+
+def _torchvision() -> Iterable[Entry]:
+    image = (1, 3, 224, 224)
+    classifiers = {
+        "resnet18": {}, "mobilenet_v2": {}, "mobilenet_v3_small": {}, "mobilenet_v3_large": {},
+        "efficientnet_b0": {}, "shufflenet_v2_x1_0": {}, "regnet_y_400mf": {}, "squeezenet1_1": {},
+        "mnasnet0_5": {}, "googlenet": {"init_weights": False}, "densenet121": {}, "swin_t": {},
+        "convnext_tiny": {}, "vit_b_32": {}, "swin_v2_t": {}, "resnext50_32x4d": {},
+    }  # fmt: skip
+    for name, arguments in classifiers.items():
+        for way in ("old", "new"):
+            options = {"shape": image, "dynamo": way == "new", "arguments": arguments}
+            yield Entry(f"{name}-{way}", "torchvision_models", name, options)
+    for name in ("mobilenet_v3_small", "resnet18", "swin_t"):
+        options = {"shape": image, "dynamo": False, "dynamic": True, "arguments": {}}
+        yield Entry(f"{name}-dynamic", "torchvision_models", name, options, image)
+    for name in ("lraspp_mobilenet_v3_large", "deeplabv3_mobilenet_v3_large"):
+        arguments = {"weights_backbone": None}
+        for way in ("old", "new"):
+            options = {"shape": image, "dynamo": way == "new", "arguments": arguments}
+            yield Entry(f"{name}-{way}", "torchvision_models", f"segmentation.{name}", options)
+    options = {"shape": (1, 3, 320, 320), "dynamo": False, "arguments": {"weights_backbone": None}}
+    yield Entry(
+        "ssdlite320-old", "torchvision_models", "detection.ssdlite320_mobilenet_v3_large",
+        options, refused="is control flow",
+    )  # fmt: skip
+
+
+def _ultralytics() -> Iterable[Entry]:
+    for name in (
+        "yolov5n", "yolov8n", "yolov8n-seg", "yolov8n-pose", "yolov8n-obb", "yolov8n-cls",
+        "yolov9t", "yolov10n", "yolo11n", "yolo11n-seg", "yolo12n", "yolo26n", "yolov3-tiny",
+    ):  # fmt: skip
+        yield Entry(name, "ultralytics_models", name, {"imgsz": 320})
+    for name in ("yolov5n", "yolov8n", "yolov8n-seg", "yolo11n"):
+        yield Entry(
+            f"{name}-dynamic", "ultralytics_models", name, {"imgsz": 320, "dynamic": True},
+            (1, 3, 320, 320),
+        )  # fmt: skip
+    for name in ("yolov8n", "yolo11n"):
+        yield Entry(
+            f"{name}-nms", "ultralytics_models", name, {"imgsz": 320, "nms": True},
+            refused="depends on the data",
+        )  # fmt: skip
+        yield Entry(f"{name}-half", "ultralytics_models", name, {"imgsz": 320, "as_float16": True})
+
+
+def _keras() -> Iterable[Entry]:
+    for name in (
+        "MobileNet", "MobileNetV2", "MobileNetV3Small", "EfficientNetB0", "EfficientNetV2B0",
+        "NASNetMobile", "Xception", "ResNet50V2", "DenseNet121", "InceptionV3",
+    ):  # fmt: skip
+        yield Entry(f"keras-{name}", "keras_models", name, {}, (1, 224, 224, 3))
+
+
+def _timm() -> Iterable[Entry]:
+    for name in (
+        "tf_efficientnet_lite0", "tf_mobilenetv3_small_minimal_100", "mixnet_s", "ghostnet_100",
+        "mobilevit_xxs", "edgenext_xx_small", "repvgg_a0", "hrnet_w18_small", "res2net50_14w_8s",
+        "lcnet_050", "fbnetc_100", "levit_128s", "efficientformerv2_s0", "convmixer_768_32",
+        "poolformer_s12", "mobileone_s0", "fastvit_t8", "tinynet_e", "semnasnet_075", "dla46_c",
+    ):  # fmt: skip
+        yield Entry(f"timm-{name}", "timm_models", name, {"shape": (1, 3, 224, 224)})
+
+
+def _by_hand() -> Iterable[Entry]:
+    odd = {"input": (1, 3, 90, 122)}
+    yield Entry("unet-dynamic-pads", "torch_by_hand", "unet", {"dynamic": True}, odd)
+    yield Entry("unet", "torch_by_hand", "unet")
+    yield Entry("same-padding", "torch_by_hand", "same_padding", {"dynamic": True}, odd)
+    yield Entry("group-norm", "torch_by_hand", "group_norm")
+    yield Entry("crnn", "torch_by_hand", "crnn")
+    yield Entry("attention", "torch_by_hand", "attention")
+    yield Entry("resizes", "torch_by_hand", "resizes", {"dynamic": True}, odd)
+
+
+def _wheels() -> Iterable[Entry]:
+    rapid = "rapidocr_onnxruntime/models"
+    yield Entry(
+        "rapidocr-det", "wheel_files", f"{rapid}/ch_PP-OCRv4_det_infer.onnx",
+        input_shapes=(1, 3, 320, 320),
+    )  # fmt: skip
+    yield Entry(
+        "rapidocr-rec", "wheel_files", f"{rapid}/ch_PP-OCRv4_rec_infer.onnx",
+        input_shapes=(1, 3, 48, 320),
+    )  # fmt: skip
+    yield Entry(
+        "rapidocr-cls", "wheel_files", f"{rapid}/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+        input_shapes=(1, 3, 48, 192),
+    )  # fmt: skip
+    yield Entry(
+        "ddddocr", "wheel_files", "ddddocr/common.onnx", input_shapes=(1, 1, 64, 160)
+    )  # fmt: skip
+    yield Entry(
+        "ddddocr-old", "wheel_files", "ddddocr/common_old.onnx", input_shapes=(1, 1, 64, 160)
+    )  # fmt: skip
+    yield Entry("ddddocr-det", "wheel_files", "ddddocr/common_det.onnx")
+    yield Entry("magika", "wheel_files", "magika/models/standard_v3_3/model.onnx")
+    yield Entry(
+        "silero-vad", "wheel_files", "silero_vad/data/silero_vad.onnx",
+        input_shapes={"input": (1, 512), "state": (2, 1, 128)}, refused="is control flow",
+    )  # fmt: skip
+
+
+def _quantised() -> Iterable[Entry]:
+    for base in ("resnet18-old", "mobilenet_v3_small-old", "yolov8n", "squeezenet1_1-old"):
+        yield Entry(f"{base}-qdq", "quantised", base, {"form": "QDQ"})
+        yield Entry(f"{base}-qdq-per-channel", "quantised", base, {"form": "QDQ", "channels": True})
+        yield Entry(
+            f"{base}-qoperator", "quantised", base, {"form": "QOperator"}, refused="com.microsoft"
+        )
+    for base in ("crnn", "vit_b_32-old"):
+        yield Entry(f"{base}-dynamic-int8", "quantised", base, {"form": "dynamic"})
+
+
+ENTRIES: tuple[Entry, ...] = (
+    *_by_hand(),
+    *_wheels(),
+    *_torchvision(),
+    *_ultralytics(),
+    *_keras(),
+    *_timm(),
+    *_quantised(),
+)
+
+
+def chosen(names: Iterable[str]) -> tuple[Entry, ...]:
+    """The entries with these names, all if none is given; raises SystemExit for an unknown one."""
+    by_name = {entry.name: entry for entry in ENTRIES}
+    wanted = tuple(names)
+    for name in wanted:
+        if name not in by_name:
+            raise SystemExit(f"there is no network {name!r} in the zoo; there are {list(by_name)}")
+    return tuple(by_name[name] for name in wanted) or ENTRIES
