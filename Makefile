@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Else ONNX Runtime, once imported, keeps notes for its maker in ~/.cache (docs/security.md).
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: run test fast check histories fuzz soak bench bench-table3 results setup schema lock clean
+.PHONY: run test fast check histories fuzz soak zoo bench bench-table3 results setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -49,6 +49,13 @@ fuzz: setup
 # Load and faults at random on emulated boards, for ten minutes; needs root (docs/laboratory.md).
 soak: setup
 	$(BIN)/python -m benchmarks.soak
+
+# Networks as practitioners export them: what is exported already is read, compared with its original,
+# and with ZOO="--launch vertical hybrid" run. ZOO_PYTHON, if given, exports first: a Python that has
+# torch, keras and the rest (benchmarks/zoo/export.py).
+zoo: setup
+	$(if $(ZOO_PYTHON),$(ZOO_PYTHON) -m benchmarks.zoo.export || true)
+	$(BIN)/python -m benchmarks.zoo $(ZOO)
 
 # All that docs/results.md shows, into build/session: an hour and a half on a machine left alone; needs
 # root. BENCH="--minutes 30" measures the most important in half an hour, BENCH=--list tells.

@@ -49,6 +49,7 @@ from launcher.request import Request
 from launcher.results import Results
 from launcher.run import run
 from launcher.runtime import Node, RecoveryOptions, Runner, Update
+from launcher.simplified import check_simplified, default_cache
 from launcher.subnet_files import cut_subnets
 from launcher.tracing import check_trace_file
 from launcher.verify import worst_of
@@ -134,13 +135,13 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         runner = stack.enter_context(runtime(nodes_of(cluster)))
         if cluster.config.profile is not None:
             _check_profile(cluster, model, runner, folder, progress)
+        if not cluster.config.verify:
+            show = _counting(progress, "comparing the simplified network")
+            check_simplified(model, folder / "simplified", default_cache(), show)
         plan = _plan(cluster, model, saved, progress)
-        subnets_folder = folder / SUBNETS
         if request.save is not None:
             _save(request.save, plan, cluster, model, progress)
-            subnets_folder = request.save / SUBNETS
-        elif saved is not None and os.access(saved.path.parent, os.W_OK):
-            subnets_folder = saved.path.parent / SUBNETS
+        subnets_folder = _subnets_folder(request, saved, folder)
         subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
         pace = cluster.config.pace
         options = replace(
@@ -227,6 +228,15 @@ def _check_profile(
     """Refuse a profile of other machines or engines, before it leads us."""
     bench = Bench(runner, nodes_of(cluster), folder / "who", bench_options(cluster), progress)
     check_agents(cluster, model, identities(bench, cluster.config.nodes))
+
+
+def _subnets_folder(request: Request, saved: SavedPlan | None, folder: Path) -> Path:
+    """Where subnets are cut: beside the plan if that is or will be saved, else in `folder`."""
+    if request.save is not None:
+        return request.save / SUBNETS
+    if saved is not None and os.access(saved.path.parent, os.W_OK):
+        return saved.path.parent / SUBNETS
+    return folder / SUBNETS
 
 
 def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:

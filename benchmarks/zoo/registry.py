@@ -79,7 +79,7 @@ def _ultralytics() -> Iterable[Entry]:
 def _keras() -> Iterable[Entry]:
     for name in (
         "MobileNet", "MobileNetV2", "MobileNetV3Small", "EfficientNetB0", "EfficientNetV2B0",
-        "NASNetMobile", "Xception", "ResNet50V2", "DenseNet121", "InceptionV3",
+        "ResNet50", "ResNet50V2", "DenseNet121", "InceptionV3", "ConvNeXtTiny",
     ):  # fmt: skip
         yield Entry(f"keras-{name}", "keras_models", name, {}, (1, 224, 224, 3))
 
@@ -123,7 +123,8 @@ def _wheels() -> Iterable[Entry]:
         "ddddocr", "wheel_files", "ddddocr/common.onnx", input_shapes=(1, 1, 64, 160)
     )  # fmt: skip
     yield Entry(
-        "ddddocr-old", "wheel_files", "ddddocr/common_old.onnx", input_shapes=(1, 1, 64, 160)
+        "ddddocr-old", "wheel_files", "ddddocr/common_old.onnx", input_shapes=(1, 1, 64, 160),
+        refused="com.microsoft",
     )  # fmt: skip
     yield Entry("ddddocr-det", "wheel_files", "ddddocr/common_det.onnx")
     yield Entry("magika", "wheel_files", "magika/models/standard_v3_3/model.onnx")
@@ -140,8 +141,9 @@ def _quantised() -> Iterable[Entry]:
         yield Entry(
             f"{base}-qoperator", "quantised", base, {"form": "QOperator"}, refused="com.microsoft"
         )
-    for base in ("crnn", "vit_b_32-old"):
-        yield Entry(f"{base}-dynamic-int8", "quantised", base, {"form": "dynamic"})
+    for base, refused in (("crnn", "com.microsoft"), ("vit_b_32-old", ""), ("swin_t-old", "")):
+        options = {"form": "dynamic"}
+        yield Entry(f"{base}-dynamic-int8", "quantised", base, options, refused=refused)
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -90,8 +90,8 @@ class PreparingProcess:
     ) -> None:
         """Make `jobs` in order in one child, whatever the cache holds.
 
-        If its memory runs out, those that are left are made in the way that takes less of it; if the
-        engine crashes, so is the one with which it did. Raises ExecutorError at the first that
+        If its memory runs out, those that are left are made in the way that takes less of it; if
+        the engine crashes, so is the one with which it did. Raises ExecutorError at the first that
         fails, and if the child dies.
         """
         left = list(jobs)

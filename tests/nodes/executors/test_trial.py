@@ -21,7 +21,7 @@ from tests.nodes.executors.conformance import OPTIONS
 
 CRASHING = """
 import importlib, os, signal, sys
-from nodes.executors import preparing, trial
+from nodes.executors import preparing_child, trial
 
 def try_out(ort, subnet, *others, **options):
     if subnet == "bad":
@@ -30,7 +30,7 @@ def try_out(ort, subnet, *others, **options):
 
 for module in sys.argv[1:]:
     importlib.import_module(f"nodes.executors.{module}").try_out = try_out
-preparing.work(sys.stdin, sys.stdout)
+preparing_child.work(sys.stdin, sys.stdout)
 """
 
 
