@@ -34,10 +34,11 @@ from nodes.executors.heap import give_back_free_memory
 from nodes.executors.registry import EngineName, open_executor
 from nodes.keygen import default_keys, keygen
 from nodes.keys import SECRET, KeyFolder, KeysError
+from nodes.listener import MAX_CONNECTIONS
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas
 from nodes.restart import leave, start_anew
 from nodes.service import ServiceManager
-from nodes.sockets import MAX_CONNECTIONS, AddressError
+from nodes.sockets import AddressError
 from nodes.time_slice import ask_for_short_slices
 from nodes.usage import machine, usage
 from nodes.version import VERSION

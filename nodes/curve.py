@@ -22,6 +22,14 @@ STATUS_WELCOME, STATUS_STRANGER = b"200", b"400"
 OVERHEAD_BYTES = 64
 """A message is longer on the wire by less than this once it is encrypted."""
 
+GREETING_BYTES, WELCOME_BYTES, ERROR_BYTES = 64, 170, 12
+"""What a listening end says before it admits a caller: its greeting, its answer to a HELLO, which
+only those can write who know its public key, and an ERROR for a key that is not admitted. Whoever
+is admitted gets READY instead, which is longer."""
+
+HANDSHAKE_BYTES = 4096
+"""A caller says less than this until it is admitted; those of this project say some 600 bytes."""
+
 
 def new_pair() -> tuple[bytes, bytes]:
     """A new key pair, (public, secret), of 32 bytes each; `KeysError` if ZeroMQ has no CURVE."""

@@ -1,4 +1,9 @@
-"""Connections as the operating system knows them, below ZeroMQ."""
+"""Connections as the operating system knows them, below ZeroMQ.
+
+They are ZeroMQ's to close. Its thread may do so at any moment, and the number of a descriptor that
+was closed is used again for the next connection. So whoever is shut must still have the address
+that it had when it came.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,9 @@ import contextlib
 import errno
 import os
 import socket
+import struct
+from dataclasses import dataclass
+from typing import TypeAlias
 
 HINTS = {
     errno.EADDRINUSE: "; is another agent running there?",
@@ -16,19 +24,67 @@ HINTS = {
 
 GONE = "it was closed at the other end, or the network went down"
 STRANGER = "the other end does not admit this node's key"
+UNLIKE = "one end has keys and the other uses none"
 NO_HANDSHAKE = (
-    "there was no handshake: either the other end has another key than the one known of it here, "
-    "or one of both has none"
+    "the other end closes every connection before the handshake has ended: it has another key than "
+    "the one known of it here, or one of both has none, or its port is overrun (its log tells)"
 )
 """Why a connection that was dialled does not stand."""
 
+Peer: TypeAlias = tuple[str, int]
+"""A peer's IP address and port."""
 
-def shut(descriptor: int) -> None:
-    """End the connection behind a file descriptor of ZeroMQ's; it stays ZeroMQ's to close."""
-    with contextlib.suppress(OSError):
-        connection = socket.socket(fileno=os.dup(descriptor))
-        with connection:
-            connection.shutdown(socket.SHUT_RDWR)
+NOBODY: Peer = ("", 0)
+
+_TCP_INFO_BYTES = 136
+_ACKNOWLEDGED_AND_RECEIVED = struct.Struct("=120xQQ")
+"""`tcpi_bytes_acked` and `tcpi_bytes_received` in `struct tcp_info` (linux/tcp.h, since 4.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a connection has carried: bytes that came, and bytes of ours that arrived."""
+
+    received_bytes: int
+    acknowledged_bytes: int
+
+
+class Connection:
+    """A connection of ZeroMQ's, by its descriptor and the family of its socket.
+
+    It has no descriptor of its own: they may have run out. So it must be let go (`release`).
+    Raises `OSError` if it has been closed.
+    """
+
+    def __init__(self, descriptor: int, family: int) -> None:
+        self._socket = socket.socket(family, socket.SOCK_STREAM, 0, fileno=descriptor)
+        self.peer = self._peer()
+
+    def traffic(self) -> Traffic | None:
+        """What has been carried; None if it has ended, or the system does not tell."""
+        try:
+            told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            acknowledged, received = _ACKNOWLEDGED_AND_RECEIVED.unpack(told)
+        except (OSError, struct.error):
+            return None
+        return Traffic(received, acknowledged)
+
+    def shut(self) -> None:
+        """End it, unless its number is that of another one by now."""
+        if self._peer() == self.peer:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def release(self) -> None:
+        """Leave its descriptor to ZeroMQ."""
+        self._socket.detach()
+
+    def _peer(self) -> Peer:
+        try:
+            host, port = self._socket.getpeername()[:2]
+        except (OSError, ValueError):  # it has ended, or is a Unix socket
+            return NOBODY
+        return str(host), int(port)
 
 
 def refuse_taken(path: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from nodes.core.deployment import described, tensor_bytes
 from nodes.core.messages import Deployment
-from nodes.sockets import MAX_CONNECTIONS
+from nodes.listener import MAX_CONNECTIONS
 
 DEFAULT_CACHE_BYTES = 4 << 30
 DEFAULT_TENSOR_BYTES = 256 << 20

@@ -42,6 +42,7 @@ class Waiter:
         self._readers: dict[int, Reader] = {}
         self._sockets: dict[Socket, int] = {}
         self._due: dict[int, None] = {}
+        self._alarms: list[tuple[Callable[[], float | None], Reader]] = []
         self._streak = 0
 
     def add(self, source: Socket | int, reader: Reader) -> None:
@@ -69,6 +70,13 @@ class Waiter:
         """Something was done with this socket, not by its reader: ask it before the next sleep."""
         self._due[self._sockets[source]] = None
 
+    def wake(self, due_s: Callable[[], float | None], reader: Reader) -> None:
+        """Call `reader` too when it is due, on the monotonic clock; it never is while that is None.
+
+        Its readers may change when it is due, also while `wait` waits.
+        """
+        self._alarms.append((due_s, reader))
+
     def wait(self, timeout_s: float | None) -> list[Any]:
         """What the readers of all that is ready return; nothing after `timeout_s` seconds.
 
@@ -81,13 +89,10 @@ class Waiter:
         self._streak = 0
         if found:
             return found + self._read_ready(0.0)
-        if timeout_s is None:
-            while not found:
-                found = self._read_ready(None)
-            return found
-        until_s = time.monotonic() + timeout_s
-        while not (found := self._read_ready(max(0.0, timeout_s))) and timeout_s > 0.0:
-            timeout_s = until_s - time.monotonic()
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not (found := self._read_ready(self._patience_s(until_s))):
+            if until_s is not None and time.monotonic() >= until_s:
+                break
         return found
 
     def close(self) -> None:
@@ -104,8 +109,15 @@ class Waiter:
                 self._due.pop(descriptor, None)
         return found
 
+    def _patience_s(self, until_s: float | None) -> float | None:
+        """How long to sleep at most; None for ever."""
+        due = [at_s for due_s, _ in self._alarms if (at_s := due_s()) is not None]
+        if until_s is not None:
+            due.append(until_s)
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
     def _read_ready(self, timeout_s: float | None) -> list[Any]:
-        """Sleep until the kernel shows that something came, and read that."""
+        """Sleep until the kernel shows that something came or an alarm is due, and read that."""
         found: list[Any] = []
         for descriptor, _ in self._epoll.poll(timeout_s, MOST_AT_ONCE):
             if descriptor in self._due:
@@ -114,4 +126,8 @@ class Waiter:
             found += arrived
             if len(arrived) >= BATCH:
                 self._due[descriptor] = None
+        for due_s, reader in self._alarms:
+            at_s = due_s()
+            if at_s is not None and time.monotonic() >= at_s:
+                found += reader()
         return found

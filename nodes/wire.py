@@ -18,15 +18,8 @@ from nodes.core.messages import Attach, Control, Data
 from nodes.curve import Context
 from nodes.endpoints import GONE
 from nodes.keys import CONTROL, DATA, Keyring, KeysError
-from nodes.sockets import (
-    MAX_CONNECTIONS,
-    SHARED_BELOW_BYTES,
-    AddressError,
-    Buffer,
-    Dialler,
-    Listener,
-    Part,
-)
+from nodes.listener import MAX_CONNECTIONS, Listener
+from nodes.sockets import SHARED_BELOW_BYTES, AddressError, Buffer, Dialler, Part
 from nodes.waiter import Waiter
 
 GOODBYE_MS = 1_000
@@ -88,6 +81,7 @@ class Wire:
         port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS, CONTROL, most)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
+        self._waiter.wake(lambda: port.due_s, lambda: _closed(port, links=False))
         read = partial(_from_peer, port)
         self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=False))
         return port.address
@@ -98,6 +92,7 @@ class Wire:
         port = Listener(self._context, address, self._tensor_bytes, 0, DATA, most)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
+        self._waiter.wake(lambda: port.due_s, lambda: _closed(port, links=True))
         read = partial(_from_owner, port)
         self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=True))
         return port.address

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
+import nodes.listener
 import nodes.sockets
 from nodes.core import events as ev
 from nodes.core.deployment import MAX_TENSOR_BYTES
@@ -270,7 +271,7 @@ def test_one_connection_too_many_is_closed_and_the_others_stay(pair, stack, guar
 
 @pytest.mark.parametrize("said", [b"", b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", b"\xff"])
 def test_whoever_does_not_finish_its_greeting_is_cut_off(pair, stack, monkeypatch, said):
-    monkeypatch.setattr(nodes.sockets, "HANDSHAKE_MS", 200)
+    monkeypatch.setattr(nodes.listener, "HANDSHAKE_MS", 200)
     there = pair[1].open()
     connection = stack.enter_context(connect(listen(there)))
     connection.sendall(said)

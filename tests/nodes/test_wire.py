@@ -12,12 +12,8 @@ import pytest
 from nodes.core import events as ev
 from nodes.core.messages import Attach, Credit, Ping, TensorHeader
 from nodes.curve import Context
-from nodes.sockets import (
-    SHARED_BELOW_BYTES,
-    AddressError,
-    Dialler,
-    Listener,
-)
+from nodes.listener import Listener
+from nodes.sockets import SHARED_BELOW_BYTES, AddressError, Dialler
 from nodes.waiter import BATCH, STREAK, Waiter
 from nodes.wire import Readable, Wire
 

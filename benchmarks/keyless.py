@@ -1,0 +1,83 @@
+"""A host without keys that attacks ports: `python -m benchmarks.keyless tcp://HOST:PORT ...`.
+
+It holds `--connections` to each address, all silent, and opens each anew as soon as it is closed.
+With `--churn` it does not wait for that: it closes each itself once it stands, as fast as one
+processor can. Ends when its standard input does, and prints how many connections it has opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import select
+import socket
+import sys
+
+from benchmarks.chaos.strangers import end_of
+
+Address = tuple[str, int]
+
+
+class Keyless:
+    """Connections that never finish a handshake, and their replacements."""
+
+    def __init__(self, ends: list[Address], connections: int, churns: bool) -> None:
+        self._epoll = select.epoll()
+        self._open: dict[int, tuple[socket.socket, Address]] = {}
+        self._due = ends * connections
+        self._churns = churns
+        self.opened = 0
+
+    def turn(self) -> None:
+        """Open what is due, then take in what has become of the others."""
+        due, self._due = self._due, []
+        for end in due:
+            self._dial(end)
+        for descriptor, event in self._epoll.poll(0.1):
+            connection, end = self._open[descriptor]
+            stands = event & select.EPOLLOUT and not event & (select.EPOLLERR | select.EPOLLHUP)
+            self.opened += bool(stands)
+            if stands and not self._churns:
+                self._epoll.modify(descriptor, select.EPOLLRDHUP)
+                continue
+            self._epoll.unregister(descriptor)
+            del self._open[descriptor]
+            connection.close()
+            self._due.append(end)
+
+    def _dial(self, end: Address) -> None:
+        try:
+            connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            connection.setblocking(False)
+            began = connection.connect_ex(end)
+        except OSError:  # out of descriptors or memory: later
+            self._due.append(end)
+            return
+        if began not in (0, errno.EINPROGRESS):  # out of ports
+            connection.close()
+            self._due.append(end)
+            return
+        self._open[connection.fileno()] = (connection, end)
+        self._epoll.register(connection, select.EPOLLOUT | select.EPOLLRDHUP)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.keyless",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("addresses", nargs="+")
+    parser.add_argument("--connections", type=int, default=256, help="to each (%(default)s)")
+    parser.add_argument("--churn", action="store_true", help="close them by itself, and at once")
+    options = parser.parse_args()
+    flood = Keyless([end_of(one) for one in options.addresses], options.connections, options.churn)
+    while not select.select([0], [], [], 0)[0]:
+        flood.turn()
+    print(flood.opened, flush=True)
+    os._exit(0)  # closing thousands of connections one by one takes long
+
+
+if __name__ == "__main__":
+    sys.exit(main())
