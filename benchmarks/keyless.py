@@ -2,7 +2,8 @@
 
 It holds `--connections` to each address, all silent, and opens each anew as soon as it is closed.
 With `--churn` it does not wait for that: it closes each itself once it stands, as fast as one
-processor can. Ends when its standard input does, and prints how many connections it has opened.
+processor can. It prints how many connections it has opened when all have been opened once, and
+again at its end, when there is something to read on standard input.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import resource
 import select
 import socket
 import sys
@@ -72,9 +74,15 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=256, help="to each (%(default)s)")
     parser.add_argument("--churn", action="store_true", help="close them by itself, and at once")
     options = parser.parse_args()
-    flood = Keyless([end_of(one) for one in options.addresses], options.connections, options.churn)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    ends = [end_of(one) for one in options.addresses]
+    flood, is_under_way = Keyless(ends, options.connections, options.churn), False
     while not select.select([0], [], [], 0)[0]:
         flood.turn()
+        if not is_under_way and flood.opened >= len(ends) * options.connections:
+            is_under_way = True
+            print(flood.opened, flush=True)
     print(flood.opened, flush=True)
     os._exit(0)  # closing thousands of connections one by one takes long
 

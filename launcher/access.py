@@ -83,7 +83,7 @@ def _no_keys(who: str, folder: Path) -> str:
 
 STRANGER = "our key is not admitted"
 UNLIKE = "one end has keys and the other uses none"
-NO_HANDSHAKE = "there was no handshake"
+NO_HANDSHAKE = "the connection was closed before the handshake had ended"
 
 
 def barred(node: str, address: str, folder: Path | None, why: str) -> BadInputError:
@@ -106,7 +106,8 @@ def barred(node: str, address: str, folder: Path | None, why: str) -> BadInputEr
             "cluster.yaml"
         )
     return BadInputError(
-        f"{where} has another key than {folder / NODES / (node + SUFFIX)}: copy the "
-        f"{PUBLIC} of its folder of keys to there, or the folder of keys to it; or something else "
-        "than a node-agent listens there"
+        f"{where} closes every connection before the handshake has ended: it has another key than "
+        f"{folder / NODES / (node + SUFFIX)} (copy the {PUBLIC} of its folder of keys to there, or "
+        "the folder of keys to it), or its port is overrun (the agent's log there tells by whom), "
+        "or something else than a node-agent listens there"
     )

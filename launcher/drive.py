@@ -68,8 +68,9 @@ thread of its own; raises `LauncherError` if there is no such plan."""
 
 Found = tuple[Planned, Mapping[str, Path]] | LauncherError
 
-FRUITLESS = 3
-"""Handshakes that may fail for no stated reason (an agent that is just ending, say)."""
+FRUITLESS = 5
+"""Connections that may end before their handshake, for no stated reason: an agent that is ending
+closes them, and one whose port is overrun."""
 
 ENDING_S = 1.0
 """How long an agent may take to end after it has closed its standard error."""

@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from itertools import islice
 from types import TracebackType
@@ -112,6 +113,13 @@ class Readable:
 
 
 Arrival = FromControl | FromData | Unreadable | LinkStands | Stands | Closed | Barred | Readable
+
+
+@dataclass(slots=True)
+class _Standing:
+    """Whether a connection stands: its handshake is over."""
+
+    stands: bool = False
 
 
 class Sockets:
@@ -221,7 +229,7 @@ class Sockets:
     def _monitor(self, socket: zmq.Socket[bytes], told: Mapping[int, Arrival]) -> None:
         monitor = socket.get_monitor_socket(sum(told))
         self._monitors[monitor] = socket
-        self._read(monitor, lambda: _drain_monitor(monitor, told))
+        self._read(monitor, partial(_drain_monitor, monitor, told, _Standing()))
 
     def _read(
         self, source: zmq.Socket[bytes] | int, reader: Callable[[], Iterator[Arrival]]
@@ -271,11 +279,19 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
         raise ValueError(f"{address!r} is not an address ({error})") from error
 
 
-def _drain_monitor(monitor: zmq.Socket[bytes], told: Mapping[int, Arrival]) -> Iterator[Arrival]:
+def _drain_monitor(
+    monitor: zmq.Socket[bytes], told: Mapping[int, Arrival], link: _Standing
+) -> Iterator[Arrival]:
+    """What has become of a connection. That one ends before its handshake does is not told as its
+    end: it never stood, and ZeroMQ dials again."""
     while (parts := _receive(monitor)) is not None:
         happened = parse_monitor_message([part.bytes for part in parts])
-        event = happened["event"]
-        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and happened["value"] != MISMATCH:
+        event, stood = happened["event"], link.stands
+        if event in (zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED):
+            link.stands = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            if not (stood or link.stands):
+                continue
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and happened["value"] != MISMATCH:
             event = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         yield told[event]
 

@@ -35,9 +35,9 @@ from nodes.executors.registry import EngineName, open_executor
 from nodes.keygen import default_keys, keygen
 from nodes.keys import SECRET, KeyFolder, KeysError
 from nodes.listener import MAX_CONNECTIONS
-from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas
 from nodes.restart import leave, start_anew
 from nodes.service import ServiceManager
+from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 from nodes.sockets import AddressError
 from nodes.time_slice import ask_for_short_slices
 from nodes.usage import machine, usage
@@ -136,6 +136,7 @@ def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Iden
     """
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
+        allow_descriptors(quotas.connections)
         store = BlobStore(options.cache, quotas.cache_bytes)
         opened.callback(store.release)
         executor = open_executor(options.engine, store.derived, forks=True, room=store.room)
@@ -255,7 +256,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         default=MAX_CONNECTIONS,
         metavar="N",
-        help="connections of each port at most (default: %(default)s)",
+        help="connections of each port at most; those of whom nothing is known yet have room of "
+        "their own (default: %(default)s)",
     )
     add(
         "--longest-lease",

@@ -36,7 +36,7 @@ LOOK_SHARE = 0.01
 FREED_S = 1.0
 """After so long ZeroMQ has freed what it had read from a connection that was closed."""
 
-GIVE_BACK_S = 10.0
+GIVE_BACK_S = 5.0
 """Free memory is given back once in so long at most: what a stream uses again and again has to be
 mapped anew."""
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 
 from nodes.core.deployment import described, tensor_bytes
+from nodes.core.errors import NodeError
 from nodes.core.messages import Deployment
+from nodes.gate import UNKNOWN_PER_KNOWN
 from nodes.listener import MAX_CONNECTIONS
 
 DEFAULT_CACHE_BYTES = 4 << 30
 DEFAULT_TENSOR_BYTES = 256 << 20
+
+PORTS = 2
+OTHER_DESCRIPTORS = 256
+"""What an agent holds besides the connections of its ports: links, files, ZeroMQ's and its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +48,24 @@ class Quotas:
                 f"{deployment.node!r} takes at most {self.cache_bytes} (node-agent --cache-bytes)"
             )
         return None
+
+
+def allow_descriptors(connections: int) -> None:
+    """Let this process have as many descriptors as its ports may need.
+
+    ZeroMQ stops accepting when they run out, and whatever else needs one fails. Raises `NodeError`
+    if the system does not allow so many.
+    """
+    needed = PORTS * connections * (1 + UNKNOWN_PER_KNOWN) + OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        fit = (hard - OTHER_DESCRIPTORS) // (PORTS * (1 + UNKNOWN_PER_KNOWN))
+        raise NodeError(
+            f"--connections {connections} may take {needed} file descriptors, and this system "
+            f"allows {hard} (ulimit -Hn): "
+            + (f"give --connections {fit} at most, or " if fit > 0 else "")
+            + "raise that limit"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

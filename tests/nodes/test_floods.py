@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -13,8 +18,9 @@ import pytest
 import zmq
 
 from nodes.core.codec import encode
-from nodes.core.messages import HOST, Attach, Credit, Ping, Pong, Query
+from nodes.core.messages import HOST, PROTOCOL, Attach, Credit, Hello, Ping, Pong, Query, Refused
 from nodes.curve import new_pair
+from nodes.gate import UNKNOWN_PER_KNOWN
 from nodes.keys import KeyFolder, write_public, write_secret
 from tests.fuzz.good import ENCODED
 from tests.fuzz.mutation import mutated
@@ -51,6 +57,20 @@ RAW = {
 }
 
 
+@dataclass(frozen=True)
+class Held:
+    """What an agent holds."""
+
+    rss_bytes: int
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def by(cls, agent: AgentProcess) -> Held:
+        """Look now."""
+        return cls(agent.rss_bytes(), agent.descriptors(), len(agent.threads()))
+
+
 class Attacked:
     """An agent, its launcher, and how to come to its ports."""
 
@@ -73,7 +93,7 @@ class Attacked:
         self.launcher = self.speaker(self.agent.control)
         self.launcher.open_session()
         self.answers()
-        self.before = (self.agent.rss_bytes(), self.agent.descriptors())
+        self.before = Held.by(self.agent)
 
     def speaker(self, address: str, keys: tuple[bytes, bytes] | None = None) -> Speaker:
         speaker = Speaker(self.context, address, keys or self.keys)
@@ -97,11 +117,21 @@ class Attacked:
                 return True
         return False
 
+    def comes_to_hold(self, rss_bytes: float) -> bool:
+        """Whether it holds so little memory in time."""
+        until_s = time.monotonic() + WAIT_S
+        while time.monotonic() < until_s:
+            self.answers()
+            if self.agent.rss_bytes() <= rss_bytes:
+                return True
+        return False
+
     def has_recovered(self) -> None:
-        """Nothing of the flood stays: neither memory nor connections."""
-        rss_bytes, descriptors = self.before
-        assert self.falls_to(descriptors + 2)
-        assert self.agent.rss_bytes() <= rss_bytes + GROWTH_BYTES
+        """Nothing of the flood stays: neither memory nor connections nor threads."""
+        assert self.falls_to(self.before.descriptors + 2)
+        now = Held.by(self.agent)
+        assert now.rss_bytes <= self.before.rss_bytes + GROWTH_BYTES
+        assert now.threads == self.before.threads
         assert self.agent.process.poll() is None
 
 
@@ -125,13 +155,90 @@ def test_garbage_below_zeromq(attacked: Attacked) -> None:
 
 
 def test_more_connections_than_there_is_room_for(attacked: Attacked) -> None:
+    room = UNKNOWN_PER_KNOWN * CONNECTIONS
     for address in attacked.ports:
         with ExitStack() as open_ones:
-            for _ in range(4 * CONNECTIONS):
+            for _ in range(2 * room):
                 with suppress(OSError):
                     open_ones.enter_context(attacked.raw(address))
-            assert attacked.falls_to(attacked.before[1] + CONNECTIONS + 2)
+            assert attacked.falls_to(attacked.before.descriptors + room + 2)
     attacked.has_recovered()
+
+
+@contextmanager
+def keyless(ports: tuple[str, ...], *arguments: str) -> Iterator[None]:
+    """A process that opens silent connections to these ports without end."""
+    command = [sys.executable, "-m", "benchmarks.keyless", *ports, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as flood:
+        assert flood.stdout is not None
+        assert flood.stdout.readline(), "every connection has been opened once"
+        yield
+        flood.communicate(b"that will do")
+
+
+@pytest.mark.parametrize("how", ["as many as there is room for", "more than that", "churning"])
+def test_whoever_belongs_here_gets_in_beside_a_host_that_reopens_connections_without_end(
+    attacked: Attacked, how: str
+) -> None:
+    """From the same address, on every port, each time at the first go."""
+    room = UNKNOWN_PER_KNOWN * CONNECTIONS
+    many = {"as many as there is room for": room, "more than that": room * 5 // 4, "churning": 64}
+    arguments = ["--connections", str(many[how]), *(["--churn"] if how == "churning" else [])]
+    with keyless(attacked.ports, *arguments):
+        for _ in range(10):
+            newcomer = attacked.speaker(attacked.agent.control)
+            answer = newcomer.ask(Hello(PROTOCOL, "another launcher", 5.0))
+            assert isinstance(answer, Refused), "the agent is taken, and says so"
+            newcomer.close()
+            peer = attacked.speaker(attacked.agent.data)
+            peer.say(Attach(5, HOST))
+            peer.say_raw(b"\xc1 no message")
+            peer.await_cut_off()
+            peer.close()
+            attacked.answers()
+    attacked.has_recovered()
+
+
+def test_what_strangers_say_before_a_handshake_is_bounded_and_given_back(
+    attacked: Attacked,
+) -> None:
+    """120 connections at once, of 7 MB each."""
+    if attacked.keys is None:
+        pytest.skip("without keys nobody is a stranger")
+    size, chunk = 7_000_000, bytes(1 << 14)
+    for address in attacked.ports:
+        with ExitStack() as open_ones:
+            floods = [open_ones.enter_context(attacked.raw(address)) for _ in range(120)]
+            left = dict.fromkeys(floods, size)
+            for connection in left:
+                with suppress(OSError):  # it may have been closed, here and below
+                    connection.sendall(CURVE + huge(b"\x05HELLO", size))
+                connection.setblocking(False)
+            peak_bytes = 0
+            while left:
+                for connection in tuple(left):
+                    try:
+                        left[connection] -= connection.send(chunk)
+                    except BlockingIOError:
+                        continue
+                    except OSError:
+                        left[connection] = 0
+                    if left[connection] <= 0:
+                        del left[connection]
+                peak_bytes = max(peak_bytes, attacked.agent.rss_bytes())
+        assert peak_bytes <= attacked.before.rss_bytes + GROWTH_BYTES
+    assert attacked.comes_to_hold(1.2 * attacked.before.rss_bytes)
+    attacked.has_recovered()
+
+
+def test_an_agent_ends_when_it_is_told_to_in_the_middle_of_a_flood(tmp_path: Path) -> None:
+    agent = AgentProcess(tmp_path / "cache")
+    try:
+        with keyless((agent.control, agent.data), "--connections", "200", "--churn"):
+            agent.process.send_signal(signal.SIGTERM)
+            assert agent.report()["why"] == "SIGTERM"
+    finally:
+        agent.end()
 
 
 def test_strangers_who_knock_again_and_again(attacked: Attacked) -> None:

@@ -13,7 +13,8 @@ import nodes.sockets
 from nodes.core import events as ev
 from nodes.core.deployment import MAX_TENSOR_BYTES
 from nodes.core.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
-from nodes.curve import new_pair
+from nodes.curve import HANDSHAKE_BYTES, new_pair
+from nodes.gate import UNKNOWN_PER_KNOWN
 from nodes.keys import KeyFolder, Keyring, write_public, write_secret
 from nodes.wire import Wire
 
@@ -245,28 +246,72 @@ def is_closed(connection):
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_one_connection_too_many_is_closed_and_the_others_stay(pair, stack, guarded):
+def test_a_connection_too_many_closes_the_oldest_silent_one_and_the_others_stay(
+    pair, stack, guarded
+):
     a, b = pair
     if guarded:
-        there, here = b.open(max_connections=3), a.open()
+        there, here = b.open(max_connections=1), a.open()
     else:
-        there, here = Wire(max_connections=3), Wire()
+        there, here = Wire(max_connections=1), Wire()
         stack.callback(there.close)
         stack.callback(here.close)
     address = listen(there)
     here.dial("b", address)
     here.send("b", Attach(1, "a"))
     assert next_event(there).message == Attach(1, "a")
-    idle = [stack.enter_context(connect(address)) for _ in range(2)]
-    surplus = stack.enter_context(connect(address))
+    oldest, *others = [stack.enter_context(connect(address)) for _ in range(UNKNOWN_PER_KNOWN + 1)]
     told = next_event(there)
     assert isinstance(told, ev.Rejected)
-    assert "more than 3 connections on the data port" in told.reason
-    assert is_closed(surplus)
+    assert "from 127.0.0.1 to the data port were closed to make room" in told.reason
+    assert is_closed(oldest)
+    for other in others:
+        assert other.recv(1)  # a greeting, and it is not closed
     here.send("b", Attach(2, "a"))
     assert next_event(there, kind=ev.DataReceived).message == Attach(2, "a")
-    for connection in idle:
-        connection.close()
+
+
+def test_whoever_is_admitted_need_not_speak_to_stay(pair, stack):
+    a, b = pair
+    there, here = b.open(max_connections=1), a.open()
+    address = listen(there)
+    here.dial("b", address)
+    with ExitStack() as strangers:
+        for _ in range(4 * UNKNOWN_PER_KNOWN):
+            strangers.enter_context(connect(address))
+            there.wait(0.05)
+    assert here.wait(0.0) == []
+    here.send("b", Attach(1, "a"))
+    assert next_event(there, kind=ev.DataReceived).message == Attach(1, "a")
+
+
+def test_whoever_says_more_than_a_handshake_before_it_is_cut_off_at_once(pair, stack):
+    there = pair[1].open()
+    connection = stack.enter_context(connect(listen(there)))
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+    long = b"\x06" + (1 << 20).to_bytes(8, "big") + b"\x05HELLO"
+    connection.sendall(greeting + long + bytes(HANDSHAKE_BYTES))
+    told = next_event(there)
+    assert isinstance(told, ev.Rejected)
+    assert f"sent more than {HANDSHAKE_BYTES} bytes before any handshake" in told.reason
+    assert is_closed(connection)
+
+
+def test_a_port_that_closes_connections_is_dialled_again(pair, stack):
+    """It may be overrun; only one that does so again and again is given up."""
+    a, b = pair
+    door = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    here = a.open()
+    here.dial("b", f"tcp://127.0.0.1:{door.getsockname()[1]}")
+    here.send("b", Attach(1, "a"))
+    for _ in range(nodes.sockets.FRUITLESS - 1):
+        door.accept()[0].close()
+    assert here.wait(0.1) == []
+    number = door.getsockname()[1]
+    door.close()
+    there = b.open()
+    there.listen_data(f"tcp://127.0.0.1:{number}")
+    assert next_event(there).message == Attach(1, "a")
 
 
 @pytest.mark.parametrize("said", [b"", b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", b"\xff"])
