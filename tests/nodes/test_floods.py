@@ -199,6 +199,26 @@ def test_whoever_belongs_here_gets_in_beside_a_host_that_reopens_connections_wit
     attacked.has_recovered()
 
 
+def taken_of(connection: socket.socket, chunk: bytes) -> int:
+    """How much of it can be sent now."""
+    try:
+        return connection.send(chunk)
+    except OSError:
+        return 0
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other end has closed it; what it said before is read."""
+    try:
+        while connection.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def test_what_strangers_say_before_a_handshake_is_bounded_and_given_back(
     attacked: Attacked,
 ) -> None:
@@ -217,13 +237,8 @@ def test_what_strangers_say_before_a_handshake_is_bounded_and_given_back(
             peak_bytes = 0
             while left:
                 for connection in tuple(left):
-                    try:
-                        left[connection] -= connection.send(chunk)
-                    except BlockingIOError:
-                        continue
-                    except OSError:
-                        left[connection] = 0
-                    if left[connection] <= 0:
+                    left[connection] -= taken_of(connection, chunk)
+                    if left[connection] <= 0 or is_closed(connection):
                         del left[connection]
                 peak_bytes = max(peak_bytes, attacked.agent.rss_bytes())
         assert peak_bytes <= attacked.before.rss_bytes + GROWTH_BYTES
