@@ -27,10 +27,10 @@ UNKNOWN_PER_KNOWN = 4
 there is, the more rarely one is closed before ZeroMQ does so, and the longer a handshake may take
 while somebody opens connections as fast as can be."""
 
-LOOK_S, LONGEST_LOOK_S = 0.005, 0.05
+LOOK_S, LONGEST_LOOK_S = 0.005, 0.1
 """For how long strangers may send too much until it is noticed: the more knock, the longer."""
 
-LOOK_SHARE = 0.01
+LOOK_SHARE = 0.005
 """Looking takes this share of a processor, unless it is done as seldom as may be."""
 
 FREED_S = 1.0

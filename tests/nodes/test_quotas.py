@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from contextlib import ExitStack
 
@@ -9,6 +10,7 @@ import pytest
 import zmq
 
 from nodes.core.dataplane import DataPlane
+from nodes.core.errors import NodeError
 from nodes.core.messages import (
     HOST,
     BlobInfo,
@@ -22,7 +24,7 @@ from nodes.core.messages import (
     Put,
 )
 from nodes.core.messages import PhaseSpec as Phase
-from nodes.quotas import Quotas
+from nodes.quotas import Quotas, allow_descriptors
 from tests.nodes.speaker import AgentProcess, Speaker
 
 GRAPH, WEIGHTS = BlobInfo("a" * 64, 1000), BlobInfo("b" * 64, 5000)
@@ -102,3 +104,18 @@ def test_an_agent_keeps_its_quotas(stack, tmp_path) -> None:
     assert "10241 bytes exceed the quota" in launcher.hear(Failed).reason
     assert launcher.ask(Ping()) == Pong()
     launcher.say(Bye())
+
+
+def test_ports_that_may_need_more_descriptors_than_the_system_allows_are_refused() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pytest.raises(NodeError, match=rf"--connections {hard} .*give --connections \d+ at most"):
+        allow_descriptors(hard)
+
+
+def test_an_agent_may_have_as_many_descriptors_as_its_ports_hold(tmp_path) -> None:
+    agent = AgentProcess(tmp_path, "--connections", "300")
+    try:
+        soft, _ = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+        assert soft >= 2 * 300 * 5
+    finally:
+        agent.end()

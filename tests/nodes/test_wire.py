@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import ExitStack
 
 import numpy as np
@@ -174,6 +175,32 @@ def test_a_busy_connection_does_not_keep_others_waiting():
     dialler.close()
     port.close()
     context.close()
+
+
+def test_an_alarm_rings_though_it_is_set_while_the_waiter_waits():
+    due_s, rung = [None], []
+    reading, writing = os.pipe()
+    waiter = Waiter()
+
+    def set_it():
+        os.read(reading, 1)
+        due_s[0] = time.monotonic() + 0.02
+        return []
+
+    def ring():
+        rung.append(time.monotonic() >= due_s[0])
+        due_s[0] = None
+        return ["ring"]
+
+    waiter.add(reading, set_it)
+    waiter.wake(lambda: due_s[0], ring)
+    os.write(writing, b"x")
+    assert waiter.wait(None) == ["ring"]
+    assert waiter.wait(0.03) == []
+    assert rung == [True]
+    waiter.close()
+    os.close(reading)
+    os.close(writing)
 
 
 def test_a_watched_descriptor_is_reported(wires):
