@@ -5,7 +5,7 @@
 Four guarded agents on loopback. Two compute a stream without end; to the other two comes one
 launcher after the other, each a process of its own with a few frames. Processes without keys hold
 `--connections` silent connections to each port and open each anew as soon as it is closed
-(`benchmarks.keyless`).
+(`benchmarks.chaos.keyless`).
 
 Quiet times and floods alternate. The stream's rate is measured in a window of `WINDOW_S` of each,
 without other launchers, and told is the median over all rounds of one's rate divided by the other's
@@ -183,7 +183,7 @@ def _streaming(options: argparse.Namespace, place: Path, to: Agents, frames: int
 
 @contextlib.contextmanager
 def _flood(ports: list[str], connections: int, found: Measured) -> Iterator[None]:
-    command = [sys.executable, "-m", "benchmarks.keyless", "--connections", str(connections)]
+    command = [sys.executable, "-m", "benchmarks.chaos.keyless", "--connections", str(connections)]
     flood = subprocess.Popen([*command, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert flood.stdout is not None

@@ -1,4 +1,4 @@
-"""A host without keys that attacks ports: `python -m benchmarks.keyless tcp://HOST:PORT ...`.
+"""A host without keys that attacks ports: `python -m benchmarks.chaos.keyless tcp://HOST:PORT ...`.
 
 It holds `--connections` to each address, all silent, and opens each anew as soon as it is closed.
 With `--churn` it does not wait for that: it closes each itself once it stands, as fast as one
@@ -66,7 +66,7 @@ class Keyless:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.keyless",
+        prog="python -m benchmarks.chaos.keyless",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
