@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from contextlib import ExitStack
 
@@ -154,6 +155,19 @@ def test_nor_does_one_stay_whose_descriptor_another_connection_has_by_then(ghost
     (peer,) = port.receive(lambda peer, parts: peer)
     assert not port.send(peer, [b"welcome"])
     assert port.closed() == [peer]
+
+
+def test_a_port_closes_though_nobody_has_taken_in_what_became_of_a_thousand_connections():
+    context = Context()
+    port = Listener(context, "tcp://127.0.0.1:0", 1000)
+    host, number = "127.0.0.1", int(port.address.rpartition(":")[2])
+    for _ in range(1500):
+        socket.create_connection((host, number), WAIT_S).close()
+    closing = threading.Thread(target=port.close, daemon=True)
+    closing.start()
+    closing.join(WAIT_S)
+    assert not closing.is_alive()
+    context.close()
 
 
 def test_a_busy_connection_does_not_keep_others_waiting():
