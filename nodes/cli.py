@@ -35,9 +35,9 @@ from nodes.executors.registry import EngineName, open_executor
 from nodes.keygen import default_keys, keygen
 from nodes.keys import SECRET, KeyFolder, KeysError
 from nodes.listener import MAX_CONNECTIONS
+from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 from nodes.restart import leave, start_anew
 from nodes.service import ServiceManager
-from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 from nodes.sockets import AddressError
 from nodes.time_slice import ask_for_short_slices
 from nodes.usage import machine, usage
