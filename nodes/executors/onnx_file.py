@@ -1,32 +1,54 @@
 """What a node must know of an ONNX file without the `onnx` package: its name and its weight files.
 
-An ONNX file is a protocol buffer (`ModelProto` of onnx.proto3). Only the path from the model to its
-tensors is followed; everything else is skipped unread.
+An engine reads whatever file a model names, so an agent looks through every model before its engine
+does: whole, by the table of `onnx_schema`. Files with weights lie beside the model, under a plain
+name, and are no links. Operators are ONNX's own, as the launcher sends them; in what ONNX Runtime's
+optimiser has written there are some of its own too.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+import os
+import re
+import stat
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.protobuf import fields, submessages, text_field
+from nodes.executors.onnx_schema import (
+    NODE,
+    NODE_DOMAIN,
+    NODE_NAME,
+    NODE_OPERATOR,
+    NODE_OUTPUT,
+    TENSOR,
+    NotAllowedError,
+    external_entries,
+    graph_name,
+    walk,
+)
+from nodes.executors.protobuf import text_field
 
-# Field numbers of onnx.proto3.
-_MODEL_GRAPH, _MODEL_FUNCTION = 7, 25
-_GRAPH_NODE, _GRAPH_NAME, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 2, 5, 15
-_FUNCTION_NODE = 7
-_NODE_OPERATOR, _NODE_ATTRIBUTE = 4, 5
-_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22, 23)
-_SPARSE_TENSORS = (1, 2)
-_TENSOR_EXTERNAL_DATA = 13
-_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+_SENT_DOMAINS = frozenset({"", "ai.onnx"})
+_WRITTEN_DOMAINS = _SENT_DOMAINS | {
+    "com.microsoft",
+    "com.microsoft.nchwc",
+    "com.ms.internal.nhwc",
+}
+"""Operators by who made the file: a launcher, or ONNX Runtime's optimiser for the CPU."""
 
 _COMPILED = frozenset({"EPContext"})
 """Operators that are programs compiled for some engine, which would run them unseen."""
+
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators that run a graph of their own, perhaps without end: nothing that a node runs has them,
+and what allows some of them one day belongs here and into `onnx_schema`."""
+
+_PLACE = re.compile(r"[0-9]{1,18}")
+_PREPACKED = re.compile(r"prepacked_[0-9]{1,9}")
+"""Where ONNX Runtime's optimiser notes what a kernel has laid out anew in the same file."""
 
 _DIGEST_LENGTH = 64
 _HASH_CHUNK = 1 << 20
@@ -43,109 +65,133 @@ class OnnxFile:
 
 
 def inspect(path: Path) -> OnnxFile:
-    """Read an ONNX file's name and weight files, and hash it with them (SHA-256, hex).
+    """Look through an ONNX file as a launcher sends it, and hash it with its weight files
+    (SHA-256, hex).
 
     A weight file whose name is a SHA-256 is taken at its word: the blob store has checked it.
-    Raises ExecutorError if the file is missing or no ONNX, names a weight file that is missing or
-    lies outside the file's own directory, or has an operator that is a compiled program.
+    Raises ExecutorError if the file is missing or no ONNX, names a weight file that is missing,
+    shorter than it says or not simply a file beside it, or has what no launcher sends: operators of
+    other domains than ONNX's own, control flow, functions, compiled programs.
     """
+    content = _mapped(path)
+    name, weights = _looked_through(content, path, is_written=False)
+    hashed = sha256(content)
+    for file in weights:
+        if not _is_digest(file.name):
+            hashed.update(_hash_file(file))
+    return OnnxFile(path, name, weights, hashed.hexdigest())
+
+
+def check_written(path: Path) -> None:
+    """Look through what ONNX Runtime's optimiser has written, since others may share the folder.
+
+    Raises ExecutorError as `inspect` does.
+    """
+    _looked_through(_mapped(path), path, is_written=True)
+
+
+def _mapped(path: Path) -> mmap.mmap:
     try:
-        size = path.stat().st_size
         with path.open("rb") as file:
-            if size == 0:
+            if os.fstat(file.fileno()).st_size == 0:
                 raise ExecutorError(f"{path} is empty; send the subnet again")
             # Closed when nothing refers to it: an error's traceback may still do.
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        hashed = sha256(content)
-        name, locations = _name_and_locations(memoryview(content), path)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ExecutorError(f"{path} cannot be read: {error.strerror}") from error
-    external = tuple(_resolve(path, location) for location in sorted(locations))
-    for file_path in external:
-        if not _is_digest(file_path.name):
-            hashed.update(_hash_file(file_path))
-    return OnnxFile(path, name or path.name, external, hashed.hexdigest())
 
 
-def _name_and_locations(content: memoryview, path: Path) -> tuple[str, set[str]]:
-    name = ""
-    locations: set[str] = set()
-    found_graph = False
+def _looked_through(
+    content: mmap.mmap, path: Path, *, is_written: bool
+) -> tuple[str, tuple[Path, ...]]:
+    """The name of the graph, and the files with weights."""
+    domains = _WRITTEN_DOMAINS if is_written else _SENT_DOMAINS
+    ends: dict[str, int] = {}
+    name: str | None = None
     try:
-        with content:
-            for number, value in fields(content):
-                if number == _MODEL_GRAPH and isinstance(value, memoryview):
-                    found_graph = True
-                    name = text_field(value, _GRAPH_NAME) or name
-                    locations.update(_locations(value))
-                elif number == _MODEL_FUNCTION and isinstance(value, memoryview):
-                    locations.update(_function_locations(value))
-                if isinstance(value, memoryview):
-                    value.release()
-    except (ValueError, IndexError, UnicodeDecodeError):
-        found_graph = False
-    if not found_graph:
+        with memoryview(content) as model:
+            name = graph_name(model)
+            for kind, message in walk(model):
+                if kind == NODE:
+                    _check_operator(message, domains)
+                elif kind == TENSOR and (entries := external_entries(message)) is not None:
+                    location, end = _place(entries, is_written=is_written)
+                    ends[location] = max(end, ends.get(location, 0))
+    except NotAllowedError as error:
+        raise ExecutorError(f"{_called(name, path)} is refused: it has {error}") from None
+    except (ValueError, IndexError):  # text that is none, too
+        name = None
+    if name is None:
         raise ExecutorError(f"{path} is not an ONNX file or is truncated; send the subnet again")
-    return name, locations
+    subject = _called(name, path)
+    weights = tuple(_checked(path.parent / file, ends[file], subject) for file in sorted(ends))
+    return name or path.name, weights
 
 
-def _function_locations(function: memoryview) -> Iterator[str]:
-    for number, value in submessages(function):
-        if number == _FUNCTION_NODE:
-            yield from _node_locations(value)
+def _called(name: str | None, path: Path) -> str:
+    return f"subnet {name} ({path})" if name else str(path)
 
 
-def _locations(graph: memoryview) -> Iterator[str]:
-    for number, value in submessages(graph):
-        if number == _GRAPH_NODE:
-            yield from _node_locations(value)
-        elif number == _GRAPH_INITIALIZER:
-            yield from _tensor_locations(value)
-        elif number == _GRAPH_SPARSE:
-            yield from _sparse_locations(value)
-
-
-def _node_locations(node: memoryview) -> Iterator[str]:
-    operator = text_field(node, _NODE_OPERATOR)
+def _check_operator(node: memoryview, domains: frozenset[str]) -> None:
+    operator, domain = text_field(node, NODE_OPERATOR) or "", text_field(node, NODE_DOMAIN) or ""
+    name = text_field(node, NODE_NAME) or text_field(node, NODE_OUTPUT) or ""
     if operator in _COMPILED:
-        raise ExecutorError(f"operator {operator} is a compiled program, which is never run here")
-    for number, attribute in submessages(node):
-        if number != _NODE_ATTRIBUTE:
-            continue
-        for part, value in submessages(attribute):
-            if part in _ATTRIBUTE_TENSORS:
-                yield from _tensor_locations(value)
-            elif part in _ATTRIBUTE_GRAPHS:
-                yield from _locations(value)
-            elif part in _ATTRIBUTE_SPARSE:
-                yield from _sparse_locations(value)
+        raise NotAllowedError(
+            f"layer {name!r}, whose operator {operator} is a compiled program, which is never run "
+            "here"
+        )
+    if operator in _CONTROL_FLOW:
+        raise NotAllowedError(
+            f"layer {name!r} ({operator}), which is control flow and could run without end; export "
+            "the network with fixed input shapes, or unroll it"
+        )
+    if domain not in domains:
+        raise NotAllowedError(
+            f"layer {name!r} ({operator}) of the domain {domain!r}; only ONNX's own operators run "
+            "here"
+        )
 
 
-def _sparse_locations(sparse: memoryview) -> Iterator[str]:
-    for number, tensor in submessages(sparse):
-        if number in _SPARSE_TENSORS:
-            yield from _tensor_locations(tensor)
+def _place(entries: list[tuple[str, str]], *, is_written: bool) -> tuple[str, int]:
+    """The file that a tensor's content lies in, and where in it the content ends, if it says so."""
+    place: dict[str, str] = {}
+    for key, value in entries:
+        known = key in ("location", "offset", "length", "checksum")
+        if not known and not (is_written and _PREPACKED.fullmatch(key)):
+            raise NotAllowedError(f"weights in another file, of which it says {key!r}")
+        if key in place:
+            raise NotAllowedError(f"weights in another file, of which it says {key!r} twice")
+        place[key] = value
+    location = place.get("location", "")
+    if location in ("", ".", "..") or "/" in location or not location.isprintable():
+        raise NotAllowedError(
+            f"weights outside its own directory, in {location!r}; they may lie beside it only, "
+            "under a plain name"
+        )
+    offset, length = (place.get(key) or "0" for key in ("offset", "length"))
+    if not (_PLACE.fullmatch(offset) and _PLACE.fullmatch(length)):
+        raise NotAllowedError(f"weights at no place of a file: offset {offset!r}, {length!r} bytes")
+    return location, int(offset) + int(length)
 
 
-def _tensor_locations(tensor: memoryview) -> Iterator[str]:
-    for number, entry in submessages(tensor):
-        if number == _TENSOR_EXTERNAL_DATA:
-            location = text_field(entry, _ENTRY_VALUE)
-            if text_field(entry, _ENTRY_KEY) == "location" and location:
-                yield location
-
-
-def _resolve(graph: Path, location: str) -> Path:
-    folder = graph.parent.resolve()
+def _checked(path: Path, end: int, subject: str) -> Path:
+    """`path` itself if it is a file and no link, and has as many bytes."""
     try:
-        path = (folder / location).resolve()
-        is_there = path.is_file()
-    except (OSError, ValueError, RuntimeError):  # too long, a null byte, links in a circle
-        raise ExecutorError(f"{graph} refers to weights by no name of a file") from None
-    if not path.is_relative_to(folder):
-        raise ExecutorError(f"{graph} refers to weights outside its own directory: {location!r}")
-    if not is_there:
-        raise ExecutorError(f"the weights of {graph} are missing: {path}; send the subnet again")
+        status = path.lstat()
+    except OSError:  # or the name is too long
+        raise ExecutorError(
+            f"the weights of {subject} are missing: {path}; send the subnet again"
+        ) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ExecutorError(
+            f"{subject} refers to weights outside its own directory: {path} is no file but a link, "
+            "a folder or a device"
+        )
+    if status.st_size < end:
+        raise ExecutorError(
+            f"the weights of {subject} are truncated: it needs {end} bytes of {path}, which has "
+            f"{status.st_size}; send the subnet again"
+        )
     return path
 
 

@@ -20,7 +20,7 @@ from nodes.cache_room import Room
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
 from nodes.executors.fork_server import ForkServer
 from nodes.executors.heap import give_back_free_memory
-from nodes.executors.onnx_file import OnnxFile, inspect
+from nodes.executors.onnx_file import OnnxFile, check_written, inspect
 from nodes.executors.onnx_light import needed_bytes
 from nodes.executors.onnx_optimise import MODEL
 from nodes.executors.onnx_packing import UNPACKED
@@ -146,6 +146,8 @@ class OnnxRuntimeExecutor:
     def _session(self, file: OnnxFile, path: Path, options: LoadOptions, *, optimised: bool) -> Any:
         session_options = loading_options(self._ort, options, optimised=optimised)
         entry = path.parent
+        if optimised:
+            check_written(path)
         if optimised and (Job.is_of_light(entry.name) or (entry / UNPACKED).exists()):
             keep_packing_off(session_options)
         with engine_errors(self._ort, file.name, "load"):

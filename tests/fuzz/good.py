@@ -86,9 +86,8 @@ def subnet(*, external: bool = False) -> bytes:
             tensor.external_data.add(key=key, value=value)
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
     node = helper.make_node("Add", ["x", "w"], ["y"], name="add")
-    inner = helper.make_graph([node], "inner", [], [])
-    nodes = [node, helper.make_node("If", ["c"], ["z"], then_branch=inner, else_branch=inner)]
-    model = helper.make_model(helper.make_graph(nodes, "g", [value], [], [tensor]))
+    constant = helper.make_node("Constant", [], ["c"], value=tensor)
+    model = helper.make_model(helper.make_graph([node, constant], "g", [value], [], [tensor]))
     return bytes(model.SerializeToString())
 
 

@@ -214,7 +214,7 @@ class ExecutorConformance:
         proto = models.unknown_operator()
         proto.graph.node[0].domain = "org.example"
         proto.opset_import.add(domain="org.example", version=1)
-        with pytest.raises(ExecutorError, match=r"subnet strange: "):
+        with pytest.raises(ExecutorError, match=r"subnet strange .*\(Frobnicate\) of the domain"):
             load(executor, proto, tmp_path)
 
     def test_a_dynamic_shape_is_refused(self, executor: Executor, tmp_path: Path) -> None:

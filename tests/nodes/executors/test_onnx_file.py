@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx_file import inspect
+from nodes.executors.onnx_file import check_written, inspect
+from nodes.executors.onnx_schema import MESSAGES
+from nodes.executors.protobuf import field
 from tests.nodes.executors import models
 
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
@@ -26,9 +29,9 @@ def external(name: str, location: str) -> onnx.TensorProto:
     return tensor
 
 
-@given(name=names, initialisers=st.integers(0, 4), constants=st.integers(0, 3), inner=st.booleans())
-def test_name_and_weight_files_are_found_wherever_onnx_allows_them(
-    tmp_path_factory, name: str, initialisers: int, constants: int, inner: bool
+@given(name=names, initialisers=st.integers(0, 4), constants=st.integers(0, 3))
+def test_name_and_weight_files_are_found_wherever_a_launcher_puts_them(
+    tmp_path_factory, name: str, initialisers: int, constants: int
 ) -> None:
     folder = tmp_path_factory.mktemp("model")
     expected = set()
@@ -42,9 +45,6 @@ def test_name_and_weight_files_are_found_wherever_onnx_allows_them(
     nodes = [
         helper.make_node("Constant", [], [f"c{n}"], value=make(10 + n)) for n in range(constants)
     ]
-    if inner:
-        body = helper.make_graph([], "body", [], [], [make(20)])
-        nodes.append(helper.make_node("If", ["x"], ["y"], then_branch=body, else_branch=body))
     graph = helper.make_graph(nodes, name, [], [], [make(n) for n in range(initialisers)])
     path = folder / "model"
     path.write_bytes(helper.make_model(graph).SerializeToString())
@@ -66,28 +66,7 @@ def place_list(model, tensor):
     node.attribute.add(name="list", type=onnx.AttributeProto.TENSORS).tensors.append(tensor)
 
 
-def place_graphs(model, tensor):
-    node = model.graph.node.add(op_type="X")
-    graphs = node.attribute.add(name="list", type=onnx.AttributeProto.GRAPHS).graphs
-    graphs.append(helper.make_graph([], "inner", [], [], [tensor]))
-
-
-def place_sparse(model, tensor):
-    model.graph.sparse_initializer.add().values.CopyFrom(tensor)
-
-
-def place_sparse_attribute(model, tensor):
-    node = model.graph.node.add(op_type="Constant")
-    node.attribute.add(name="sparse_value").sparse_tensor.indices.CopyFrom(tensor)
-
-
-def place_function(model, tensor):
-    node = helper.make_node("Constant", [], ["c"], value=tensor)
-    model.functions.append(helper.make_function("d", "f", [], ["c"], [node], []))
-
-
-PLACES = [place_initialiser, place_constant, place_list, place_graphs, place_sparse,
-          place_sparse_attribute, place_function]  # fmt: skip
+PLACES = [place_initialiser, place_constant, place_list]
 
 
 def saved(folder: Path, place, tensor) -> Path:
@@ -100,22 +79,68 @@ def saved(folder: Path, place, tensor) -> Path:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("location", ["../secret", "/etc/hostname", "x/../../secret", "link"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        *(
+            "../secret",
+            "/etc/hostname",
+            "x/../../secret",
+            "link",
+            "folder",
+            "folder/w",
+            ".",
+            "..",
+            "",
+        ),
+        *("pipe", "inside/", "*/_ORT_MEM_ADDR_/*", "a\0b", "inside\0/../../secret"),
+    ],
+)
 def test_no_weights_outside_the_cache_are_read_wherever_they_are_named(
     tmp_path: Path, place, location: str
 ) -> None:
+    """Nor weights at an address in memory, which is what ONNX Runtime takes one name for."""
     (tmp_path / "secret").write_text("of somebody else")
     path = saved(tmp_path, place, external("w", location))
+    (path.parent / "inside").write_bytes(b"1234")
     (path.parent / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(path.parent / "pipe")
+    (path.parent / "folder").mkdir()
     with pytest.raises(ExecutorError, match="outside its own directory"):
         inspect(path)
 
 
-@pytest.mark.parametrize("location", ["a\0b", "x" * 5000, "circle"])
-def test_a_location_that_is_no_name_of_a_file_is_refused(tmp_path: Path, location: str) -> None:
-    path = saved(tmp_path, place_initialiser, external("w", location))
-    (path.parent / "circle").symlink_to("circle")
-    with pytest.raises(ExecutorError, match=r"no name of a file|are missing"):
+@pytest.mark.parametrize("location", ["x" * 5000, "nowhere"])
+def test_weights_that_are_missing_are_said_to_be(tmp_path: Path, location: str) -> None:
+    with pytest.raises(ExecutorError, match="are missing"):
+        inspect(saved(tmp_path, place_initialiser, external("w", location)))
+
+
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        ({"offset": "2"}, "needs 6 bytes of .*/inside, which has 4"),
+        ({"length": "5"}, "needs 5 bytes of .*/inside, which has 4"),
+        ({"offset": "-8"}, "at no place of a file"),
+        ({"length": "abc"}, "at no place of a file"),
+        ({"length": "٣"}, "at no place of a file"),
+        ({"length": "9" * 5000}, "at no place of a file"),
+        ({"basepath": "/"}, "of which it says 'basepath'"),
+        ({"prepacked_0": "x"}, "of which it says 'prepacked_0'"),
+    ],
+)
+def test_weights_lie_inside_of_their_file(
+    tmp_path: Path, entries: dict[str, str], sentence: str
+) -> None:
+    tensor = external("w", "inside")
+    for key, value in entries.items():
+        kept = [entry for entry in tensor.external_data if entry.key != key]
+        del tensor.external_data[:]
+        tensor.external_data.extend(kept)
+        tensor.external_data.add(key=key, value=value)
+    path = saved(tmp_path, place_initialiser, tensor)
+    (path.parent / "inside").write_bytes(b"1234")
+    with pytest.raises(ExecutorError, match=sentence):
         inspect(path)
 
 
@@ -135,17 +160,159 @@ def test_a_location_that_is_given_twice_is_the_last_one(tmp_path: Path) -> None:
         inspect(path)
 
 
-@pytest.mark.parametrize("inner", [False, True])
-def test_a_compiled_program_is_no_network(tmp_path: Path, inner: bool) -> None:
-    node = helper.make_node("EPContext", [], ["y"], domain="com.microsoft", ep_cache_context="/x")
-    if inner:
-        body = helper.make_graph([node], "body", [], [])
-        node = helper.make_node("If", ["x"], ["y"], then_branch=body, else_branch=body)
+def test_a_location_that_a_tensor_gives_twice_is_refused(tmp_path: Path) -> None:
+    """ONNX Runtime 1.23 takes the last, others may take the first."""
+    tensor = external("w", "inside")
+    tensor.external_data.add(key="location", value="inside")
+    with pytest.raises(ExecutorError, match="'location' twice"):
+        inspect(saved(tmp_path, place_initialiser, tensor))
+
+
+def body(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+    return helper.make_graph(list(nodes), "body", [], [], [external("w", "../secret")])
+
+
+def with_function(model: onnx.ModelProto) -> None:
+    """What had an agent read any file: a default value that is used by its name."""
+    taken = helper.make_node("Constant", [], ["o"], name="taken")
+    taken.attribute.add(name="value", ref_attr_name="v", type=onnx.AttributeProto.TENSOR)
+    default = onnx.AttributeProto(name="v", type=onnx.AttributeProto.TENSOR)
+    default.t.CopyFrom(external("w", "../../../../etc/passwd"))
+    opset = helper.make_opsetid("", 17)
+    model.functions.append(
+        helper.make_function("f", "F", [], ["o"], [taken], [opset], attribute_protos=[default])
+    )
+    model.graph.node.append(helper.make_node("F", [], ["y"], domain="f"))
+
+
+def with_training(model: onnx.ModelProto) -> None:
+    model.training_info.add().initialization.initializer.append(external("w", "../secret"))
+
+
+def with_body(model: onnx.ModelProto) -> None:
+    node = model.graph.node.add(op_type="Relu")
+    node.attribute.add(name="body", type=onnx.AttributeProto.GRAPH).g.CopyFrom(body())
+
+
+def with_bodies(model: onnx.ModelProto) -> None:
+    model.graph.node.add(op_type="Relu").attribute.add(name="list").graphs.append(body())
+
+
+def with_sparse_weights(model: onnx.ModelProto) -> None:
+    model.graph.sparse_initializer.add().values.CopyFrom(external("w", "../secret"))
+
+
+def with_sparse_constant(model: onnx.ModelProto) -> None:
+    node = helper.make_node("Constant", [], ["c"])
+    node.attribute.add(name="sparse_value").sparse_tensor.indices.CopyFrom(external("w", "../x"))
+    model.graph.node.append(node)
+
+
+def with_compiled_program(model: onnx.ModelProto) -> None:
+    model.graph.node.append(
+        helper.make_node("EPContext", [], ["y"], domain="com.microsoft", ep_cache_context="/x")
+    )
+
+
+def with_loop(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("Loop", ["n", "c"], ["y"], name="round", body=body()))
+
+
+def with_own_operator(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("Swirl", ["x"], ["y"], "odd", domain="my.ops"))
+
+
+def with_an_engines_operator(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("FusedConv", [], ["y"], "f", domain="com.microsoft"))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (with_function, "functions of its own|layer 'y' .* of the domain 'f'"),
+        (with_training, "steps of training"),
+        (with_body, "a graph inside of a node"),
+        (with_bodies, "a graph inside of a node"),
+        (with_sparse_weights, "sparse tensors"),
+        (with_sparse_constant, "sparse tensors"),
+        (with_compiled_program, "EPContext is a compiled program"),
+        (with_loop, r"layer 'round' \(Loop\), which is control flow"),
+        (with_own_operator, r"layer 'odd' \(Swirl\) of the domain 'my.ops'"),
+        (with_an_engines_operator, r"layer 'f' \(FusedConv\) of the domain 'com.microsoft'"),
+    ],
+)
+def test_what_no_launcher_sends_is_refused(tmp_path: Path, change, sentence: str) -> None:
+    model = helper.make_model(helper.make_graph([], "g", [], []))
+    change(model)
     path = tmp_path / "model"
-    graph = helper.make_graph([node], "g", [], [])
-    path.write_bytes(helper.make_model(graph).SerializeToString())
-    with pytest.raises(ExecutorError, match="EPContext is a compiled program"):
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ExecutorError, match=sentence):
         inspect(path)
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        [(100, b"x")],
+        [(7, field(99, b"x"))],
+        [(7, field(1, field(5, field(24, b"x"))))],
+        [(7, field(5, field(15, b"x")))],
+    ],
+)
+def test_a_field_that_nobody_knows_is_refused(tmp_path: Path, nested) -> None:
+    """It may be one of a newer version of ONNX, which the engine knows."""
+    path = tmp_path / "model"
+    path.write_bytes(b"".join(field(number, content) for number, content in nested))
+    with pytest.raises(ExecutorError, match=r"the field \d+ of \w+, which this version"):
+        inspect(path)
+
+
+def test_the_table_has_every_place_of_the_format_that_may_hold_a_tensor_or_an_operator() -> None:
+    """A message is passed over only if nothing inside of it can name a file or run."""
+    holders = {"TensorProto", "NodeProto"}
+
+    def holds(message, seen: frozenset[str] = frozenset()) -> bool:
+        if message.name in holders:
+            return True
+        inner = {f.message_type.name: f.message_type for f in message.fields if f.message_type}
+        return any(holds(m, seen | inner.keys()) for name, m in inner.items() if name not in seen)
+
+    left = [onnx.ModelProto.DESCRIPTOR]
+    checked = set()
+    while left:
+        message = left.pop()
+        if message.name in checked:
+            continue
+        checked.add(message.name)
+        table = MESSAGES[message.name]
+        for f in message.fields:
+            what = f"{message.name}.{f.name}"
+            if f.message_type is None or not holds(f.message_type):
+                assert f.number in table.plain, what
+            elif f.number in table.holding:
+                assert table.holding[f.number] == f.message_type.name, what
+                left.append(f.message_type)
+            else:
+                assert f.number in table.refused, what
+    assert checked == MESSAGES.keys()
+
+
+def test_what_the_optimiser_has_written_may_have_its_operators_and_no_others_files(
+    tmp_path: Path,
+) -> None:
+    node = helper.make_node("FusedConv", ["x"], ["y"], domain="com.microsoft")
+    path = tmp_path / "model.onnx"
+    for location, entry in (("w", "prepacked_0"), ("../w", "length")):
+        tensor = external("w", location)
+        tensor.external_data[2].key = entry
+        graph = helper.make_graph([node], "g", [], [], [tensor])
+        path.write_bytes(helper.make_model(graph).SerializeToString())
+        (tmp_path / "w").write_bytes(b"1234")
+        if location == "w":
+            check_written(path)
+            continue
+        with pytest.raises(ExecutorError, match="outside its own directory"):
+            check_written(path)
 
 
 def test_the_digest_covers_graph_and_weights_but_trusts_a_digests_name(tmp_path: Path) -> None:

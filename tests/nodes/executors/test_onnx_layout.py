@@ -132,25 +132,16 @@ def test_other_inputs_are_left_alone(change: dict[str, object]) -> None:
     assert marked(helper.make_model(graph).SerializeToString()) is None
 
 
-def test_a_body_may_read_any_tensor_by_its_name(cpu: OnnxRuntimeExecutor, tmp_path: Path) -> None:
-    """ONNX Runtime takes the Identity out, and has the bodies read what it read."""
+def test_a_body_may_read_any_tensor_by_its_name() -> None:
+    """So a network with bodies is left as it is."""
     model = blocks(1)
-    value = helper.make_tensor_value_info
-    shape = [1, CHANNELS, 6, 5]
+    assert marked(model.SerializeToString()) is not None
     bodies = {
-        branch: helper.make_graph(
-            [helper.make_node(operator, ["same"], [branch])],
-            branch,
-            [],
-            [value(branch, TensorProto.FLOAT, shape)],
-        )
-        for branch, operator in (("then_branch", "Neg"), ("else_branch", "Abs"))
+        branch: helper.make_graph([helper.make_node("Neg", ["x"], [branch])], branch, [], [])
+        for branch in ("then_branch", "else_branch")
     }
-    model.graph.node.add().CopyFrom(helper.make_node("Identity", ["x"], ["same"]))
     model.graph.node.add().CopyFrom(helper.make_node("If", ["which"], ["z"], **bodies))
-    model.graph.input.add().CopyFrom(value("which", TensorProto.BOOL, [1]))
-    model.graph.output.add().CopyFrom(value("z", TensorProto.FLOAT, shape))
-    assert prepared(cpu, model, tmp_path)["If"] == 1
+    assert marked(model.SerializeToString()) is None
 
 
 def test_marks_go_without_a_trace() -> None:

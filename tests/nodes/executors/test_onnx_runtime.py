@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
@@ -158,6 +160,31 @@ def test_a_damaged_entry_is_made_anew(
     later = OnnxRuntimeExecutor(cache)
     np.testing.assert_array_equal(load(later, proto, tmp_path).run(inputs)["y"], expected)
     assert [path.name for path in cache.iterdir()] == [entry.name], "nothing else is left"
+
+
+def test_an_entry_that_names_files_elsewhere_is_made_anew(
+    cpu: OnnxRuntimeExecutor, cache: Path, tmp_path: Path
+) -> None:
+    """Whoever shares the folder can have written it, with a digest that fits."""
+    proto = models.residual()
+    expected = load(cpu, proto, tmp_path).run({"x": np.ones((1, 16, 12, 12), np.float32)})["y"]
+    (entry,) = cache.iterdir()
+    model = onnx.load(entry / MODEL, load_external_data=False)
+    (tmp_path / "secret").write_bytes(bytes((entry / "model.weights").stat().st_size))
+    for tensor in model.graph.initializer:
+        for said in tensor.external_data:
+            if said.key == "location":
+                said.value = "../../secret"
+    (entry / MODEL).write_bytes(model.SerializeToString())
+    size, crc = (entry / MODEL).stat().st_size, zlib.crc32((entry / MODEL).read_bytes())
+    listed = json.loads((entry / "entry.json").read_text())
+    listed["files"][MODEL] = [size, crc]
+    (entry / "entry.json").write_text(json.dumps(listed))
+    later = OnnxRuntimeExecutor(cache)
+    assert later._cache.find(entry.name) == entry, "it looks intact"
+    found = load(later, proto, tmp_path).run({"x": np.ones((1, 16, 12, 12), np.float32)})["y"]
+    np.testing.assert_array_equal(found, expected)
+    assert b"secret" not in (entry / MODEL).read_bytes()
 
 
 def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
