@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, inliner
+from onnx import helper
 
 from cnn.band_rows import FusedLayers, bandable
 from cnn.bands import carry_out_bands
@@ -23,6 +23,7 @@ from cnn.copies import carry_out_copies
 from cnn.draft import Draft
 from cnn.errors import ModelError
 from cnn.fill import fill
+from cnn.functions import inlined
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.layers import Operators, layers_of
 from cnn.network import Layer, Network, Tensor
@@ -195,8 +196,7 @@ class _Origin:
         proto, weights, fingerprint = self.source.load()
         label = self.source.label
         version = opset(proto, label)
-        if proto.functions:
-            proto = inliner.inline_local_functions(proto)
+        proto = inlined(proto, label)
         check_domains(proto.graph.node, label)
         check_known(proto.graph.node, version, label)
         freeze(proto, weights)
@@ -222,6 +222,7 @@ def read(path: str | Path, *, input_shapes: InputShapes = None, seed: int = 0) -
     origin = _Origin(source, input_shapes, seed)
     original = origin.prepare()
     simplified = simplify(original.proto, original.weights, source.label)
+    check_domains(simplified.nodes, source.label)  # of what was in a body before, too
     tensors = infer(simplified, source.label)
     layers, operators = layers_of(simplified, tensors)
     _check_outputs(simplified, layers, source.label)

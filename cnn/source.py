@@ -15,7 +15,9 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from cnn.errors import ModelError
-from cnn.weights import Array, locations, take
+from cnn.external import opened
+from cnn.form import check_form
+from cnn.weights import Array, external_files, take
 
 WHEEL = "onnx-wheel:"
 BUILTIN = "builtin:"
@@ -46,7 +48,7 @@ class Source:
     def load(self) -> tuple[onnx.ModelProto, dict[str, Array], bytes]:
         """The model without weights, its weights, and a SHA-256 over all that was read.
 
-        Raises `ModelError` if a file is missing, truncated or not ONNX.
+        Raises `ModelError` if a file is missing, truncated, not ONNX or outside the model's folder.
         """
         digest = hashlib.sha256()
         if self.file is None:
@@ -59,9 +61,11 @@ class Source:
         digest.update(hashlib.sha256(content).digest())
         proto = _parse(content, self.label)
         del content
-        for location in locations(proto):
-            digest.update(location.encode() + b"\0" + _hash_external(self.file, location))
-        return *take(proto, self.file.parent, self.label), digest.digest()
+        files = external_files(proto, self.file.parent, self.label)
+        lean, weights = take(proto, self.file.parent, self.label)
+        for location, file in files.items():
+            digest.update(location.encode() + b"\0" + _hash_of(file))
+        return lean, weights, digest.digest()
 
 
 def locate(path: str | Path) -> Source:
@@ -109,36 +113,13 @@ def _parse(content: bytes, label: str) -> onnx.ModelProto:
             f"{label}: this is not an ONNX model, or it is truncated: "
             "it holds no operator or names no operator set"
         )
-    _check_form(proto.graph, label)
+    check_form(proto, label)
     return proto
 
 
-def _check_form(graph: onnx.GraphProto, label: str) -> None:
-    """Refuse names that are no text, which protobuf hands out as bytes, and operators that make
-    nothing."""
-    if not graph.output:
-        raise ModelError(f"{label}: the model has no output; export it again")
-    damaged = f"{label}: the file is damaged, export or download it again: "
-    for node in graph.node:
-        if not node.output:
-            raise ModelError(f"{damaged}an operator {node.op_type!r} makes nothing")
-        names = (node.op_type, node.domain, node.name, *node.input, *node.output)
-        if not all(isinstance(name, str) for name in (*names, *(a.name for a in node.attribute))):
-            raise ModelError(f"{damaged}an operator {node.op_type!r} has a name that is no text")
-    for described in (*graph.input, *graph.output, *graph.initializer):
-        if not isinstance(described.name, str):
-            raise ModelError(f"{damaged}a tensor's name is no text")
-
-
-def _hash_external(file: Path, location: str) -> bytes:
+def _hash_of(file: Path) -> bytes:
     digest = hashlib.sha256()
-    try:
-        with (file.parent / location).open("rb") as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                digest.update(chunk)
-    except OSError as error:
-        raise ModelError(
-            f"{file}: its weights should lie in {file.parent / location}, which cannot be read "
-            f"({error.strerror}); put that file beside the model"
-        ) from error
+    with opened(file) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
     return digest.digest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from cnn.errors import ModelError
+from cnn.external import file_of, is_external, mapped
 from cnn.supported import numpy_dtype
 
 Array = NDArray[np.generic]
 
 INLINE_BYTES = 1024
 """Tensors below this size belong to the graph: shapes, axes and scales that inference looks at."""
+
+_MOST_DIMENSIONS = 32
+"""Of an array in every version of NumPy."""
 
 
 def take(
@@ -42,9 +46,17 @@ def take(
     return lean, arrays
 
 
-def locations(proto: onnx.ModelProto) -> list[str]:
-    """The external files that a model's weights lie in, as the model names them."""
-    return sorted({_external(x)["location"] for x in proto.graph.initializer if _is_external(x)})
+def external_files(proto: onnx.ModelProto, directory: Path, label: str) -> dict[str, Path]:
+    """The files that a model's weights lie in, as the model calls them → where they are, in order.
+
+    Raises `ModelError` unless all of them are regular files inside of `directory`.
+    """
+    found = {}
+    for tensor in proto.graph.initializer:
+        if is_external(tensor):
+            file = file_of(tensor, directory, _called(tensor, label))
+            found[next(x.value for x in tensor.external_data if x.key == "location")] = file
+    return dict(sorted(found.items()))
 
 
 def names_read(graph: onnx.GraphProto) -> Iterator[str]:
@@ -79,44 +91,19 @@ def declare(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
             graph.input.append(described(name, array))
 
 
-def _is_external(proto: onnx.TensorProto) -> bool:
-    return bool(proto.data_location == onnx.TensorProto.EXTERNAL)
-
-
-def _external(proto: onnx.TensorProto) -> dict[str, str]:
-    return {entry.key: entry.value for entry in proto.external_data}
+def _called(proto: onnx.TensorProto, label: str) -> str:
+    return f"{label}: weight {proto.name!r}"
 
 
 def _array(proto: onnx.TensorProto, directory: Path | None, label: str) -> Array:
-    what = f"{label}: weight {proto.name!r}"
+    what = _called(proto, label)
     dtype = np.dtype(numpy_dtype(proto.data_type, what))
     shape = tuple(proto.dims)
-    if _is_external(proto):
-        return _mapped(_external(proto), shape, dtype, directory, what)
+    if len(shape) > _MOST_DIMENSIONS or any(size < 0 for size in shape):
+        raise ModelError(f"{what} has no possible shape; export the model again")
     try:
+        if is_external(proto):
+            return mapped(proto, shape, dtype, directory, what)
         return np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{what} does not hold the {math.prod(shape)} values it names") from error
-
-
-def _mapped(
-    entry: dict[str, str],
-    shape: tuple[int, ...],
-    dtype: np.dtype[np.generic],
-    directory: Path | None,
-    what: str,
-) -> Array:
-    location = PurePosixPath(entry["location"])
-    if directory is None or location.is_absolute() or ".." in location.parts:
-        raise ModelError(f"{what} lies in {location}, which is not beside the model; move it there")
-    file = directory / location
-    offset = int(entry.get("offset", 0))
-    needed = offset + math.prod(shape) * dtype.itemsize
-    if file.stat().st_size < needed:
-        raise ModelError(
-            f"{what} needs {needed} bytes of {file}, which has {file.stat().st_size}; "
-            "the file is truncated, copy it again"
-        )
-    if math.prod(shape) == 0:
-        return np.zeros(shape, dtype)
-    return np.memmap(file, dtype, "r", offset, shape)

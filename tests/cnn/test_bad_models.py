@@ -58,28 +58,6 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     refused("builtin:yolov9", "no network called.*builtin:yolov2")
 
 
-def test_external_data_that_cannot_be_had(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(convolution(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
-    data = (tmp_path / "w.bin").read_bytes()
-    (tmp_path / "w.bin").write_bytes(data[:-4])
-    with pytest.raises(cnn.ModelError, match=r"weight 'w' needs 432 bytes of .*w.bin.*has 428"):
-        cnn.read(path)
-    (tmp_path / "w.bin").unlink()
-    refused(path, "weights should lie in .*w.bin, which cannot be read.*put that file beside")
-
-
-def test_external_data_may_not_lie_elsewhere(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(convolution(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
-    (tmp_path / "sub").mkdir()
-    proto = onnx.load(str(path), load_external_data=False)
-    for entry in proto.graph.initializer[0].external_data:
-        if entry.key == "location":
-            entry.value = "../w.bin"
-    refused(save(proto, tmp_path / "sub"), "not beside the model")
-
-
 def branch(name: str, operator: str) -> onnx.GraphProto:
     return graph([node(operator, ["y"], [name])], name, [], [value(name, (1, 4, 8, 8))])
 

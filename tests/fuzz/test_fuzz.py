@@ -112,8 +112,8 @@ def _no_output(model: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (_damage_operator, "has a name that is no text"),
-        (_damage_tensor, "has a name that is no text"),
+        (_damage_operator, "a Node has a name that is no text"),
+        (_damage_tensor, "a Tensor has a name that is no text"),
         (_unknown_type, "element type 33"),
         (_operator_without_output, "makes nothing"),
         (_no_output, "has no output"),

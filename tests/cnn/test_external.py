@@ -1,0 +1,240 @@
+"""Weights in other files: taken from the model's own folder, and whatever else is one sentence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cnn
+from cnn.external import file_of
+from cnn.weights import take
+from tests.cnn.models import convolution, node, save
+from tests.cnn.test_bad_models import refused
+
+WEIGHT = np.arange(108, dtype=np.float32).reshape(4, 3, 3, 3)
+
+
+def with_weight(
+    entries: dict[str, str],
+    dims: tuple[int, ...] = WEIGHT.shape,
+    kind: int = onnx.TensorProto.FLOAT,
+) -> onnx.ModelProto:
+    """A convolution whose weight is said to lie in another file."""
+    proto = convolution()
+    weight = proto.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.data_type = kind
+    weight.dims[:] = dims
+    for key, value in entries.items():
+        weight.external_data.add(key=key, value=value)
+    return proto
+
+
+def model_folder(place: Path) -> Path:
+    """A model's folder, with `w.bin` in it, beside a file that is none of the model's affair."""
+    folder = place / "model"
+    (folder / "parts").mkdir(parents=True)
+    for path in (folder / "w.bin", folder / "parts" / "w.bin", place / "secret"):
+        path.write_bytes(WEIGHT.tobytes())
+    (folder / "inside").symlink_to("parts/w.bin")
+    (folder / "outside").symlink_to("../secret")
+    (folder / "far").symlink_to("/dev/zero")
+    (folder / "up").symlink_to("..")
+    (folder / "circle").symlink_to("circle")
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return model_folder(tmp_path)
+
+
+@pytest.mark.parametrize("location", ["w.bin", "./w.bin", "parts/w.bin", "inside"])
+@pytest.mark.parametrize("more", [{}, {"offset": "0", "length": "432"}, {"checksum": "whatever"}])
+def test_weights_lie_anywhere_in_the_models_folder(
+    folder: Path, location: str, more: dict[str, str]
+) -> None:
+    model = cnn.read(save(with_weight({"location": location, **more}), folder))
+    np.testing.assert_array_equal(next(iter(model.weights.values())), WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("location", "sentence"),
+    [
+        ("../secret", "which is not beside the model; move it there"),
+        ("parts/../../secret", "which is not beside the model; move it there"),
+        ("/dev/zero", "which is not beside the model; move it there"),
+        ("outside", "a link to .*/secret outside of the model's folder; put a copy of that file"),
+        ("up/secret", "a link to .*/secret outside of the model's folder; put a copy of that file"),
+        ("far", "a link to /dev/zero outside of the model's folder"),
+        ("pipe", "no regular file"),
+        ("parts", "no regular file"),
+        (".", "no regular file"),
+        ("circle", "cannot be read"),
+        ("w.bin/x", "cannot be read"),
+        ("absent", "should lie in .*absent, which cannot be read.*put that file beside the model"),
+        ("x" * 5000, "cannot be read"),
+        ("", "has no name for it"),
+        ("w\0.bin", "has no name for it"),
+        ("w\n.bin", "has no name for it"),
+    ],
+)
+def test_no_other_file_is_opened(folder: Path, location: str, sentence: str) -> None:
+    """A pipe would wait for ever, and /dev/zero has no end."""
+    refused(save(with_weight({"location": location}), folder), sentence)
+
+
+@pytest.mark.parametrize(
+    ("entries", "dims", "kind", "sentence"),
+    [
+        ({"offset": "abc"}, None, 1, "offset 'abc', which is no number of bytes"),
+        ({"offset": "-8"}, None, 1, "offset '-8', which is no number of bytes"),
+        ({"offset": "1_0"}, None, 1, "no number of bytes"),
+        ({"offset": "9" * 5000}, None, 1, "no number of bytes"),
+        ({"offset": "4"}, None, 1, "weight 'w' needs 436 bytes of .*w.bin, which has 432"),
+        ({"length": "-1"}, None, 1, "length '-1', which is no number of bytes"),
+        ({"length": "4"}, None, 1, "takes 432 bytes, and the model says that 4 of w.bin are it"),
+        ({}, (-4, -3, 3, 3), 1, "no possible shape"),
+        ({}, (4, 3, 3, -1), 1, "no possible shape"),
+        ({}, (1,) * 70, 1, "no possible shape"),
+        ({}, (2**62, 0), 1, "does not hold the 0 values"),
+        ({}, (2**62, 2**62, 2**62), 1, "needs .* bytes of .*w.bin, which has 432"),
+        ({}, None, 11, "needs 864 bytes of .*w.bin, which has 432"),
+        ({}, None, 8, "holds string values"),
+        ({}, None, 0, "has no element type"),
+    ],
+)
+def test_a_place_that_the_file_does_not_have_is_refused_before_it_is_read(
+    folder: Path, entries: dict[str, str], dims: tuple[int, ...] | None, kind: int, sentence: str
+) -> None:
+    place = {"location": "w.bin", **entries}
+    proto = with_weight(place, WEIGHT.shape if dims is None else dims, kind)
+    refused(save(proto, folder), sentence)
+
+
+def test_a_weight_that_names_no_file_or_two_is_refused(folder: Path) -> None:
+    refused(save(with_weight({}), folder), "has no name for it")
+    proto = with_weight({"location": "w.bin"})
+    proto.graph.initializer[0].external_data.add(key="location", value="parts/w.bin")
+    refused(save(proto, folder), "has its location in another file twice")
+
+
+@pytest.mark.parametrize("dims", [(4, 3, 3, -1), (-1,), (5, 3, 3, 3), (2**62, 0), (1,) * 70])
+def test_a_weight_inside_of_the_model_has_a_possible_shape(
+    tmp_path: Path, dims: tuple[int, ...]
+) -> None:
+    proto = convolution()
+    proto.graph.initializer[0].dims[:] = dims
+    refused(save(proto, tmp_path), "no possible shape|does not hold the")
+
+
+# ------------------------------------------------------------- tensors that are no weights
+
+
+def elsewhere() -> onnx.TensorProto:
+    tensor = onnx.TensorProto(name="k", data_type=onnx.TensorProto.FLOAT, dims=[4, 1, 1])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret")
+    tensor.external_data.add(key="length", value="16")
+    return tensor
+
+
+def in_a_constant(proto: onnx.ModelProto) -> None:
+    proto.graph.node.insert(0, node("Constant", [], ["k"], value=elsewhere()))
+
+
+def in_a_sparse_weight(proto: onnx.ModelProto) -> None:
+    proto.graph.sparse_initializer.add().values.CopyFrom(elsewhere())
+
+
+def in_a_body(proto: onnx.ModelProto) -> None:
+    body = onnx.helper.make_graph([], "b", [], [], [elsewhere()])
+    proto.graph.node.append(node("If", ["c"], ["z"], then_branch=body, else_branch=body))
+
+
+def in_a_function(proto: onnx.ModelProto) -> None:
+    constant = node("Constant", [], ["b"], value=elsewhere())
+    proto.functions.append(onnx.helper.make_function("f", "F", [], ["b"], [constant], []))
+
+
+def in_what_a_function_takes_for_granted(proto: onnx.ModelProto) -> None:
+    default = onnx.AttributeProto(name="v", type=onnx.AttributeProto.TENSOR, t=elsewhere())
+    proto.functions.append(
+        onnx.helper.make_function("f", "F", [], ["b"], [], [], attribute_protos=[default])
+    )
+
+
+def in_training(proto: onnx.ModelProto) -> None:
+    proto.training_info.add().initialization.initializer.append(elsewhere())
+
+
+@pytest.mark.parametrize(
+    "place",
+    [in_a_constant, in_a_sparse_weight, in_a_body, in_a_function,
+     in_what_a_function_takes_for_granted, in_training],
+)  # fmt: skip
+def test_only_weights_lie_in_other_files(
+    tmp_path: Path, place: Callable[[onnx.ModelProto], None]
+) -> None:
+    """Whoever is handed the model later would open what it names."""
+    proto = convolution()
+    place(proto)
+    refused(save(proto, tmp_path), "a constant of the model lies in another file")
+
+
+# --------------------------------------------------------------------------- any path at all
+
+PARTS = st.sampled_from(
+    ["..", ".", "", "/", "w.bin", "parts", "inside", "outside", "far", "up", "circle", "pipe",
+     "etc", "passwd", "~", "\0", "\\", "//", "…", "x" * 300]
+)  # fmt: skip
+LOCATIONS = st.one_of(
+    st.lists(PARTS, max_size=8).map("/".join),
+    st.lists(PARTS, max_size=4).map("".join),
+    st.text(max_size=20),
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("any"))
+
+
+@given(location=LOCATIONS)
+def test_no_location_whatsoever_leads_out_of_the_models_folder(shared: Path, location: str) -> None:
+    weight = with_weight({"location": location}).graph.initializer[0]
+    try:
+        file = file_of(weight, shared, "weight 'w'")
+    except cnn.ModelError:
+        return
+    assert not file.is_symlink()
+    assert file.is_file()
+    assert file.is_relative_to(shared.resolve())
+
+
+@given(
+    entries=st.dictionaries(
+        st.sampled_from(["location", "offset", "length", "checksum", "basepath"]),
+        st.sampled_from(["w.bin", "0", "432", "433", "-8", "abc", "", "../secret", "9" * 30]),
+    ),
+    dims=st.lists(st.sampled_from([-1, 0, 1, 3, 4, 2**31, 2**62]), max_size=6),
+    kind=st.integers(-1, 30),
+)
+def test_no_weight_whatsoever_takes_more_than_its_file_has(
+    shared: Path, entries: dict[str, str], dims: list[int], kind: int
+) -> None:
+    try:
+        _, weights = take(with_weight(entries, tuple(dims), kind), shared, "model.onnx")
+    except cnn.ModelError:
+        return
+    assert weights["w"].nbytes <= WEIGHT.nbytes
+    assert weights["w"].shape == tuple(dims)
