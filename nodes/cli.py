@@ -30,6 +30,7 @@ from nodes.core.agent import Identity
 from nodes.core.errors import NodeError
 from nodes.core.messages import HOST
 from nodes.core.session import LONGEST_LEASE_S
+from nodes.executors.base import Executor
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.registry import EngineName, open_executor
 from nodes.keygen import default_keys, keygen
@@ -37,12 +38,15 @@ from nodes.keys import SECRET, KeyFolder, KeysError
 from nodes.listener import MAX_CONNECTIONS
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 from nodes.restart import leave, start_anew
+from nodes.sandbox import shut_agent_in
 from nodes.service import ServiceManager
 from nodes.sockets import AddressError
 from nodes.time_slice import ask_for_short_slices
 from nodes.usage import machine, usage
 from nodes.version import VERSION
 from nodes.wire import Wire
+
+log = logging.getLogger("node-agent")
 
 EXIT_FINE = 0
 EXIT_BAD_INPUT = 2
@@ -66,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rereads = keyring is not None and not os.isatty(0)  # a terminal that closes ends it
         if rereads:  # until there is something to tell it to
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        identity, control, shell = _build(options, keyring)
+        identity, control, shell, is_open = _build(options, keyring)
     except NodeError as error:
         sys.stderr.write(f"node-agent: {error}\n")
         return EXIT_BAD_INPUT
@@ -90,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{identity.rss_bytes / 1e6:.1f} MB resident\n"
         )
         sys.stderr.flush()
+        if is_open is not None:
+            log.info("this agent can open every file of its user: %s", is_open)
         report = shell.run()
     if shell.starts_anew:  # at the same addresses, also where the system had chosen the ports
         start_anew(("--listen", control, "--data", identity.data_address))
@@ -128,11 +134,14 @@ def _keyring(options: argparse.Namespace) -> KeyFolder | None:
     )
 
 
-def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Identity, str, Shell]:
-    """Open everything that can fail; also returns the address of the control port.
+def _build(
+    options: argparse.Namespace, keyring: KeyFolder | None
+) -> tuple[Identity, str, Shell, str | None]:
+    """Open everything that can fail; also returns the address of the control port, and why the
+    process was not shut in, if so.
 
     The engine comes before the sockets, because it sets up the heap that all threads share, and
-    forks while there are no threads.
+    forks while there are no threads. Then the process gives up all files but its own.
     """
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
@@ -141,6 +150,7 @@ def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Iden
         opened.callback(store.release)
         executor = open_executor(options.engine, store.derived, forks=True, room=store.room)
         opened.callback(executor.close)
+        is_open = _shut_in(options, keyring, executor)
         wire = Wire(
             keyring=keyring,
             tensor_bytes=quotas.tensor_bytes,
@@ -172,7 +182,16 @@ def _build(options: argparse.Namespace, keyring: KeyFolder | None) -> tuple[Iden
             manager=ServiceManager(),
         )
         opened.pop_all()  # from here on the shell closes them
-    return identity, control, shell
+    return identity, control, shell, is_open
+
+
+def _shut_in(
+    options: argparse.Namespace, keyring: KeyFolder | None, executor: Executor
+) -> str | None:
+    if getattr(executor, "is_bound_to_thread", False):
+        return "it computes on a GPU, whose driver opens files of its own choosing"
+    addresses = [address for address in (options.listen, options.data) if address is not None]
+    return shut_agent_in(options.cache, keyring.folder if keyring else None, addresses)
 
 
 def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:

@@ -12,13 +12,14 @@ ZeroMQ's threads for a rehearsal.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread, get_native_id
+from threading import Thread
 from typing import Any
 
 import numpy.typing as npt
@@ -111,7 +112,7 @@ class Worker:
     # ------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        Path(f"/proc/self/task/{get_native_id()}/comm").write_text(THREAD_NAME, "ascii")
+        ctypes.CDLL(None).prctl(15, THREAD_NAME.encode("ascii"), 0, 0, 0)  # PR_SET_NAME
         ask_for_usual_slices()  # so that I/O threads need not wait long for this one
         while (job := self._jobs.get()) is not None:
             match job:
@@ -185,8 +186,7 @@ class Worker:
             if epoch in self._dropped:
                 return (), rehearsal.costs()
             if told < number <= FEWEST_ROUNDS:
-                what = f"rehearsing, round {number}"
-                self._report(ev.LoadProgress(epoch, total, total, what))
+                self._report(ev.LoadProgress(epoch, total, total, f"rehearsing, round {number}"))
                 told = number
         if job.deployment.check_finite:
             for phase in self._phases:

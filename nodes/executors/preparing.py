@@ -124,6 +124,7 @@ class PreparingProcess:
         if self._is_interrupted:  # asked for only after it was added: `interrupt` sees it then
             child.kill()
         try:
+            self._shut_in(child, jobs)
             for job in jobs:
                 self._make_one(child, job, options)
                 on_done(job)
@@ -162,6 +163,18 @@ class PreparingProcess:
             text=True,
             env={**os.environ, "PYTHONPATH": _python_path()},
         )
+
+    def _shut_in(self, child: Child, jobs: Sequence[Job]) -> None:
+        """Tell the child, once, which folders are all that it may open (`nodes.sandbox`)."""
+        assert child.stdin is not None  # noqa: S101 - it is a pipe
+        folders = sorted({str(job.graph.resolve().parent) for job in jobs})
+        places = {
+            "engine": self._engine,
+            "cache": str(self._cache.root.resolve()),
+            "folders": folders,
+        }
+        with contextlib.suppress(BrokenPipeError):  # it has died; that shows later
+            child.stdin.write(json.dumps(places) + "\n")
 
     def _ask(self, child: Child, job: Job, options: LoadOptions, limit_bytes: int | None) -> None:
         """Have the child make one entry of at most so many bytes; raises ExecutorError."""

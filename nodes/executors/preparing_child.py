@@ -1,7 +1,9 @@
 """The process that prepares subnets, one after the other, within bounds.
 
-A fork (`fork_server`) or `python -m nodes.executors.preparing_child`. It reads one JSON line per
-subnet from its standard input, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
+A fork (`fork_server`) or `python -m nodes.executors.preparing_child`. It reads a JSON line from its
+standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`, after which
+these are all that it can open (`nodes.sandbox`; an engine on a GPU opens what it likes), and then
+one per subnet, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
 "limit_bytes": …}`, answers each with a JSON line, `{"done": key}` or `{"failed": key, "reason":
 sentence, "lacks": "room", "memory" or ""}`, and exits when its input is closed, so that it never
 outlives the agent that started it.
@@ -31,6 +33,7 @@ from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.heap import give_back_at_once, give_back_free_memory
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
 from nodes.memory_room import room_bytes
+from nodes.sandbox import shut_optimiser_in
 from nodes.time_slice import ask_for_usual_slices
 
 _LEAST_MEMORY_BYTES = 64 << 20
@@ -62,6 +65,12 @@ def work(input_: TextIO, output: TextIO) -> None:
     _volunteer()
     ask_for_usual_slices()
     give_back_at_once()
+    first = input_.readline()
+    if not first:
+        return
+    places = json.loads(first)
+    if places["engine"] == "onnxruntime":  # before there is another thread
+        shut_optimiser_in(Path(places["cache"]), map(Path, places["folders"]))
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read, args=(input_, lines), daemon=True).start()
     while True:

@@ -275,7 +275,11 @@ def test_a_daemon_refuses_shutdown(start, dial):
 
 @pytest.fixture
 def refusal(capsys):
-    """Runs it; it must end with exit code 2 and one sentence, which is returned."""
+    """Runs it; it must end with exit code 2 and one sentence, which is returned.
+
+    Only for what is refused before the engine is opened: after that it shuts its process in, which
+    is this one (`refused_later`).
+    """
 
     def refusal(*arguments: str) -> str:
         try:
@@ -290,27 +294,37 @@ def refusal(capsys):
     return refusal
 
 
-def test_an_address_in_use_is_told_in_a_sentence(agent, tmp_path):
-    command = [sys.executable, "-m", "nodes.cli", "--listen", agent.control]
-    done = subprocess.run(
-        [*command, "--cache", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    said = done.stderr.strip()
-    assert done.returncode == 2
-    assert not done.stdout
-    assert len(said.splitlines()) == 1
+@pytest.fixture
+def refused_later(tmp_path):
+    """The same in a process of its own."""
+
+    def refused_later(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "nodes.cli", "--cache", str(tmp_path / "cache"), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        said = done.stderr.strip()
+        assert done.returncode == 2
+        assert not done.stdout
+        assert len(said.splitlines()) == 1
+        return said
+
+    return refused_later
+
+
+def test_an_address_in_use_is_told_in_a_sentence(agent, refused_later):
+    said = refused_later("--listen", agent.control)
     assert agent.control in said
     assert "in use" in said
 
 
-def test_a_socket_file_in_use_is_not_taken_over(start, dial, refusal, tmp_path):
+def test_a_socket_file_in_use_is_not_taken_over(start, dial, refused_later, tmp_path):
     address = f"ipc://{tmp_path}/agent"
     agent = start("--listen", address)
-    assert address in refusal("--listen", address, "--cache", str(tmp_path / "cache"))
+    assert address in refused_later("--listen", address)
     assert (agent.control, agent.data) == (address, f"{address}.data")
     dial(address).open_session()
 
@@ -321,12 +335,6 @@ def test_a_socket_file_in_use_is_not_taken_over(start, dial, refusal, tmp_path):
         (("--listen", "127.0.0.1:5500"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--listen", "tcp://127.0.0.1"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--listen", "tcp://127.0.0.1:99999"), "neither tcp://HOST:PORT nor ipc://PATH"),
-        (
-            ("--insecure", "--listen", "tcp://203.0.113.7:5500"),
-            "give an IP address of this machine",
-        ),
-        (("--insecure", "--listen", "tcp://some-name:5500"), "give an IP address of this machine"),
-        (("--listen", "ipc:///no/such/directory/agent"), "ipc:///no/such/directory/agent"),
         (("--name", "@host"), "'@host' cannot be a node's name"),
         (("--cpus", "some"), "'some' is no list of CPUs"),
         (("--cpus", "9999"), "cannot keep to the CPUs 9999"),
@@ -338,6 +346,18 @@ def test_a_socket_file_in_use_is_not_taken_over(start, dial, refusal, tmp_path):
 )
 def test_a_bad_argument_is_told_in_a_sentence(arguments, told, refusal, tmp_path):
     assert told in refusal("--cache", str(tmp_path), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("tcp://203.0.113.7:5500", "give an IP address of this machine"),
+        ("tcp://some-name:5500", "give an IP address of this machine"),
+        ("ipc:///no/such/directory/agent", "ipc:///no/such/directory/agent"),
+    ],
+)
+def test_an_address_of_nobody_is_told_in_a_sentence(address, told, refused_later):
+    assert told in refused_later("--insecure", "--listen", address)
 
 
 @pytest.mark.parametrize("where", ["--listen", "--data"])

@@ -1,0 +1,224 @@
+"""What an agent can open once it has started: its own places, and nothing else of the system."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import zmq
+
+from nodes.executors.fork_server import ForkServer
+from nodes.landlock import KEEP, READ, WRITE, Rule, restrict
+from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
+
+
+def outcome(*arguments: object, script: str) -> list[str]:
+    """What a process of its own says, since none can take a restriction back."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def is_offered() -> bool:
+    return outcome(script="from nodes.landlock import restrict; print(restrict([]))") == ["None"]
+
+
+pytestmark = pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
+
+TRYING = """
+import errno, os, socket, sys
+from pathlib import Path
+
+def attempt(what, action):
+    try:
+        action()
+    except OSError as error:
+        print(what, "refused" if error.errno in (errno.EACCES, errno.EXDEV) else error)
+    else:
+        print(what, "done")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name in ("cache", "keys", "models", "sockets", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    (tmp_path / "elsewhere" / "a.pub").write_text("key")
+    (tmp_path / "keys" / "a.pub").symlink_to("../elsewhere/a.pub")
+    (tmp_path / "cache" / "way out").symlink_to("../elsewhere")
+    return tmp_path
+
+
+AGENT = (
+    TRYING
+    + """
+import numpy, onnxruntime, threading
+from nodes.sandbox import shut_agent_in
+place = Path(sys.argv[1])
+keys = place / "keys"
+assert shut_agent_in(place / "cache", keys, [f"ipc://{place}/sockets/0", "tcp://h:1"]) is None
+
+def tries():
+    for path in ("elsewhere/file", "models/file", "cache/way out/file", "cache/../elsewhere/file",
+                 "cache/file", "keys/file", "keys/a.pub", "sockets/file"):
+        attempt(f"read {path}", (place / path).read_bytes)
+    for path in ("/etc/passwd", "/etc/shadow", "/dev/zero", "/dev/null", "/proc/self/status",
+                 "/etc/hosts", os.path.expanduser("~/.bashrc"), "/root", "/tmp", "/", "/var"):
+        if os.path.exists(path):
+            read = os.listdir if os.path.isdir(path) else lambda p: open(p, "rb").read(1)
+            attempt(f"read {path}", lambda: read(path))
+    for path in ("elsewhere/new", "keys/new", "keys/file", "sockets/new", "models/new"):
+        attempt(f"write {path}", lambda: (place / path).write_text("y"))
+    for path in ("/usr/new", "/proc/self/comm", "/dev/shm/new"):
+        attempt(f"write {path}", lambda: Path(path).write_text("y"))
+    (place / "cache/a/b").mkdir(parents=True)
+    (place / "cache/a/b/c").write_text("y")
+    (place / "cache/a/b/c").rename(place / "cache/c")
+    (place / "cache/c").write_text("z")
+    (place / "cache/c").unlink()
+    (place / "cache/a/b").rmdir()
+    attempt("move", lambda: (place / "cache/file").rename(place / "elsewhere/moved"))
+    attempt("link", lambda: os.link(place / "elsewhere/file", place / "cache/linked"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "sockets/0"))
+        listener.listen()
+        with socket.socket(socket.AF_UNIX) as dialler:
+            dialler.connect(str(place / "sockets/0"))
+    (place / "sockets/0").unlink()
+
+thread = threading.Thread(target=tries)
+thread.start()
+thread.join()
+print("over")
+"""
+)
+
+
+def test_an_agent_can_open_its_own_places_and_nothing_else(place: Path) -> None:
+    said = outcome(place, script=AGENT)
+    assert said[-1] == "over"
+    done = {line.removesuffix(" done") for line in said if line.endswith(" done")}
+    assert done == {
+        "read cache/file", "read keys/file", "read keys/a.pub", "read /dev/null",
+        "read /proc/self/status", "read /etc/hosts",
+    }  # fmt: skip
+    refused = {line.removesuffix(" refused") for line in said if line.endswith(" refused")}
+    assert {"read elsewhere/file", "read cache/way out/file", "read /etc/passwd", "read /",
+            "write keys/file", "write /proc/self/comm", "link"} <= refused  # fmt: skip
+
+
+def test_what_an_agent_starts_is_shut_in_as_well(place: Path) -> None:
+    script = """
+import subprocess, sys
+from pathlib import Path
+from nodes.sandbox import shut_agent_in
+assert shut_agent_in(Path(sys.argv[1], "cache"), None, []) is None
+reading = "import numpy, nodes.cli, sys; open(sys.argv[1])"
+for file in ("cache/file", "elsewhere/file"):
+    path = str(Path(sys.argv[1], file))
+    done = subprocess.run([sys.executable, "-c", reading, path], capture_output=True, text=True)
+    print(done.stderr.splitlines()[-1].partition(":")[0] if done.returncode else "read")
+"""
+    assert outcome(place, script=script) == ["read", "PermissionError"]
+
+
+def test_who_optimises_models_cannot_read_keys(place: Path) -> None:
+    script = (
+        TRYING
+        + """
+from nodes.sandbox import shut_optimiser_in
+place = Path(sys.argv[1])
+assert shut_optimiser_in(place / "cache", [place / "models"]) is None
+for path in ("models/file", "cache/file", "keys/file", "elsewhere/file"):
+    attempt(path, (place / path).read_bytes)
+for path in ("models/new", "cache/new"):
+    attempt(path, (place / path).touch)
+"""
+    )
+    assert outcome(place, script=script) == [
+        "models/file done", "cache/file done", "keys/file refused", "elsewhere/file refused",
+        "models/new refused", "cache/new done",
+    ]  # fmt: skip
+
+
+def test_rules_for_what_is_not_there_are_passed_over(tmp_path: Path) -> None:
+    def work(_: object, output: object) -> None:
+        rules = [
+            Rule(tmp_path / "absent", KEEP),
+            Rule(tmp_path, READ),
+            Rule(Path("/dev/null"), WRITE),
+        ]
+        print(restrict(rules), list(tmp_path.iterdir()), file=output, flush=True)  # type: ignore[call-overload]
+
+    server = ForkServer(work)
+    try:
+        child = server.fork()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with child.stdin, child.stdout:
+            assert child.stdout.readline() == "None []\n"
+        child.wait()
+    finally:
+        server.close()
+
+
+# ---------------------------------------------------------------------- a real agent
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_an_agent_has_given_up_new_privileges_in_all_its_threads(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """The kernel tells of no restriction; it asks for this first."""
+    agent = AgentProcess(tmp_path / "cache")
+    stack.callback(agent.end)
+    for task in agent.threads().values():
+        assert "NoNewPrivs:\t1" in (task / "status").read_text()
+
+
+def test_agents_that_share_a_machine_still_reach_each_others_sockets(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    context = stack.enter_context(zmq.Context())
+    (tmp_path / "s").mkdir()
+    agent = AgentProcess(tmp_path / "cache", "--listen", f"ipc://{tmp_path}/s/0")
+    stack.callback(agent.end)
+    speaker = Speaker(context, agent.control)
+    stack.callback(speaker.close)
+    speaker.open_session()
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(agent.data.removeprefix("ipc://"))
+
+
+def test_where_the_kernel_offers_nothing_an_agent_says_so_and_goes_on(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """As under Docker before 2022: a filter of system calls answers for the kernel."""
+    script = """
+import sys
+import nodes.landlock
+nodes.landlock._call = lambda *_: -38
+import nodes.cli
+sys.exit(nodes.cli.main())
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "--cache", str(tmp_path / "cache"), "--log-level", "info",
+         "--listen", "tcp://127.0.0.1:0", "--exit-with-parent"],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert "can open every file of its user: the kernel offers no Landlock (ENOSYS)" in said
