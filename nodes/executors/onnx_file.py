@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from nodes.core.fields import printable
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx_schema import (
     NODE,
@@ -110,7 +111,8 @@ def _looked_through(
     name: str | None = None
     try:
         with memoryview(content) as model:
-            name = graph_name(model)
+            found = graph_name(model)
+            name = None if found is None else printable(found)
             for kind, message in walk(model):
                 if kind == NODE:
                     _check_operator(message, domains)

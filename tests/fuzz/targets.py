@@ -27,6 +27,8 @@ from nodes.executors.onnx_file import inspect
 from nodes.keys import KeyFolder, KeysError
 from tests.fuzz import good, input_files
 from tests.fuzz.conversation import converse
+from tests.fuzz.model_files import ModelReader, changed_model
+from tests.fuzz.model_files import seeds as models
 from tests.fuzz.mutation import mutated, mutated_map, mutated_text
 from tests.fuzz.run_files import IndexReader, JournalReader
 
@@ -156,6 +158,7 @@ class Files:
                 (".npz", input_files.archives(), input_files.changed_archive),
             )
         )
+        model = ModelReader(self._folder)
         return {
             "messages": Target(read_message, good.ENCODED, _changed_message, share=256),
             "agent": Target(converse, (bytes(CONVERSATION_BYTES),), _any_bytes, share=4),
@@ -164,6 +167,8 @@ class Files:
             "profile.json": Target(self.read_profile, good.PROFILES, _changed_text, share=4),
             "subnet": Target(self.read_subnet, subnets, share=16),
             "network": Target(self.read_network, (good.network(),)),
+            "model files": Target(model.read_by_agent, models(), changed_model, share=8),
+            "external data": Target(model.read_by_launcher, models(), changed_model, share=8),
             "keys": Target(self.read_keys, good.KEYS, share=4),
             "image": image,
             "npy": array,

@@ -26,6 +26,8 @@ INPUTS = {
     "plan.json": 500,
     "subnet": 1500,
     "network": 100,
+    "model files": 700,
+    "external data": 700,
     "profile.json": 500,
     "keys": 300,
     "image": 500,

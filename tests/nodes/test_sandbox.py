@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import subprocess
 import sys
@@ -9,9 +10,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import onnx
 import pytest
 import zmq
+from onnx import helper
 
+from nodes.core.messages import (
+    HOST,
+    BlobInfo,
+    ChannelSpec,
+    Deploy,
+    Deployment,
+    Failed,
+    PhaseSpec,
+    Put,
+    Stop,
+    Stopped,
+    Stored,
+)
 from nodes.executors.fork_server import ForkServer
 from nodes.landlock import KEEP, READ, WRITE, Rule, restrict
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
@@ -222,3 +238,47 @@ sys.exit(nodes.cli.main())
     _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
     assert "can open every file of its user: the kernel offers no Landlock (ENOSYS)" in said
+
+
+def test_a_model_that_names_another_file_is_refused_and_costs_the_agent_nothing(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """The attack: a function's default value lies in a file of the agent's user."""
+    (tmp_path / "secret").write_bytes(b"of the user")
+    default = onnx.AttributeProto(name="v", type=onnx.AttributeProto.TENSOR)
+    default.t.CopyFrom(onnx.TensorProto(name="t", data_type=2, dims=[11], data_location=1))
+    default.t.external_data.add(key="location", value="../../secret")
+    taken = helper.make_node("Constant", [], ["o"])
+    taken.attribute.add(name="value", ref_attr_name="v", type=onnx.AttributeProto.TENSOR)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+    function = helper.make_function(
+        "f", "F", [], ["o"], [taken], opsets[:1], attribute_protos=[default]
+    )
+    nodes = [
+        helper.make_node("F", [], ["y"], "call", domain="f"),
+        helper.make_node("Identity", ["x"], ["z"]),
+    ]
+    values = [helper.make_tensor_value_info(n, 2, [11]) for n in "xyz"]
+    graph = helper.make_graph(nodes, "attack", values[:1], values[1:])
+    content = helper.make_model(
+        graph, opset_imports=opsets, ir_version=9, functions=[function]
+    ).SerializeToString()
+    blob = BlobInfo(hashlib.sha256(content).hexdigest(), len(content))
+    phase = PhaseSpec("attack", blob, None, ("x",), ("y",))
+    channels = (
+        ChannelSpec(0, "x", "uint8", (11,), HOST, None, "n0", (0,), 2),
+        ChannelSpec(1, "y", "uint8", (11,), "n0", 0, HOST, (), 2),
+    )
+    agent = AgentProcess(tmp_path / "cache", "--name", "n0")
+    stack.callback(agent.end)
+    launcher = Speaker(stack.enter_context(zmq.Context()), agent.control)
+    stack.callback(launcher.close)
+    launcher.open_session()
+    assert launcher.ask(Put(blob, 0, content)) == Stored(blob.digest, 0, complete=True)
+    launcher.say(Deploy(Deployment(1, "n0", "strict", (phase,), channels, ())))
+    failed = launcher.hear(Failed)
+    assert isinstance(failed, Failed)
+    assert "subnet attack" in failed.reason
+    assert "is refused" in failed.reason
+    launcher.say(Stop(1))
+    assert isinstance(launcher.hear(Stopped), Stopped)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from nodes.core.fields import printable
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx_file import check_written, inspect
 from nodes.executors.onnx_schema import MESSAGES
@@ -49,7 +50,7 @@ def test_name_and_weight_files_are_found_wherever_a_launcher_puts_them(
     path = folder / "model"
     path.write_bytes(helper.make_model(graph).SerializeToString())
     found = inspect(path)
-    assert found.name == name
+    assert found.name == printable(name)
     assert set(found.external) == expected
 
 
@@ -158,6 +159,14 @@ def test_a_location_that_is_given_twice_is_the_last_one(tmp_path: Path) -> None:
     assert parsed.value == "../secret"
     with pytest.raises(ExecutorError, match="outside its own directory"):
         inspect(path)
+
+
+def test_a_name_with_control_characters_steers_no_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(
+        helper.make_model(helper.make_graph([], "a\n\x1b[2J", [], [])).SerializeToString()
+    )
+    assert inspect(path).name.isprintable()
 
 
 def test_a_location_that_a_tensor_gives_twice_is_refused(tmp_path: Path) -> None:
