@@ -84,7 +84,7 @@ def _programs() -> Iterator[Rule]:
     yield Rule(Path(sys.executable), RUN)
     yield Rule(Path(sys.prefix, "pyvenv.cfg"), READ)
     yield Rule(Path(__file__).parents[1], READ_DIR)  # where another interpreter looks for us
-    for path in set(_code()):
+    for path in _code():
         yield Rule(path, RUN)
     for controller in ("cpu", "memory"):
         with contextlib.suppress(OSError, ValueError):
@@ -92,13 +92,14 @@ def _programs() -> Iterator[Rule]:
                 yield Rule(folder, READ)
 
 
-def _code() -> Iterator[Path]:
-    """Where Python's modules lie, those that are imported and those that may be."""
-    yield Path(sysconfig.get_path("stdlib")).parent
-    yield Path(sysconfig.get_path("platstdlib"))
-    yield from (path for path in map(Path, sys.path) if path.name in _SITES)
+def _code() -> set[Path]:
+    """Where Python's modules lie: the usual places, and those that were imported from elsewhere."""
+    usual = {Path(sysconfig.get_path("stdlib")).parent, Path(sysconfig.get_path("platstdlib"))}
+    usual.update(path for path in map(Path, sys.path) if path.name in _SITES)
+    others = set()
     for name, module in sys.modules.copy().items():
         file = getattr(module, "__file__", None)
-        if file is not None and "." not in name:
+        if file is not None and "." not in name and usual.isdisjoint(Path(file).parents):
             path = Path(file)
-            yield path.parent if path.stem == "__init__" else path
+            others.add(path.parent if path.stem == "__init__" else path)
+    return usual | others

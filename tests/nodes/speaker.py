@@ -98,6 +98,22 @@ class AgentProcess:
         self.process.communicate(timeout=WAIT_S)
 
 
+def refusal_of(cache: Path, *arguments: str) -> str:
+    """Run a `node-agent` that cannot start: the one sentence that it says of that."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nodes.cli", "--cache", str(cache), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    said = done.stderr.strip()
+    assert done.returncode == 2
+    assert not done.stdout
+    assert len(said.splitlines()) == 1
+    return said
+
+
 class Speaker:
     """A DEALER on one of an agent's ports, with an eye on its connection; with `keys`, its own
     secret and the agent's public key, guarded."""

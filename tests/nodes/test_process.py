@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import ExitStack, suppress
 
 import msgpack
@@ -34,7 +33,7 @@ from nodes.core.messages import (
     Welcome,
 )
 from nodes.version import VERSION
-from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
+from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker, refusal_of
 
 DIGEST = "ab" * 32
 
@@ -273,101 +272,18 @@ def test_a_daemon_refuses_shutdown(start, dial):
 # ---------------------------------------------------------------- its arguments
 
 
-@pytest.fixture
-def refusal(capsys):
-    """Runs it; it must end with exit code 2 and one sentence, which is returned.
-
-    Only for what is refused before the engine is opened: after that it shuts its process in, which
-    is this one (`refused_later`).
-    """
-
-    def refusal(*arguments: str) -> str:
-        try:
-            code = main(arguments)
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        assert code == 2
-        assert not said.out
-        return said.err.strip().splitlines()[-1]
-
-    return refusal
-
-
-@pytest.fixture
-def refused_later(tmp_path):
-    """The same in a process of its own."""
-
-    def refused_later(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "nodes.cli", "--cache", str(tmp_path / "cache"), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
-        said = done.stderr.strip()
-        assert done.returncode == 2
-        assert not done.stdout
-        assert len(said.splitlines()) == 1
-        return said
-
-    return refused_later
-
-
-def test_an_address_in_use_is_told_in_a_sentence(agent, refused_later):
-    said = refused_later("--listen", agent.control)
+def test_an_address_in_use_is_told_in_a_sentence(agent, tmp_path):
+    said = refusal_of(tmp_path, "--listen", agent.control)
     assert agent.control in said
     assert "in use" in said
 
 
-def test_a_socket_file_in_use_is_not_taken_over(start, dial, refused_later, tmp_path):
+def test_a_socket_file_in_use_is_not_taken_over(start, dial, tmp_path):
     address = f"ipc://{tmp_path}/agent"
     agent = start("--listen", address)
-    assert address in refused_later("--listen", address)
+    assert address in refusal_of(tmp_path / "cache", "--listen", address)
     assert (agent.control, agent.data) == (address, f"{address}.data")
     dial(address).open_session()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--listen", "127.0.0.1:5500"), "neither tcp://HOST:PORT nor ipc://PATH"),
-        (("--listen", "tcp://127.0.0.1"), "neither tcp://HOST:PORT nor ipc://PATH"),
-        (("--listen", "tcp://127.0.0.1:99999"), "neither tcp://HOST:PORT nor ipc://PATH"),
-        (("--name", "@host"), "'@host' cannot be a node's name"),
-        (("--cpus", "some"), "'some' is no list of CPUs"),
-        (("--cpus", "9999"), "cannot keep to the CPUs 9999"),
-        (("--cache-bytes", "much"), "'much' is no number of bytes"),
-        (("--tensor-bytes", "-1"), "--tensor-bytes"),
-        (("--connections", "0"), "'0' is no number from 1 on"),
-        (("--engine", "abacus"), "abacus"),
-    ],
-)
-def test_a_bad_argument_is_told_in_a_sentence(arguments, told, refusal, tmp_path):
-    assert told in refusal("--cache", str(tmp_path), *arguments)
-
-
-@pytest.mark.parametrize(
-    ("address", "told"),
-    [
-        ("tcp://203.0.113.7:5500", "give an IP address of this machine"),
-        ("tcp://some-name:5500", "give an IP address of this machine"),
-        ("ipc:///no/such/directory/agent", "ipc:///no/such/directory/agent"),
-    ],
-)
-def test_an_address_of_nobody_is_told_in_a_sentence(address, told, refused_later):
-    assert told in refused_later("--insecure", "--listen", address)
-
-
-@pytest.mark.parametrize("where", ["--listen", "--data"])
-@pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://203.0.113.7:0", "tcp://[::]:0"])
-def test_other_machines_are_not_let_in_without_keys(refusal, tmp_path, monkeypatch, where, address):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    said = refusal(where, address, "--cache", str(tmp_path))
-    assert f"{address} can be reached from other machines" in said
-    assert str(tmp_path / "config" / "csdf-edge" / "keys") in said
-    assert all(hint in said for hint in ("--make-keys", "keygen", "--insecure"))
 
 
 def test_other_machines_are_let_in_without_keys_if_that_is_spelled_out(start, dial):
@@ -380,21 +296,6 @@ def test_usual_keys_are_taken_where_other_machines_can_come(start, dial, tmp_pat
     assert main(["keygen"]) == 0
     agent = start("--listen", "tcp://0.0.0.0:0")
     dial(agent.control.replace("0.0.0.0", "127.0.0.1")).await_cut_off()
-
-
-def test_keys_that_cannot_be_used_are_told_in_a_sentence(refusal, tmp_path, capsys):
-    assert main(["keygen", "--out", str(tmp_path / "keys")]) == 0
-    capsys.readouterr()
-    (tmp_path / "keys" / "secret.key").chmod(0o644)
-    said = refusal("--keys", str(tmp_path / "keys"), "--cache", str(tmp_path))
-    assert "secret.key can be read by other users" in said
-    assert "not allowed with" in refusal("--keys", "k", "--insecure")
-
-
-def test_a_cache_that_cannot_be_used_is_told_in_a_sentence(refusal, tmp_path):
-    (tmp_path / "file").touch()
-    where = str(tmp_path / "file" / "cache")
-    assert where in refusal("--listen", "tcp://127.0.0.1:0", "--cache", where)
 
 
 # ---------------------------------------------------------------- what it costs
