@@ -25,7 +25,7 @@ def check_form(proto: onnx.ModelProto, label: str) -> None:
     if not proto.graph.output:
         raise ModelError(f"{label}: the model has no output; export it again")
     damaged = f"{label}: the file is damaged, export or download it again: "
-    own = 0
+    outside = 0
     for message in _messages(proto):
         kind = message.DESCRIPTOR.name.removesuffix("Proto")
         if not all(isinstance(text, str) for text in _texts(message)):
@@ -33,8 +33,8 @@ def check_form(proto: onnx.ModelProto, label: str) -> None:
         if isinstance(message, onnx.NodeProto) and not message.output:
             raise ModelError(f"{damaged}an operator {message.op_type!r} makes nothing")
         if isinstance(message, onnx.TensorProto) and is_external(message):
-            own += 1
-    if own > sum(map(is_external, proto.graph.initializer)):
+            outside += 1
+    if outside > sum(map(is_external, proto.graph.initializer)):
         raise ModelError(
             f"{label}: a constant of the model lies in another file, where only its weights may; "
             "load it with onnx.load and save it with onnx.save"
