@@ -1,9 +1,9 @@
 """The process that prepares subnets, one after the other, within bounds.
 
 A fork (`fork_server`) or `python -m nodes.executors.preparing_child`. It reads a JSON line from its
-standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`, after which
-these are all that it can open (`nodes.sandbox`; an engine on a GPU opens what it likes), and then
-one per subnet, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
+standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`. From then
+on it can open nothing else (`nodes.sandbox`), unless its engine is one for a GPU.
+It reads another line per subnet, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
 "limit_bytes": …}`, answers each with a JSON line, `{"done": key}` or `{"failed": key, "reason":
 sentence, "lacks": "room", "memory" or ""}`, and exits when its input is closed, so that it never
 outlives the agent that started it.
