@@ -83,6 +83,7 @@ def _programs() -> Iterator[Rule]:
     yield Rule(Path("/dev/null"), READ_FILE | WRITE)
     yield Rule(Path(sys.executable), RUN)
     yield Rule(Path(sys.prefix, "pyvenv.cfg"), READ)
+    yield Rule(Path(sys.argv[0]), READ)  # to run itself again (`nodes.restart`)
     yield Rule(Path(__file__).parents[1], READ_DIR)  # where another interpreter looks for us
     for path in _code():
         yield Rule(path, RUN)

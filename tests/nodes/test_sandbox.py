@@ -146,6 +146,25 @@ for file in ("cache/file", "elsewhere/file"):
     assert outcome(place, script=script) == ["read", "PermissionError"]
 
 
+def test_an_agent_can_run_itself_again(place: Path) -> None:
+    """As it does when an engine's call never returns; wherever its script lies."""
+    script = place / "elsewhere" / "node-agent"
+    script.write_text("""
+import sys
+from pathlib import Path
+from nodes.restart import start_anew
+from nodes.sandbox import shut_agent_in
+print(shut_agent_in(Path(sys.argv[1]), None, []), flush=True)
+if len(sys.argv) < 4:
+    start_anew(["again"])
+""")
+    done = subprocess.run(
+        [sys.executable, str(script), str(place / "cache")],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "None\nNone\nNone\n"
+
+
 def test_who_optimises_models_cannot_read_keys(place: Path) -> None:
     script = (
         TRYING
