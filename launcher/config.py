@@ -255,6 +255,14 @@ class RecoveryConfig(_Strict):
         float,
         Field(gt=0, description="For a new plan, and then for each node to turn to its part of it"),
     ] = 10.0
+    wait_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=86400,
+            description="For nodes to come back where the run cannot go on without them",
+        ),
+    ] = 180.0
     rebalance: Annotated[
         Literal["auto", "ask", "never"],
         Field(

@@ -81,6 +81,13 @@ GREETING_S = 2.0
 LOOK_EVERY_S = 1.0
 """How often processes are looked at whose standard error a child of theirs keeps open."""
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The supervisor's: it goes on while the machine is suspended, as the agents' leases do."""
+
+
+def _now_s() -> float:
+    return time.clock_gettime(_CLOCK)
+
 
 class Drive:
     """Drives a supervisor and a host until the run ends."""
@@ -164,7 +171,7 @@ class Drive:
                 self._sockets.send(node, self._tracer.ask(node))
         self._give_up_if_barred()
         deadline_s = self._supervisor.deadline_s
-        if deadline_s is not None and time.monotonic() >= deadline_s:
+        if deadline_s is not None and _now_s() >= deadline_s:
             self._look_at_processes()
             self._handle(Tick())
 
@@ -179,9 +186,12 @@ class Drive:
             return 0.0
         if self._barred_error is not None:
             return self._barred_until_s - time.monotonic()
-        due = (self._supervisor.deadline_s, self._host.next_frame_s)
-        deadline_s = min((at_s for at_s in due if at_s is not None), default=None)
-        return LOOK_EVERY_S if deadline_s is None else deadline_s - time.monotonic()
+        deadline_s, frame_s = self._supervisor.deadline_s, self._host.next_frame_s
+        due = [
+            *([] if deadline_s is None else [deadline_s - _now_s()]),
+            *([] if frame_s is None else [frame_s - time.monotonic()]),
+        ]
+        return min(due, default=LOOK_EVERY_S)
 
     # ------------------------------------------------------------ the trace
 
@@ -297,7 +307,7 @@ class Drive:
     # ------------------------------------------------------------ actions
 
     def _handle(self, event: Event) -> None:
-        for action in self._supervisor.handle(event, time.monotonic()):
+        for action in self._supervisor.handle(event, _now_s()):
             self._perform(action)
 
     def _perform(self, action: Action) -> None:
@@ -319,8 +329,8 @@ class Drive:
                 streaming = self._supervisor.blueprint.epoch
                 work = functools.partial(self._replan, action, streaming)
                 self._background.start(epoch, work)
-            case Report(stage, done, total):
-                self._on_update(Update(stage, done, total))
+            case Report(stage, done, total, note):
+                self._on_update(Update(stage, done, total, note))
             case Notice(text):
                 self._on_update(Update("", 0, 0, text))
             case End():

@@ -160,6 +160,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
                 recovery.recovery_s,
                 rebalance=request.rebalance or recovery.rebalance,
                 adapt=recovery.adapt and saved is None,
+                wait_s=recovery.wait_s,
             )
             options = replace(options, recovery=going_on)
         result = runner(
@@ -309,4 +310,4 @@ def _show(progress: Progress, update: Update) -> None:
     elif update.stage == "uploading":  # it counts bytes
         progress.update("uploading (kB)", update.done // 1000, update.total // 1000)
     else:
-        progress.update(update.stage, update.done, update.total)
+        progress.update(update.stage, update.done, update.total, update.text)

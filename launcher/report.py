@@ -64,7 +64,7 @@ class RecoveryReport:
     """A change of epochs that the run got over, see `launcher.core.recovery.Recovery`.
 
     `pause_s` passed between the last result before it and the first one after it, None if the loss
-    came before any result.
+    came before any result. For `waited_s` of it too few nodes were there.
     """
 
     nodes: tuple[str, ...]
@@ -74,6 +74,7 @@ class RecoveryReport:
     replayed: int
     pause_s: float | None
     cause: Cause = "loss"
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +328,7 @@ def _recoveries(result: RunResult) -> tuple[RecoveryReport, ...]:
             if 0 < past.frame < len(received_s)
             else None,
             cause=past.cause,
+            waited_s=past.waited_s,
         )
         for past in result.recoveries
     )

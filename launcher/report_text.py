@@ -171,7 +171,12 @@ def _networks(report: Report) -> list[str]:
     return lines
 
 
-_CAUSES = {"loss": "lost", "return": "back again", "slow": "slower or faster than planned"}
+_CAUSES = {
+    "loss": "lost",
+    "dispute": "at odds",
+    "return": "back again",
+    "slow": "slower or faster than planned",
+}
 
 
 def _recoveries(report: Report) -> list[str]:
@@ -179,10 +184,11 @@ def _recoveries(report: Report) -> list[str]:
     lines = []
     for past in report.recoveries:
         pause = "" if past.pause_s is None else f", no result for {_seconds(past.pause_s)}"
+        waited = f" ({_seconds(past.waited_s)} of it with too few nodes)" if past.waited_s else ""
         lines.append(
             f"{_CAUSES[past.cause]} {', '.join(past.nodes)}: streaming again after "
-            f"{_seconds(past.seconds)}{pause}, from frame {past.frame} on, {past.replayed} sent "
-            f"again ({'; '.join(past.reasons)})"
+            f"{_seconds(past.seconds)}{waited}{pause}, from frame {past.frame} on, {past.replayed} "
+            f"sent again ({'; '.join(past.reasons)})"
         )
     if lines:
         lines.append("nodes are those of the last plan, and what is told of them is from then on")

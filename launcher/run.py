@@ -179,6 +179,7 @@ def _limits(options: RunOptions) -> Limits:
         rebalance=options.recovery.rebalance if options.recovery else "never",
         consent=how_to_consent(),
         adapt=options.recovery is not None and options.recovery.adapt,
+        wait_s=options.recovery.wait_s if options.recovery else 0.0,
         source_period_s=0.0 if options.pace is None else 1 / options.pace.rate,
     )
 

@@ -88,7 +88,8 @@ class RecoveryOptions:
     `replan` plans on the nodes that are left. While they stream, nodes are lost after `heartbeat_s`
     seconds of silence; one that takes more than `recovery_s` to turn to its new part is lost too.
     `rebalance` tells what becomes of nodes that come back, and with `adapt` nodes that are slower
-    than planned get less to do (`launcher.core.improving`).
+    than planned get less to do (`launcher.core.improving`). Where too few nodes are left for any
+    plan, the run waits up to `wait_s` for some to come back.
     """
 
     replan: Replan
@@ -96,6 +97,7 @@ class RecoveryOptions:
     recovery_s: float = 10.0
     rebalance: Rebalance = "auto"
     adapt: bool = False
+    wait_s: float = 180.0
 
 
 OnDrop = Callable[[int], None]
@@ -132,12 +134,12 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Progress of a run, for a bar or a line: `done` of `total` in `stage`; or, without a stage, a
-    `text` to tell: a node was lost, frames stream again.
+    """Progress of a run, for a bar or a line: `done` of `total` in `stage` with a remark,
+    `text`; or, without a stage, a `text` to tell: a node was lost, frames stream again.
 
     Stages in order (from `uploading` on once more after a loss), and what they count: `connecting`
     nodes, `uploading` bytes (absent if every node has its subnets), `loading` phases, `streaming`
-    frames.
+    frames. While too few nodes are there, `waiting for …` counts seconds.
     """
 
     stage: str

@@ -186,11 +186,12 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Progress for people: `done` of `total` in `stage`."""
+    """Progress for people: `done` of `total` in `stage`, and a remark."""
 
     stage: str
     done: int
     total: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

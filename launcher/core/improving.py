@@ -140,8 +140,10 @@ class Improver:
         self._considered -= {session.node}
         if session in members or self._limits.recovery_s is None:
             return []
+        if self._recoverer.outage is not None:
+            return [Notice(f"node {name} is back")]
         if self._limits.rebalance == "auto":
-            if self._look_at_s is None and self._recoverer.outage is None:
+            if self._look_at_s is None:
                 self._look_at_s = now_s
             return [Notice(f"node {name} is back; looking whether to use it")]
         if self._limits.rebalance == "ask" and self._limits.consent:
@@ -163,7 +165,7 @@ class Improver:
         return tuple(
             session.node
             for session in self._sessions.values()
-            if session.losses and session.state is State.IDLE and session not in members
+            if session.was_lost and session.state is State.IDLE and session not in members
         )
 
     # ------------------------------------------------------------ asking

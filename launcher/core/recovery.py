@@ -1,7 +1,12 @@
 """From one epoch to the next: who is left, what they are told, what it took.
 
-An epoch ends because a node is lost, and then a plan has to be found first, or because there is a
-better plan (`launcher.core.improving`), which takes its place at once.
+An epoch ends because a node is lost, or nodes do not get along, and then a plan has to be found
+first, or because there is a better plan (`launcher.core.improving`), which takes its place at once.
+
+Where no node is left, or there is no plan for those that are, the run waits for others to come back
+(`launcher.core.waiting`). An epoch without a new result is *fruitless*. After some of these in a
+row nodes are not hurried any more, so that a frame that ends every agent, and agents that are
+started again and again, do not keep the run going round for ever.
 """
 
 from __future__ import annotations
@@ -12,8 +17,10 @@ from typing import Literal
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Halt, Halted, Notice, Replan, Send
+from launcher.core.returns import Returns
 from launcher.core.session import Session, State
 from launcher.core.speeds import Factors, filled
+from launcher.core.waiting import Waiting, duration
 from launcher.core.watch import Limits, is_past
 from launcher.errors import LauncherError, RunFailedError
 from nodes.core.messages import Stop
@@ -23,8 +30,12 @@ HOLDS_A_DEPLOYMENT = (State.DEPLOYING, State.READY, State.RUNNING, State.FAILED)
 Loss = tuple[Session, LauncherError]
 """A node that is lost, and the sentence that tells of it."""
 
-Cause = Literal["loss", "return", "slow"]
-"""Why an epoch ended: nodes were lost, came back, or are not as fast as the plan takes them for."""
+Cause = Literal["loss", "dispute", "return", "slow"]
+"""Why an epoch ended: nodes were lost, one accused another and none was lost, nodes came back, or
+are not as fast as the plan takes them for."""
+
+FRUITLESS_S = 30.0
+"""The longest time until a node is greeted while the run waits, after many fruitless epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,8 @@ class Recovery:
 
     It was about `nodes`, for `reasons` (one sentence each). `seconds` passed from noticing the
     first loss, or from giving the epoch up, until all nodes streamed again, with frame `frame`
-    first; `replayed` frames from there on were sent a second time.
+    first; `replayed` frames from there on were sent a second time. For `waited_s` of these seconds
+    too few nodes were there.
     """
 
     nodes: tuple[str, ...]
@@ -42,6 +54,7 @@ class Recovery:
     frame: int
     replayed: int
     cause: Cause = "loss"
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +82,26 @@ class Outage:
     lacks_nothing: bool = False
     is_planned: bool = False
     plan_due_s: float | None = None
+    asked: tuple[str, ...] = ()
     frame: int = 0
     replayed: int = 0
+    waited_s: float = 0.0
+
+    def is_about(self, cause: Cause, nodes: Sequence[str], reasons: Sequence[str]) -> None:
+        """Take note of what has happened; the loss of a node is the graver cause."""
+        if self.cause not in (cause, "loss"):
+            self.cause, self.nodes, self.reasons = cause, [], []
+        if self.cause == cause:
+            self.nodes += nodes
+        self.reasons += [reason for reason in dict.fromkeys(reasons) if reason not in self.reasons]
 
 
 class Recoverer:
     """Gets a run that began with `epoch` over its losses; `outage` is there while it is at it."""
 
-    def __init__(self, epoch: int, sessions: Mapping[str, Session], limits: Limits) -> None:
+    def __init__(
+        self, epoch: int, sessions: Mapping[str, Session], limits: Limits, returns: Returns
+    ) -> None:
         self.outage: Outage | None = None
         self.done: list[Recovery] = []
         self.slower: Factors = {}
@@ -84,6 +109,12 @@ class Recoverer:
         self._epoch = epoch
         self._sessions = sessions
         self._limits = limits
+        self._returns = returns
+        self._waiting = Waiting(limits.wait_s)
+        self._hopeless = ""
+        """Why the run cannot go on for now."""
+        self._furthest = -1
+        self._fruitless = 0
 
     @property
     def left(self) -> list[Session]:
@@ -102,21 +133,31 @@ class Recoverer:
 
     @property
     def deadline_s(self) -> float | None:
-        """When the plan that was asked for is overdue; None while none is asked for."""
-        return None if self.outage is None else self.outage.plan_due_s
+        """When the plan that was asked for is overdue, or something about waiting is due."""
+        if self.outage is None:
+            return None
+        return self._waiting.deadline_s if self._waiting.is_on else self.outage.plan_due_s
 
     def give_up(
-        self, losses: Sequence[Loss], epoch: int, now_s: float
+        self,
+        losses: Sequence[Loss],
+        epoch: int,
+        now_s: float,
+        dispute: tuple[Sequence[str], str] | None = None,
     ) -> list[Action] | LauncherError:
-        """End `epoch` on all nodes that are left, and ask for a plan on them once it is halted; how
-        the run ends if none is left."""
+        """End `epoch` on all nodes that are left, because of these losses or of a `dispute` (who
+        is in it, and the sentence that tells of it), and ask for a plan once it is halted; how the
+        run ends if there is nothing to wait for."""
         begins = self.outage is None
-        outage = self.outage = self.outage or Outage(now_s)
-        if outage.cause != "loss":
-            outage.cause, outage.nodes, outage.reasons = "loss", [], []
+        outage = self.outage = self.outage or Outage(now_s, "loss" if losses else "dispute")
+        if dispute is not None:
+            outage.is_about("dispute", dispute[0], [dispute[1]])
+        if losses:
+            nodes = [session.node for session, _ in losses]
+            outage.is_about("loss", nodes, [str(error) for _, error in losses])
+        if outage.is_planned:
+            self._fruitless += 1
         outage.better = None
-        outage.nodes += [session.node for session, _ in losses]
-        outage.reasons += [str(error) for _, error in losses]
         outage.is_planned, outage.plan_due_s = False, None
         actions = self._stop(epoch)
         if begins:
@@ -146,6 +187,11 @@ class Recoverer:
             return []
         self.outage.frame, self.outage.replayed = event.first, event.replayed
         self.outage.is_halted, self.outage.lacks_nothing = True, event.first == frames
+        if event.first > self._furthest:
+            self._furthest, self._fruitless = event.first, 0
+            self._waiting.restore()
+        else:
+            self._fruitless += 1
         return self._go_on(self.outage, now_s)
 
     def _go_on(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
@@ -154,7 +200,9 @@ class Recoverer:
         if outage.better is not None:
             return []
         if not self.left:
-            return self._none_left(outage)
+            return self._wait("no node is left", "any node", now_s)
+        if self._waiting.is_on:  # the plan that there was none for was for more nodes
+            return []
         return self._replan(outage, now_s)
 
     def better(self) -> Blueprint | None:
@@ -172,11 +220,60 @@ class Recoverer:
         return self._epoch
 
     def _replan(self, outage: Outage, now_s: float) -> list[Action]:
+        self._end_waiting(outage, now_s)
         self.next_epoch()
         outage.plan_due_s = now_s + self._limits.deploy_timeout_s
-        nodes = tuple(session.node for session in self.left)
+        nodes = outage.asked = tuple(session.node for session in self.left)
         told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
         return [Notice(told), Replan(self._epoch, nodes, slower=filled(self.slower, nodes))]
+
+    # ------------------------------------------------------------ waiting
+
+    def _wait(self, why: str, whom: str, now_s: float) -> list[Action] | LauncherError:
+        """Wait for nodes to come back, if any may; how the run ends if not."""
+        self._hopeless = why
+        expected_s = self._returns.expected_s()
+        if expected_s is None or not self._waiting.is_possible:
+            return self._hopeless_error()
+        was_on = self._waiting.is_on
+        self._waiting.begin(whom, expected_s, now_s)
+        within_s = min(FRUITLESS_S, 2.0 ** (self._fruitless - 1)) if self._fruitless else 0.0
+        self._returns.hurry(within_s, now_s)
+        if was_on or self.outage is None:
+            return []
+        left_s = self._waiting.left_s(now_s)
+        waits = f"waiting {duration(left_s)} at most for {whom} to come back"
+        return [Notice(f"{self.outage.reasons[-1]}; {why}; {waits}")]
+
+    def _end_waiting(self, outage: Outage, now_s: float) -> None:
+        before_s = self._waiting.waited_s
+        self._waiting.end(now_s)
+        outage.waited_s += self._waiting.waited_s - before_s
+        self._returns.take_time()
+
+    def came_back(self, now_s: float) -> None:
+        """A node that was lost is there again."""
+        self._waiting.came_back(now_s, is_last=self._returns.is_complete)
+
+    def nobody_comes(self, now_s: float) -> LauncherError | None:
+        """How the run ends if it waits and there is nobody left to wait for."""
+        if not self._waiting.is_on or self._returns.expected_s() is not None:
+            return None
+        return self._hopeless_error(now_s)
+
+    def due(self, now_s: float) -> list[Action] | LauncherError:
+        """What time has brought: a plan that is overdue, the return of nodes, or the end."""
+        if self.outage is None:
+            return []
+        if self._waiting.has_regrouped(now_s) and self.left:
+            return self._replan(self.outage, now_s)
+        if self._waiting.is_over(now_s):
+            return self._hopeless_error(now_s)
+        if is_past(self.outage.plan_due_s, now_s):
+            waited_s = self._limits.deploy_timeout_s
+            self._hopeless = _cannot(f"no plan was found in {waited_s:g} s")
+            return self._hopeless_error()
+        return list(self._waiting.reports(now_s))
 
     def planned(self, epoch: int, nodes: Iterable[str], now_s: float) -> list[Action] | None:
         """A plan on these nodes is there: None if it is the one to roll out, or what to do
@@ -189,19 +286,16 @@ class Recoverer:
         self.outage.is_planned, self.outage.plan_due_s = True, None
         return None
 
-    def unplannable(self, epoch: int, reason: str) -> RunFailedError | None:
-        """How the run ends because there is no plan; None if another was asked for since."""
+    def unplannable(
+        self, epoch: int, reason: str, now_s: float
+    ) -> list[Action] | LauncherError | None:
+        """There is no plan on these nodes; None if another was asked for since."""
         if self.outage is None or self.outage.plan_due_s is None or epoch != self._epoch:
             return None
-        losses = "; ".join(self.outage.reasons)
-        return RunFailedError(f"{losses}; the other nodes cannot go on: {reason}")
-
-    def overdue(self, now_s: float) -> RunFailedError | None:
-        """How the run ends if the plan that was asked for does not come."""
-        if self.outage is None or not is_past(self.outage.plan_due_s, now_s):
-            return None
-        waited_s = self._limits.deploy_timeout_s
-        return self.unplannable(self._epoch, f"no plan was found in {waited_s:g} s")
+        if set(self.outage.asked) != {session.node for session in self.left}:
+            return self._replan(self.outage, now_s)
+        self.outage.plan_due_s = None
+        return self._wait(_cannot(reason), "other nodes", now_s)
 
     def over(self, now_s: float) -> list[Action]:
         """All nodes stream: tell of the recovery that this ends, if any."""
@@ -217,6 +311,7 @@ class Recoverer:
                 past.frame,
                 past.replayed,
                 past.cause,
+                past.waited_s,
             )
         )
         again = f"; {past.replayed} were under way and are sent again" if past.replayed else ""
@@ -224,9 +319,22 @@ class Recoverer:
             Notice(f"streaming again after {passed_s:.1f} s, from frame {past.frame} on{again}")
         ]
 
-    def _none_left(self, outage: Outage) -> LauncherError:
+    def _hopeless_error(self, now_s: float | None = None) -> LauncherError:
+        """How a run ends that cannot go on, with all losses and for how long it waited."""
+        outage = self.outage
+        past = [] if outage is None else outage.reasons
+        if now_s is not None:
+            self._waiting.end(now_s)
+        waited_s = self._waiting.waited_s
+        none = f", and none came back in {duration(waited_s)}" if waited_s else ""
+        if self.left:
+            none = f"; no other node came back in {duration(waited_s)}" if waited_s else ""
+            return RunFailedError(f"{'; '.join(past)}; {self._hopeless}{none}")
         losses = [recovery for recovery in self.done if recovery.cause == "loss"]
-        past = [reason for recovery in losses for reason in recovery.reasons]
-        *before, last = [*past, *outage.reasons]
-        told = f"; no node is left. Before: {'; '.join(before)}" if before else ""
-        return RunFailedError(f"{last}{told}")
+        *before, last = [*(r for recovery in losses for r in recovery.reasons), *past]
+        told = f" Before: {'; '.join(before)}" if before else ""
+        return RunFailedError(f"{last}; {self._hopeless}{none}.{told}")
+
+
+def _cannot(reason: str) -> str:
+    return f"the other nodes cannot go on: {reason}"

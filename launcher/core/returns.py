@@ -1,36 +1,76 @@
 """Nodes that were lost and come back: a restarted agent, a restored link, a process that goes on.
 
 Nobody has to tell that a node is back. It is greeted again: once, a while after it was lost, and
-anew whenever its connection is made again (the shell sees to that, ever more rarely). What is on
-its way when a network is down waits there, so this one greeting is answered when the node can. A
-node that answers is idle and has no part in anything until the next plan gives it one.
+anew whenever its connection is made anew (the shell sees to that, ever more rarely). What is on its
+way when a network is down waits there, so this one greeting is answered when the node can. A node
+is back when it has answered and has let go of what it was deployed for; then it is idle and has no
+part in anything until the next plan gives it one.
 
-How often this happens is bounded, because a loss costs all nodes a pause: the while doubles with
-each loss of a node, and after `MOST_LOSSES` it stays lost. A node that *failed* (its engine, its
-disk, the protocol) would do so again: it is greeted only if its connection is made anew, which a
-restart of its agent does.
+A loss costs all nodes a pause, so a node that flaps must not be used again at once. Each loss is a
+*strike*; one on account of which nothing had to pause counts a quarter. Strikes decay, to half in
+`HALF_LIFE_S`. After the first one a node is greeted within `SETTLE_S`, and each further one
+multiplies that by `GROWTH`, up to `LONGEST_S`. So in the long run a node that is lost whenever it
+is used costs one pause in some minutes, and one that was lost three times last week is as good as
+any. Where the run cannot go on without nodes that are lost (`hurry`), strikes do not count.
+
+A node that *failed* (its engine, its disk, the protocol) would do so again: it is greeted only if
+its connection is made anew, which a restart of its agent does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from launcher.core.events import Action, Notice, Send
 from launcher.core.sentences import other_protocol
 from launcher.core.session import Session, State, Step
 from launcher.core.watch import is_past
-from nodes.core.messages import PROTOCOL, Control, Hello, Refused, Stop, Welcome
-
-MOST_LOSSES = 3
-"""A node that was lost so often stays lost."""
+from nodes.core.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
 
 SETTLE_S = 1.0
-"""From the first loss of a node until it is greeted again; doubled with each further one."""
+"""From the first loss of a node until it is greeted again."""
+
+GROWTH = 4.0
+"""By which each further strike multiplies that."""
+
+HALF_LIFE_S = 600.0
+"""Of strikes."""
 
 REFUSED_S = 2.0
-"""From a refusal to the next greeting; doubled with each further one, up to `LONGEST_S`."""
+"""From a refusal to the next greeting; doubled with each further one, up to `LONGEST_REFUSED_S`."""
 
-LONGEST_S = 60.0
+LONGEST_REFUSED_S = 30.0
+
+LONGEST_S = 600.0
+"""The longest time until a node is greeted again."""
+
+STANDING_BY = 0.25
+"""Strikes for the loss of a node that had no part in anything."""
+
+RESTART_S = 10.0
+"""How long to wait for agents that failed, in case that they are restarted."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is known of a node's losses. `is_failed`: by itself; `has_ended`: its process."""
+
+    strikes: float = 0.0
+    struck_s: float = 0.0
+    not_before_s: float = 0.0
+    refusals: int = 0
+    epoch: int = 0
+    is_failed: bool = False
+    has_ended: bool = False
+
+    def strike(self, strikes: float, now_s: float) -> None:
+        """Count another loss."""
+        self.strikes *= 0.5 ** ((now_s - self.struck_s) / HALF_LIFE_S)
+        self.strikes += strikes
+        self.struck_s = now_s
+        wait_s = SETTLE_S * GROWTH ** max(0.0, self.strikes - 1.0)
+        self.not_before_s = now_s + min(LONGEST_S, wait_s)
 
 
 class Returns:
@@ -40,27 +80,69 @@ class Returns:
         self._sessions = sessions
         self._hello = hello
         self._greet_at_s: dict[str, float] = {}
-        self._refusals: dict[str, int] = {}
-        self._last_epoch: dict[str, int] = {}
+        self._records = {node: _Record() for node in sessions}
+        self._hurry_s: float | None = None
 
     @property
     def deadline_s(self) -> float | None:
         """When the next greeting is due."""
         return min(self._greet_at_s.values(), default=None)
 
-    def lost(self, session: Session, now_s: float, epoch: int | None, *, failed: bool) -> None:
+    def lost(
+        self, session: Session, now_s: float, epoch: int, strikes: float, *, failed: bool
+    ) -> None:
         """A node is lost, which may have been deployed for `epoch`."""
-        node = session.node
-        self._refusals.pop(node, None)
-        self._greet_at_s.pop(node, None)
-        if epoch is not None:
-            self._last_epoch[node] = epoch
-        if not failed and self.may_return(session):
-            self._greet_at_s[node] = now_s + SETTLE_S * 2 ** (session.losses - 1)
+        record = self._records[session.node]
+        record.refusals, record.epoch, record.is_failed = 0, epoch, failed
+        record.strike(strikes, now_s)
+        self._greet_at_s.pop(session.node, None)
+        if not failed:
+            self._greet(session.node, record.not_before_s, now_s)
 
-    def may_return(self, session: Session) -> bool:
-        """Whether it was not lost too often."""
-        return session.losses < MOST_LOSSES
+    def ended(self, node: str) -> None:
+        """Its process, which we started, has ended; nobody starts it again."""
+        self._records[node].has_ended = True
+        self._greet_at_s.pop(node, None)
+
+    def _greet(self, node: str, at_s: float, now_s: float) -> None:
+        record = self._records[node]
+        if record.has_ended:
+            return
+        if self._hurry_s is not None:
+            at_s = min(at_s, now_s + self._hurry_s)
+        self._greet_at_s[node] = at_s
+
+    # ------------------------------------------------------------ whom to wait for
+
+    def expected_s(self) -> float | None:
+        """How long it makes sense to wait for those that are lost; None if nobody can come."""
+        missing = [
+            self._records[node]
+            for node, session in self._sessions.items()
+            if not session.is_there and not self._records[node].has_ended
+        ]
+        if not missing:
+            return None
+        return RESTART_S if all(record.is_failed for record in missing) else float("inf")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all who may be expected are there."""
+        return all(
+            session.is_there or self._records[node].has_ended or self._records[node].is_failed
+            for node, session in self._sessions.items()
+        )
+
+    def hurry(self, within_s: float, now_s: float) -> None:
+        """The run waits for those that are lost: greet them within that time."""
+        self._hurry_s = within_s
+        for node, session in self._sessions.items():
+            if session.state is State.LOST and not self._records[node].is_failed:
+                self._greet(node, self._greet_at_s.get(node, float("inf")), now_s)
+
+    def take_time(self) -> None:
+        """The run goes on."""
+        self._hurry_s = None
 
     def give_up(self) -> None:
         """The run needs nobody any more."""
@@ -70,32 +152,43 @@ class Returns:
 
     def connected(self, session: Session, now_s: float) -> list[Action]:
         """Its control connection was made anew."""
-        if session.is_there or not self.may_return(session):
+        if session.is_there:
             return []
         if session.state is State.RETURNING:  # what was sent before may be lost
             return [Send(session.node, self._hello)]
-        self._greet_at_s.setdefault(session.node, now_s + SETTLE_S)
+        if session.node not in self._greet_at_s:
+            not_before_s = self._records[session.node].not_before_s
+            self._greet(session.node, max(now_s + SETTLE_S, not_before_s), now_s)
         return []
 
-    def heard(self, session: Session, message: Control, now_s: float) -> list[Action]:
-        """It says something; after the Welcome that was waited for it is there again, idle."""
+    def heard(
+        self, session: Session, message: Control, host: str | None, now_s: float
+    ) -> list[Action]:
+        """It says something: after the `Welcome` that was waited for it is told to stop what it may
+        still have, and with the answer to that it is there again, idle."""
         if session.state is not State.RETURNING:
             return []
-        if isinstance(message, Refused):  # if to what was said before the greeting, Welcome follows
-            times = self._refusals[session.node] = self._refusals.get(session.node, 0) + 1
-            waiting_s = min(LONGEST_S, REFUSED_S * 2 ** (times - 1))
-            self._greet_at_s[session.node] = now_s + waiting_s
-            return []
-        if not isinstance(message, Welcome):
-            return []
-        if message.protocol != PROTOCOL:
-            session.lose()
-            return [Notice(f"{other_protocol(session, message.protocol)}; it is not used again")]
-        session.hear(message)
-        session.come_back()
-        self._greet_at_s.pop(session.node, None)
-        epoch = self._last_epoch.pop(session.node, None)
-        return [] if epoch is None else [Send(session.node, Stop(epoch))]  # what it may still have
+        record = self._records[session.node]
+        match message:
+            case Refused():  # if to what was said before the greeting, Welcome follows
+                record.refusals += 1
+                waiting_s = min(LONGEST_REFUSED_S, REFUSED_S * 2 ** (record.refusals - 1))
+                self._greet_at_s[session.node] = now_s + waiting_s
+            case Welcome(protocol) if protocol != PROTOCOL:
+                session.lose()
+                return [Notice(f"{other_protocol(session, protocol)}; it is not used again")]
+            case Welcome():
+                session.hear(message)
+                session.welcome, session.host = message, host
+                # Its lease ends if it takes longer than that to let go.
+                self._greet_at_s[session.node] = now_s + self._hello.lease_s
+                return [Send(session.node, Stop(record.epoch))]
+            case Stopped(epoch) if session.welcome is not None and epoch == record.epoch:
+                session.hear(message)
+                session.come_back()
+                self._greet_at_s.pop(session.node, None)
+                record.is_failed = False
+        return []
 
     def due(self, now_s: float) -> list[Action]:
         """Greet those whose time has come."""
@@ -106,7 +199,7 @@ class Returns:
             session = self._sessions[node]
             if session.state is State.LOST:
                 session.step(Step.GREET)
-                session.welcome, session.host = None, None
             if session.state is State.RETURNING:
+                session.welcome, session.host = None, None
                 actions.append(Send(node, self._hello))
         return actions

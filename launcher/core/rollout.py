@@ -26,6 +26,10 @@ from nodes.core.messages import (
     Stored,
 )
 
+MOST_PROGRESS = 8
+"""Signs of progress per phase that give an agent more time; one that gives signs without end would
+keep all others waiting. An honest one prepares, loads and rehearses each phase a few times."""
+
 
 class Rollout:
     """Takes the sessions that `blueprint` needs from idle to running.
@@ -70,8 +74,11 @@ class Rollout:
             case Stored():
                 return self._stored(session, message, now_s)
             case Progress(_, done, _, _):
-                session.loaded = done
-                self._allow(session, now_s)
+                phases = len(self.blueprint.deployments[session.node].phases)
+                session.loaded = min(done, phases)
+                session.progress += 1
+                if session.progress <= MOST_PROGRESS * (phases + 1):
+                    self._allow(session, now_s)
             case Deployed():
                 session.deployed = message
                 session.loaded = len(self.blueprint.deployments[session.node].phases)

@@ -84,6 +84,20 @@ def failed(
     return RunFailedError(f"{where(session)} failed while {state.value}{progress}: {reason}")
 
 
+def suspect(session: Session, error: LauncherError) -> LauncherError:
+    """A node that is left out because of disputes with others."""
+    return RunFailedError(
+        f"{where(session)} is left out for a while, because of repeated disputes: {error}"
+    )
+
+
+def was_away(session: Session, away_s: float) -> LauncherError:
+    """A node that gave this launcher up while that was stopped."""
+    return RunFailedError(
+        f"this launcher was stopped for {away_s:.0f} s, and {where(session)} is greeted anew"
+    )
+
+
 def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> LauncherError:
     """Every agent answers, and yet no result comes."""
     firings = "; ".join(

@@ -8,7 +8,7 @@
     FAILED ◀──Failed── any   │          ▼
                        any of an epoch: RUNNING ──last result──▶ STOPPING ──Stopped──▶ STOPPED
 
-    LOST ──it may be back: Hello──▶ RETURNING ──Welcome──▶ IDLE
+    LOST ──it may be back: Hello──▶ RETURNING ──Welcome, Stop sent, Stopped──▶ IDLE
 
 Some steps are taken by the agent (it sends a message), others by the supervisor once all agents
 are so far: no agent is told to deploy before every peer's data address is known, none to start
@@ -21,7 +21,7 @@ Answers to what was abandoned may still come. Those that carry an epoch are know
 do not (`Missing`, `Stored`) are counted: on one connection they come in the order of the questions.
 
 A node that was lost is greeted again (`launcher.core.returns`). Until its Welcome, all that it says
-belongs to the time before.
+belongs to the time before; then it is told to stop what it may still have deployed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ _OWN_STEPS: Mapping[tuple[State, Trigger], State] = {
 _HEARD: Mapping[tuple[State, Trigger], State] = {
     (_S.CONNECTING, Welcome): _S.IDLE,
     (_S.CONNECTING, Refused): _S.LOST,
-    (_S.RETURNING, Welcome): _S.IDLE,
+    (_S.RETURNING, Welcome): _S.RETURNING,
+    (_S.RETURNING, Stopped): _S.IDLE,
     (_S.QUERYING, Missing): _S.UPLOADING,
     (_S.UPLOADING, Stored): _S.UPLOADING,
     (_S.DEPLOYING, Progress): _S.DEPLOYING,
@@ -144,6 +145,8 @@ class Session:
     """The IP address at which the agent was reached."""
     upload: Upload = field(default_factory=Upload)
     loaded: int = 0
+    progress: int = 0
+    """How often it told of progress in loading."""
     deployed: Deployed | None = None
     stats: Stats | None = None
     deadline_s: float | None = None
@@ -156,8 +159,8 @@ class Session:
     """How many answers of a kind are to come; of these, those that nobody waits for any more are
     `abandoned`, and come first."""
     abandoned: Counter[type[Control]] = field(default_factory=Counter)
-    losses: int = 0
-    """How often it was lost."""
+    was_lost: bool = False
+    """Whether it was lost before."""
 
     def step(self, step: Step) -> None:
         """Take a step of our own; raises `LocalProtocolError` if the table has none."""
@@ -170,13 +173,13 @@ class Session:
         """Give up the epoch and wait for the next; raises `LocalProtocolError` if it is gone."""
         self.step(Step.RENEW)
         self.abandoned = Counter(self.unanswered)
-        self.upload, self.loaded = Upload(), 0
+        self.upload, self.loaded, self.progress = Upload(), 0, 0
         self.deployed = self.stats = self.deadline_s = None
         self.overdue = ""
 
     def lose(self) -> None:
         """It is gone, and nothing is expected of it any more."""
-        self.losses += self.state not in AWAY
+        self.was_lost = True
         self.step(Step.LOSE)
         self.deadline_s = self.asked_s = None
 

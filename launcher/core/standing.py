@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from launcher.core import sentences
+from launcher.core.blame import Disputes
 from launcher.core.blueprint import Blueprint
 from launcher.core.improving import Improver
+from launcher.core.lateness import PatientClock
 from launcher.core.recovery import Recoverer, Recovery
 from launcher.core.returns import Returns
 from launcher.core.rollout import Rollout
@@ -42,10 +44,14 @@ class Standing:
         self._limits = limits
         self._watch = Watch(self.sessions, limits, frames)
         self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
-        self._recoverer = Recoverer(blueprint.epoch, self.sessions, limits)
         self._returns = Returns(self.sessions, self._hello)
+        self._recoverer = Recoverer(blueprint.epoch, self.sessions, limits, self._returns)
         self._improver = Improver(self.sessions, limits, self._recoverer)
+        self._disputes = Disputes()
+        self._clock = PatientClock()
         self._has_streamed = False
+        self._away_s = self._away_until_s = 0.0
+        self._stalls, self._stalled_at = 0, -1
 
     @property
     def recoveries(self) -> list[Recovery]:
@@ -55,8 +61,11 @@ class Standing:
     @property
     def deadline_s(self) -> float | None:
         """When the next `Tick` is due at the latest; None if none is."""
-        if self.ended:
-            return None
+        due_s = self._clock.due_s
+        return None if self.ended or due_s is None else self._clock.at_s(due_s)
+
+    @property
+    def _due_s(self) -> float | None:
         watchers = (self._watch, self._recoverer, self._returns, self._improver)
         due = [watcher.deadline_s for watcher in watchers]
         return min((at_s for at_s in due if at_s is not None), default=None)

@@ -17,21 +17,22 @@ The epoch is given up on all nodes at once. The next has a higher number, so not
 is acted upon any more, and streams the frames that have no result. Nodes without a part in the plan
 are greeted too and stand by; the run does not need them. A node that was lost is greeted again
 (`launcher.core.returns`) and stands by like these, until another loss, or a plan with it that is
-worth a change of epochs (`launcher.core.improving`), gives it a part.
+worth a change of epochs (`launcher.core.improving`), gives it a part. Where no node is left, or no
+plan can be made for those that are, the run waits for some to come back before it ends.
+
+Here is what happens to a run, event by event; what becomes of it then is in
+`launcher.core.going_on`.
 """
 
 from __future__ import annotations
 
 from launcher.core import sentences
-from launcher.core.blame import at_fault, stuck
-from launcher.core.blueprint import Blueprint
 from launcher.core.events import (
     Abandoned,
     Action,
     Begin,
     Consented,
     Disconnected,
-    End,
     Event,
     Exited,
     FromNode,
@@ -49,16 +50,13 @@ from launcher.core.events import (
     Tick,
     Unplannable,
 )
-from launcher.core.recovery import Change, Loss
-from launcher.core.rollout import Rollout
-from launcher.core.session import Session, State, Step
-from launcher.core.standing import Standing
+from launcher.core.going_on import GoingOn
+from launcher.core.session import Session, State
 from launcher.core.watch import EXIT_GRACE_S, Suspicion
-from launcher.errors import BadInputError, BarredError, LauncherError
+from launcher.errors import BadInputError, LauncherError
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import (
     PROTOCOL,
-    Bye,
     Control,
     Deployed,
     Failed,
@@ -68,20 +66,26 @@ from nodes.core.messages import (
     Progress,
     Refused,
     Stats,
-    Stop,
     Stopped,
     Stored,
     Welcome,
 )
 
 
-class Supervisor(Standing):
+class Supervisor(GoingOn):
     """One run, first of `blueprint`; `handle` every event, perform every action."""
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Follow an event at `now_s` (seconds of any steady clock); nothing once it has ended."""
         if self.ended:
             return []
+        patient_s, away_s = self._clock.read(now_s)
+        actions = self._was_away(away_s, patient_s) if away_s else []
+        actions += self._follow(event, patient_s)
+        self._clock.due_s = self._due_s
+        return actions
+
+    def _follow(self, event: Event, now_s: float) -> list[Action]:
         if isinstance(event, FromNode):
             session = self.sessions[event.node]
             happened = self._happened if session.is_there else self._happened_to_lost
@@ -100,9 +104,8 @@ class Supervisor(Standing):
                 return self._halted(event, now_s)
             case Planned():
                 return self._planned(event, now_s)
-            case Unplannable(epoch, reason):
-                hopeless = self._recoverer.unplannable(epoch, reason)
-                return self._end(hopeless) if hopeless else self._improver.unplannable(event)
+            case Unplannable():
+                return self._unplannable(event, now_s)
             case Consented():
                 return self._improver.consented(self._members) if self._may_recover else []
             case Abandoned(error):
@@ -136,14 +139,18 @@ class Supervisor(Standing):
                 return self._returns.connected(session, now_s)
             case Heard(_, message, host):
                 return self._hear_lost(session, message, host, now_s)
+            case Exited():
+                self._returns.ended(session.node)
+                hopeless = self._recoverer.nobody_comes(now_s)
+                return [] if hopeless is None else self._end(hopeless)
         return []
 
     def _hear_lost(
         self, session: Session, message: Control, host: str | None, now_s: float
     ) -> list[Action]:
-        actions = self._returns.heard(session, message, now_s)
-        if session.is_there and isinstance(message, Welcome):
-            session.welcome, session.host = message, host
+        actions = self._returns.heard(session, message, host, now_s)
+        if session.is_there:
+            self._recoverer.came_back(now_s)
             actions += self._improver.is_back(session, self._members, now_s)
         return actions
 
@@ -159,7 +166,7 @@ class Supervisor(Standing):
 
     def _hear(self, session: Session, message: Control, now_s: float) -> list[Action]:
         session.asked_s = None
-        if session.losses and isinstance(message, Welcome):  # to a greeting before the last one
+        if session.was_lost and isinstance(message, Welcome):  # to a greeting before the last one
             return []
         if not session.counts(message) or session.state is State.FAILED or self._is_stale(message):
             return []
@@ -169,11 +176,8 @@ class Supervisor(Standing):
             match message:
                 case Welcome():
                     return self._welcomed(session, message, now_s)
-                case Refused() if state is State.CONNECTING:
-                    return self._unusable(session, sentences.refused(session, message))
-                case Refused(reason):
-                    how = f"its agent no longer knows this launcher ({reason})"
-                    return self._down([(session, self._how_lost(session, how, state))], now_s)
+                case Refused():
+                    return self._refused(session, message, state, now_s)
                 case Missing() | Stored() | Progress() | Deployed():
                     actions = self._rollout.hear(session, message, now_s)
                     return actions + (self._start(now_s) if self._rollout.is_ready else [])
@@ -181,7 +185,8 @@ class Supervisor(Standing):
                     why = sentences.failed(session, state, reason, self._progress(state), barred)
                     if not self._needs(session):
                         return self._down([(session, why)], now_s, failed=True)
-                    self._watch.suspect(Suspicion(session, peer, why), now_s)
+                    asked = self._watch.suspect(Suspicion(session, peer, why), now_s)
+                    return [Send(node, Ping()) for node in asked]
                 case Stopped(_, stats):
                     session.stats = stats
                     session.deadline_s = None
@@ -193,6 +198,16 @@ class Supervisor(Standing):
         except BadInputError as error:
             return self._end(error)
         return []
+
+    def _refused(
+        self, session: Session, answer: Refused, state: State, now_s: float
+    ) -> list[Action]:
+        if state is State.CONNECTING:
+            return self._unusable(session, sentences.refused(session, answer))
+        if now_s < self._away_until_s:
+            return self._all_anew(session, now_s)
+        how = f"its agent no longer knows this launcher ({answer.reason})"
+        return self._down([(session, self._how_lost(session, how, state))], now_s)
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
         if welcome.protocol != PROTOCOL:
@@ -225,35 +240,6 @@ class Supervisor(Standing):
         self._improver.streams(self.blueprint, now_s)
         return [*actions, Report("streaming", self.taken, self.frames)]
 
-    # ------------------------------------------------------------ the way down
-
-    def _stop_if_done(self, now_s: float) -> list[Action]:
-        if self.taken < self.frames or self._watch.suspicions:
-            return []
-        if self._recoverer.outage is not None:
-            return self._end(None)
-        self._watch.expect_no_results()
-        self._returns.give_up()
-        self._improver.is_interrupted()
-        actions: list[Action] = []
-        for session in self._members:
-            if session.state is State.RUNNING:
-                session.step(Step.STOP)
-                session.deadline_s = now_s + self._limits.silence_timeout_s
-                actions.append(Send(session.node, Stop(self.blueprint.epoch)))
-        return actions + self._finish_if_stopped()
-
-    def _finish_if_stopped(self) -> list[Action]:
-        stopped = all(session.state is State.STOPPED for session in self._members)
-        return self._end(None) if stopped else []
-
-    def _end(self, error: LauncherError | None) -> list[Action]:
-        self.ended = True
-        open_sessions = [
-            s for s in self.sessions.values() if s.is_open or s.state is State.RETURNING
-        ]
-        return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
-
     # ------------------------------------------------------------ what can go wrong
 
     def _breach(self, session: Session, reason: str, now_s: float) -> list[Action]:
@@ -263,6 +249,8 @@ class Supervisor(Standing):
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
         if not session.is_open:
             return []
+        if now_s < self._away_until_s:
+            return self._all_anew(session, now_s)
         if session.state is State.FAILED:
             return self._down([(session, self._watch.confession(session))], now_s, failed=True)
         if not session.started_by_us:
@@ -278,6 +266,7 @@ class Supervisor(Standing):
         else:
             error = sentences.exited(session, event, self._progress(session.state))
         session.welcome = None  # nobody is there to say goodbye to
+        self._returns.ended(session.node)
         return self._down([(session, error)], now_s)
 
     def _tick(self, now_s: float) -> list[Action]:
@@ -297,104 +286,16 @@ class Supervisor(Standing):
             return self._down(gone, now_s)
         if self._watch.suspicion_is_due(now_s):
             return self._suspicion_stands(now_s)
-        if (hopeless := self._recoverer.overdue(now_s)) is not None:
-            return self._end(hopeless)
+        due = self._recoverer.due(now_s)
+        if isinstance(due, LauncherError):
+            return self._end(due)
         stall_s = self._watch.stall_s(now_s)
         if stall_s is not None:
             return self._stalled(stall_s, now_s)
-        questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
+        questions: list[Action] = [
+            *due,
+            *(Send(node, Ping()) for node in self._watch.to_ping(now_s)),
+        ]
         if self._watch.inquiry_is_due(now_s):
             questions += [Send(session.node, GetStats()) for session in self._members]
-        return questions + self._improver.due(self._members, now_s)
-
-    def _suspicion_stands(self, now_s: float) -> list[Action]:
-        suspicions = self._watch.settled()
-        guilty = at_fault(suspicions, self.sessions)
-        first = min((s.error for s in suspicions), key=lambda e: not isinstance(e, BarredError))
-        if not self._may_recover or (isinstance(first, BarredError) and not self.taken):
-            return self._end(first)
-        return self._down([(session, said.error) for session, said in guilty], now_s, failed=True)
-
-    def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
-        progress = self._progress(State.RUNNING)
-        error = sentences.stalled(self._members, stall_s, progress)
-        firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
-        frames, taken = (n - self._recoverer.first for n in (self._watch.offered, self.taken))
-        found = stuck(self.blueprint, firings, frames, taken) if self._may_recover else []
-        losses = [(self.sessions[node], error) for node in found]
-        return self._down(losses, now_s, failed=True) or self._end(error)
-
-    # ------------------------------------------------------------ going on without a node
-
-    def _down(self, losses: list[Loss], now_s: float, *, failed: bool = False) -> list[Action]:
-        """These nodes are lost: go on without them if that is wanted and possible.
-
-        They `failed` by themselves, or else are out of reach.
-        """
-        if not losses:
-            return []
-        needed = [loss for loss in losses if self._needs(loss[0])]
-        if needed and not self._may_recover:
-            return self._end(needed[0][1])
-        actions = [action for s, _ in losses for action in self._lose(s, now_s, failed=failed)]
-        if needed and self._is_over:  # nothing is left to do for those that failed
-            for session in [s for s in self._members if s.state is State.FAILED]:
-                actions += self._lose(session, now_s, failed=True)
-            self._watch.expect_nothing()
-            return actions + self._stop_if_done(now_s)
-        if needed:
-            return actions + self._give_up_epoch(needed, now_s)
-        return actions + [Notice(f"{error}; it stood by") for _, error in losses]
-
-    def _lose(self, session: Session, now_s: float, *, failed: bool) -> list[Action]:
-        """Say goodbye to a node; an agent of ours lives on if it may be of use again."""
-        goodbye = session.goodbye
-        was_open, is_member = session.is_open, session in self._rollout.members
-        session.lose()
-        self._returns.lost(
-            session, now_s, self.blueprint.epoch if is_member else None, failed=failed
-        )
-        if not failed and self._limits.recovery_s and self._returns.may_return(session):
-            goodbye = Bye()
-        self._rollout.leave(session)
-        return [Send(session.node, goodbye)] if was_open else []
-
-    def _give_up_epoch(self, losses: list[Loss], now_s: float) -> list[Action]:
-        # Who answered a question with a failure is not asked again: no answer would be known by it.
-        broken = [
-            s for s in self.sessions.values() if s.state is State.FAILED and s.unanswered.total()
-        ]
-        losses = [*losses, *((s, self._watch.confession(s)) for s in broken)]
-        goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
-        self._watch.expect_nothing()
-        self._improver.is_interrupted()
-        given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s)
-        return goodbyes + self._unless_hopeless(given_up, now_s)
-
-    def _halted(self, event: Halted, now_s: float) -> list[Action]:
-        found = self._recoverer.halted(event, self.frames, now_s)
-        return self._unless_hopeless(found, now_s)
-
-    def _unless_hopeless(self, found: list[Action] | LauncherError, now_s: float) -> list[Action]:
-        if isinstance(found, LauncherError):
-            return self._end(found)
-        better = self._recoverer.better()
-        return found if better is None else found + self._roll_out(better, now_s)
-
-    def _planned(self, event: Planned, now_s: float) -> list[Action]:
-        blueprint = event.blueprint
-        if self._recoverer.outage is None:
-            left = self.frames - self.taken
-            found = self._improver.planned(event, self._members, left)
-            if not isinstance(found, Change) or self._watch.suspicions:
-                return [] if isinstance(found, Change) else found
-            self._watch.expect_nothing()
-            self._improver.is_interrupted()
-            return self._recoverer.change(found, self.blueprint.epoch, now_s)
-        instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
-        return self._roll_out(blueprint, now_s) if instead is None else instead
-
-    def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
-        self.blueprint = blueprint
-        self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
-        return [a for session in self._members for a in self._rollout.join(session, now_s)]
+        return due + questions + self._improver.due(self._members, now_s)

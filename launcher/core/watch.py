@@ -1,13 +1,20 @@
 """Patience with agents: deadlines, pings, silence, and whom to blame when one fails.
 
-Silence is measured from the oldest ping that nothing followed, so a launcher that is itself late
-(a slow consumer of results, a suspended laptop) never blames its agents for it.
+Silence is measured from the oldest ping that nothing followed, by a clock that stands still while
+the launcher itself is away (`launcher.core.lateness`): it never blames its agents for that.
+
+If most agents fall silent at once, the cause is probably not theirs (a switch reboots). Then they
+have until `Limits.common_s` has passed, since all that a short outage costs is the time that it
+lasts: agents keep what is deployed until their leases end, and TCP sends again what was lost. It
+waits between two attempts for as long as the outage has lasted, so when most are heard again, the
+others have as much time again.
 
 Agents that answer and yet make no progress (an engine that hangs) are caught by the results that
 fail to come: patience with those follows from how long all phases took when they were warmed up.
 
 An agent that reports a failure may be the victim of another that died. So its report is a
-suspicion first, and stands only if no lost node turns up within `CAUSE_GRACE_S`.
+suspicion first, and is judged (`launcher.core.blame`) only if no lost node turns up within
+`CAUSE_GRACE_S` and whoever it blames has answered a ping.
 
 Where a lost node is replaced, a silence while streaming counts after `heartbeat_s` already: to be
 wrong then costs a node and a pause, not the run.
@@ -26,8 +33,12 @@ from launcher.errors import LauncherError
 PING_EVERY_S = 1.0
 HEARTBEAT_S = 2.0
 CAUSE_GRACE_S = 0.5
+AWAY_GRACE_S = 2.0
+"""The least that is left of any deadline when the launcher was away."""
 EXIT_GRACE_S = 2.0
 """After the connection of an agent of ours closed: how long to wait for its exit code."""
+COMMON_S = 10.0
+"""How long most agents may be silent at once."""
 STALL_AT_LEAST_S = 60.0
 STALL_WARM_UPS = 50.0
 """A run stalls if no result comes for this many times the time that all phases take together."""
@@ -48,6 +59,7 @@ class Limits:
     `rebalance` tells what becomes of nodes that come back, `consent` how the user can agree to use
     them (empty: not at all). `adapt`: nodes that are slower than planned get less to do.
     `source_period_s`: the source has a pace of its own and makes no more than a frame in that time.
+    `wait_s`: how long to wait for nodes to come back where the run cannot go on without them.
     """
 
     connect_timeout_s: float
@@ -61,6 +73,7 @@ class Limits:
     adapt: bool = False
     consent: str = ""
     source_period_s: float = 0.0
+    wait_s: float = 0.0
 
     def patience_s(self, sessions: Iterable[Session]) -> float:
         """How long these may take to answer the first time."""
@@ -72,6 +85,11 @@ class Limits:
         if self.recovery_s is None or state is not State.RUNNING:
             return self.silence_timeout_s
         return min(self.heartbeat_s, self.silence_timeout_s)
+
+    @property
+    def common_s(self) -> float:
+        """How long most of them may be silent at once: no longer than they keep a deployment."""
+        return min(COMMON_S, self.lease_s)
 
     @property
     def ping_every_s(self) -> float:
@@ -105,6 +123,8 @@ class Watch:
         self._stalled_at_s: float | None = None
         self._inquiry_due_s: float | None = None
         self.suspicions: list[Suspicion] = []
+        self._common_since_s: float | None = None
+        self._common_until_s = 0.0
 
     @property
     def _sessions(self) -> list[Session]:
@@ -115,11 +135,26 @@ class Watch:
         if self._next_ping_s is None:
             self._next_ping_s = now_s + self._limits.ping_every_s
 
-    def suspect(self, suspicion: Suspicion, now_s: float) -> None:
-        """An agent failed; who is to blame shows when the first suspicion is due."""
+    def was_away(self, now_s: float) -> None:
+        """This launcher was: whoever was asked something before has not had the time to answer."""
+        self._next_ping_s = now_s
+        for session in self._sessions:
+            if session.asked_s is not None:
+                session.asked_s = now_s
+            if session.deadline_s is not None:
+                session.deadline_s = max(session.deadline_s, now_s + AWAY_GRACE_S)
+
+    def suspect(self, suspicion: Suspicion, now_s: float) -> list[str]:
+        """An agent failed; who is to blame shows when the first suspicion is due. Returns whom to
+        ping."""
         self.suspicions.append(suspicion)
         if self._suspicion_due_s is None:
             self._suspicion_due_s = now_s + CAUSE_GRACE_S
+        accused = self._all.get(suspicion.peer)
+        if accused is None or not accused.is_open or accused.asked_s is not None:
+            return []
+        accused.asked_s = now_s
+        return [accused.node]
 
     def confession(self, session: Session) -> LauncherError:
         """What an agent that failed said; raises `StopIteration` for one that did not."""
@@ -190,7 +225,8 @@ class Watch:
     @property
     def deadline_s(self) -> float | None:
         """The earliest time at which anything here changes; None if nothing does by itself."""
-        due = [self._next_ping_s, self._suspicion_due_s, self._links_due_s]
+        due = [self._next_ping_s, self._links_due_s]
+        due += [self._suspicion_due_s if self._all_accused_answered else None]
         due += [self._stalled_at_s, self._inquiry_due_s]
         due += [session.deadline_s for session in self._sessions]
         due += [self._silent_at_s(session) for session in self._sessions]
@@ -206,6 +242,7 @@ class Watch:
 
     def gone(self, now_s: float) -> list[tuple[Session, str]]:
         """Those that were reached and are late with their next step, or silent; and how."""
+        self._look_for_common_silence(now_s)
         found = ((session, self._how_gone(session, now_s)) for session in self._sessions)
         return [(session, how) for session, how in found if how]
 
@@ -221,13 +258,42 @@ class Watch:
                 f"its data port at {self._unlinked[session.node]} did not answer within "
                 f"{self._limits.connect_timeout_s:g} s: can this machine reach that port too?"
             )
-        if is_past(self._silent_at_s(session), now_s):
-            return f"its agent has been silent for {self._limits.silence_s(session.state):g} s"
+        if session.asked_s is not None and is_past(self._silent_at_s(session), now_s):
+            limit_s, silent_s = self._limits.silence_s(session.state), now_s - session.asked_s
+            return f"its agent has been silent for {max(limit_s, int(silent_s)):g} s"
         return ""
+
+    def _look_for_common_silence(self, now_s: float) -> None:
+        open_sessions = [session for session in self._sessions if session.is_open]
+        since_s = [
+            session.asked_s
+            for session in open_sessions
+            if session.asked_s is not None
+            and now_s - session.asked_s >= self._limits.silence_s(session.state) / 2
+        ]
+        is_common = 2 * len(since_s) > len(open_sessions)
+        if is_common and self._common_since_s is None:
+            self._common_since_s = min(since_s)
+            self._common_until_s = self._common_since_s + self._limits.common_s
+        elif not is_common and self._common_since_s is not None:
+            again_s = now_s + max(self._limits.heartbeat_s, now_s - self._common_since_s)
+            self._common_until_s = min(self._common_until_s, again_s)
+            self._common_since_s = None
+
+    @property
+    def is_silence_common(self) -> bool:
+        """Whether most agents are silent."""
+        return self._common_since_s is not None
 
     def suspicion_is_due(self, now_s: float) -> bool:
         """Whether the failure that an agent reported is the run's failure."""
-        return is_past(self._suspicion_due_s, now_s)
+        return is_past(self._suspicion_due_s, now_s) and self._all_accused_answered
+
+    @property
+    def _all_accused_answered(self) -> bool:
+        """Whether those who are blamed for a failure are there, or are known to be gone."""
+        accused = (self._all.get(suspicion.peer) for suspicion in self.suspicions)
+        return all(s is None or not s.is_there or s.asked_s is None for s in accused)
 
     def to_ping(self, now_s: float) -> list[str]:
         """The nodes to ping now."""
@@ -243,7 +309,7 @@ class Watch:
     def _silent_at_s(self, session: Session) -> float | None:
         if session.asked_s is None:
             return None
-        return session.asked_s + self._limits.silence_s(session.state)
+        return max(session.asked_s + self._limits.silence_s(session.state), self._common_until_s)
 
 
 def is_past(at_s: float | None, now_s: float) -> bool:

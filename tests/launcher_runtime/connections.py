@@ -39,6 +39,13 @@ class Clock:
         happen()
 
 
+def here(deadline_s: float | None, ahead_s: float) -> float | None:
+    """A deadline by a clock that is ahead, by the simulation's, and not before it is due."""
+    if deadline_s is None or not ahead_s:
+        return deadline_s
+    return deadline_s - ahead_s + 1e-9 * abs(deadline_s)
+
+
 @dataclass(eq=False)
 class Connection:
     """From the node that dialled to the one that was; `number` tells it from all others."""

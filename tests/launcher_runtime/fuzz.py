@@ -17,7 +17,7 @@ from typing import Any
 
 from launcher.core.intake import Pace
 from nodes.core.messages import HOST
-from tests.launcher_runtime.successors import Successors
+from tests.launcher_runtime.common_faults import CommonFaults
 
 LONGEST_S = 2000.0
 PART = 100
@@ -43,21 +43,23 @@ FAULTS = (
     "intrude",
     "kill launcher",
     "kill launcher unheard",
+    *("silence of all", "silence of most", "switch", "stop launcher", "lie", "lie", "clock"),
 )
 
 LONG_GO_ON = (
     *("crash and restart", "crash and restart", "pause and resume", "partition", "cut"),
     *("slow", "slow", "slow", "consent", "consent"),
+    *("silence of all", "switch", "stop launcher", "lie", "clock"),
 )
 """What happens more often in histories that are long enough for plans to be improved."""
 
 
-def history(seed: int, faults: Sequence[str] = FAULTS) -> Successors:
+def history(seed: int, faults: Sequence[str] = FAULTS) -> CommonFaults:
     """The world after everything has happened that the seed holds; raises `AssertionError`, with
     the story, if anything does not hold. With the same `faults` a seed gives the same history."""
     random = Random(seed)
     long = long_run(Random(f"length of {seed}"))
-    world = Successors(
+    world = CommonFaults(
         random,
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
@@ -107,13 +109,15 @@ def own_pace(random: Random) -> Pace | None:
     return Pace(random.choice((0.05, 1.0, 8.0, 100.0)), policy, random.randint(1, 4))
 
 
-def plan_fault(world: Successors, random: Random, at_s: float, faults: Sequence[str]) -> None:
+def plan_fault(world: CommonFaults, random: Random, at_s: float, faults: Sequence[str]) -> None:
     """Let one fault happen at a time, and perhaps another when the nodes recover from it."""
     name = random.choice(list(world.nodes))
     other = random.choice([HOST, *world.nodes])
     after_s = random.choice((0.01, 0.5, 1.5, 3.0, 20.0))
     number = random.randrange(1 << 16)
     fault = random.choice(faults)
+    most = random.sample(list(world.nodes), (len(world.nodes) + 2) // 2)
+    outage_s = random.choice((0.5, 3.0, 8.0, 20.0, 60.0))
 
     strikes: dict[str, Callable[[], None]] = {
         "crash": lambda: world.crash(name),
@@ -128,6 +132,12 @@ def plan_fault(world: Successors, random: Random, at_s: float, faults: Sequence[
         "cut late": lambda: world.cut_late(number, after_s),
         "say again": lambda: world.say_again(number),
         "intrude": lambda: world.intrude(name),
+        "silence of all": lambda: world.silence(world.nodes, outage_s),
+        "silence of most": lambda: world.silence(most, outage_s),
+        "switch": lambda: world.switch_fails(random.choice((most, world.nodes)), outage_s),
+        "stop launcher": lambda: world.stop_launcher(outage_s),
+        "lie": lambda: world.begin_to_lie(name, after_s),
+        "clock": lambda: world.clock_jumps(random.choice((name, HOST)), outage_s),
         "kill launcher": lambda: world.kill_launcher(heard=True, after_s=after_s),
         "kill launcher unheard": lambda: world.kill_launcher(heard=False, after_s=after_s),
     }
@@ -156,7 +166,7 @@ def try_seeds(seeds: range) -> Counter[str]:
     return tried
 
 
-def ways(world: Successors) -> list[str]:
+def ways(world: CommonFaults) -> list[str]:
     """How a history went, of `WAYS`."""
     causes = {past.cause for past in world.supervisor.recoveries}
     by_itself = world.supervisor._limits.rebalance == "auto"

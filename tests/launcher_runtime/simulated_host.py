@@ -20,6 +20,10 @@ class SimulatedHost:
     """
 
     clock: Clock
+    era = 0
+    """Counts launchers."""
+    is_stopped = False
+    """Whether the launcher is, by a signal."""
     closed_data_ports: set[str]
     end: lev.End | None
 
@@ -35,14 +39,32 @@ class SimulatedHost:
         self._taking = False
         self._looks: set[float] = set()
         self._told: lev.Taken | None = None
+        self._put_off: list[Happening] = []
 
     @abstractmethod
     def event(self, event: lev.Event) -> None:
         """Tell the supervisor."""
 
-    @abstractmethod
     def launcher_at(self, at_s: float, happen: Happening) -> None:
-        """Let something happen at a time unless the launcher has ended before."""
+        """Let something happen at a time, or when the launcher goes on, unless it has ended
+        before."""
+        era = self.era
+        self.clock.at(
+            at_s, lambda: self.is_put_off(happen) or happen() if self.era == era else None
+        )
+
+    def is_put_off(self, happen: Happening) -> bool:
+        """Whether the launcher is stopped, so that something happens when it goes on."""
+        if self.is_stopped:
+            self._put_off.append(happen)
+        return self.is_stopped
+
+    def go_on_with_launcher(self) -> None:
+        """SIGCONT."""
+        self.is_stopped = False
+        late, self._put_off = self._put_off, []
+        for happen in late:
+            happen()
 
     @abstractmethod
     def connect(self, dialler: str, dialled: str, *, is_control: bool = False) -> Connection:

@@ -37,7 +37,7 @@ from nodes.core.messages import (
     TensorHeader,
 )
 from partition.plan import Plan
-from tests.launcher_runtime.connections import Clock, Connection, Happening
+from tests.launcher_runtime.connections import Clock, Connection, Happening, here
 from tests.launcher_runtime.plans import answer, blueprint_of
 from tests.launcher_runtime.simulated_host import SimulatedHost
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
@@ -91,7 +91,7 @@ class World(SimulatedHost):
         ]
         hello = Hello(PROTOCOL, "test", limits.lease_s, "ana, process 0", "0")
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
-        self.key, self.era = b"", 0
+        self.key = b""
         super().__init__(plan, RunStream(frames, share, pace), take_s)
         self.clock = Clock()
         self.end: lev.End | None = None
@@ -112,6 +112,8 @@ class World(SimulatedHost):
         """Of the plans that are to be better than the one that streams."""
         self.slow: dict[str, float] = {}
         """Nodes that take so many times as long for a firing."""
+        self.ahead_s: dict[str, float] = {}
+        """By how much clocks are ahead, the launcher's (`HOST`) and nodes'."""
         self._deadline_s: float | None = None
         self._replan = replan
         self._delay_s = delay_s
@@ -133,10 +135,6 @@ class World(SimulatedHost):
     def at(self, at_s: float, happen: Happening) -> None:
         """Let something happen at a time."""
         self.clock.at(at_s, happen)
-
-    def launcher_at(self, at_s: float, happen: Happening) -> None:
-        era = self.era
-        self.at(at_s, lambda: happen() if self.era == era else None)
 
     def tell_story(self, text: str) -> None:
         """Remember what happened."""
@@ -168,8 +166,8 @@ class World(SimulatedHost):
     def _next_tick(self) -> tuple[float, Happening | None]:
         """The earliest deadline of a core, and its `Tick`; deadlines are as they were when a core
         last handled something, and change with nothing else."""
-        at_s, tick = self._deadline_s, partial(self.event, lev.Tick())
-        found: Happening | None = None if at_s is None else tick
+        at_s = None if self.is_stopped else self._deadline_s
+        found: Happening | None = None if at_s is None else partial(self.event, lev.Tick())
         for name, node in self.nodes.items():
             due_s = node.deadline_s
             if due_s is not None and (at_s is None or due_s < at_s) and not self.is_off(name):
@@ -224,8 +222,11 @@ class World(SimulatedHost):
 
     def event(self, event: lev.Event) -> None:
         """Let the supervisor handle an event now, and perform its actions."""
-        actions = self.supervisor.handle(event, self.now_s)
-        self._deadline_s = self.supervisor.deadline_s
+        if self.is_put_off(lambda: self.event(event)):
+            return
+        ahead_s = self.ahead_s.get(HOST, 0.0)
+        actions = self.supervisor.handle(event, self.now_s + ahead_s)
+        self._deadline_s = here(self.supervisor.deadline_s, ahead_s)
         assert self.end is None or not actions, "nothing is done after the end"
         for action in actions:
             match action:
@@ -277,8 +278,9 @@ class World(SimulatedHost):
         node = self.nodes[name]
         if self.is_off(name):
             return
-        actions = node.agent.handle(event, self.now_s)
-        node.deadline_s = node.agent.deadline_s
+        ahead_s = self.ahead_s.get(name, 0.0)
+        actions = node.agent.handle(event, self.now_s + ahead_s)
+        node.deadline_s = here(node.agent.deadline_s, ahead_s)
         for action in actions:
             self._perform(name, node, action)
 

@@ -155,7 +155,7 @@ class Successors(FaultyWorld):
             return
         over = there[number % len(there)]
         self._touch(over.dialled, f"loses a connection with {over.dialler} that lingers")
-        self.touched.add(over.dialler)
+        self.touched[over.dialler] = self.now_s
         over.lingers = True
         for end in (over.dialler, over.dialled):
             over.hold(end)
@@ -171,7 +171,7 @@ class Successors(FaultyWorld):
         over = next(c for c in self.connections if c.name == name)
         node = over.dialled
         self._touch(node, f"hears again what {over.dialler} said over {name.decode()}")
-        self.touched.add(over.dialler)
+        self.touched[over.dialler] = self.now_s
         self._ghosts += 1
         ghost = b"ghost %d" % self._ghosts
         said = self._said[name]

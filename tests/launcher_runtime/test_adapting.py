@@ -15,6 +15,7 @@ from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.improving import LEAST_GAIN, LOOK_EVERY_S, SETTLE_S, Improver
 from launcher.core.recovery import Change, Recoverer
+from launcher.core.returns import Returns
 from launcher.core.session import Session, State
 from launcher.core.speeds import (
     FIRINGS_EACH,
@@ -26,7 +27,7 @@ from launcher.core.speeds import (
 )
 from launcher.core.watch import Limits
 from launcher.errors import RunFailedError
-from nodes.core.messages import Stats, Welcome
+from nodes.core.messages import PROTOCOL, Hello, Stats, Welcome
 from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.plans import blueprint_of, in_a_row
 from tests.launcher_runtime.simulation import World
@@ -62,7 +63,9 @@ class Boards:
         for session in self.sessions.values():
             session.welcome = Welcome(2, session.node, "0", "tcp://x:2", "none", "sim", 1, 1)
         limits: Limits = ADAPTING
-        self.recoverer = Recoverer(1, self.sessions, limits)
+        hello = Hello(PROTOCOL, "test", limits.lease_s)
+        returns = Returns(self.sessions, hello)
+        self.recoverer = Recoverer(1, self.sessions, limits, returns)
         self.improver = Improver(self.sessions, limits, self.recoverer)
         self.now_s, self.changes = 0.0, 0
         self._noise, self._spread, self._left_out = noise, spread, left_out

@@ -1,0 +1,231 @@
+"""What becomes of a run when nodes are lost, accused or silent: it goes on, or ends in a sentence.
+
+`launcher.core.supervisor` notices; here is what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.core import sentences
+from launcher.core.blame import stuck
+from launcher.core.blueprint import Blueprint
+from launcher.core.events import Action, End, Halted, Notice, Planned, Send, Unplannable
+from launcher.core.recovery import Change, Loss
+from launcher.core.returns import STANDING_BY
+from launcher.core.rollout import Rollout
+from launcher.core.session import Session, State, Step
+from launcher.core.standing import Standing
+from launcher.core.watch import Suspicion
+from launcher.errors import BarredError, LauncherError
+from nodes.core.messages import HOST, Bye, Stop
+
+SUSPECT = 2.0
+"""Strikes for a node that is lost because others accuse it, or it accuses others."""
+
+STALLS = 2
+"""Stalls in a row, without a result in between and without anybody to blame, that end a run."""
+
+
+class GoingOn(Standing):
+    """See the module's docstring."""
+
+    # ------------------------------------------------------------ the way down
+
+    def _stop_if_done(self, now_s: float) -> list[Action]:
+        if self.taken < self.frames or self._watch.suspicions:
+            return []
+        if self._recoverer.outage is not None:
+            return self._end(None)
+        self._watch.expect_no_results()
+        self._returns.give_up()
+        self._improver.is_interrupted()
+        actions: list[Action] = []
+        for session in self._members:
+            if session.state is State.RUNNING:
+                session.step(Step.STOP)
+                session.deadline_s = now_s + self._limits.silence_timeout_s
+                actions.append(Send(session.node, Stop(self.blueprint.epoch)))
+        return actions + self._finish_if_stopped()
+
+    def _finish_if_stopped(self) -> list[Action]:
+        stopped = all(session.state is State.STOPPED for session in self._members)
+        return self._end(None) if stopped else []
+
+    def _end(self, error: LauncherError | None) -> list[Action]:
+        self.ended = True
+        open_sessions = [
+            s for s in self.sessions.values() if s.is_open or s.state is State.RETURNING
+        ]
+        return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
+
+    # ------------------------------------------------------------ without a node
+
+    def _down(
+        self, losses: Sequence[Loss], now_s: float, *, failed: bool = False, strikes: float = 1.0
+    ) -> list[Action]:
+        """These nodes are lost: go on without them if that is wanted and possible.
+
+        They `failed` by themselves, or else are out of reach. What it counts is in `strikes`
+        (`launcher.core.returns`).
+        """
+        if not losses:
+            return []
+        needed = [loss for loss in losses if self._needs(loss[0])]
+        if needed and not self._may_recover:
+            return self._end(needed[0][1])
+        actions = [
+            action
+            for session, _ in losses
+            for action in self._lose(session, now_s, strikes, failed=failed)
+        ]
+        if needed and self._is_over:  # nothing is left to do for those that failed
+            for session in [s for s in self._members if s.state is State.FAILED]:
+                actions += self._lose(session, now_s, failed=True)
+            self._watch.expect_nothing()
+            return actions + self._stop_if_done(now_s)
+        if needed:
+            return actions + self._give_up_epoch(needed, now_s)
+        return actions + [Notice(f"{error}; it stood by") for _, error in losses]
+
+    def _lose(
+        self, session: Session, now_s: float, strikes: float = 1.0, *, failed: bool
+    ) -> list[Action]:
+        """Say goodbye to a node; an agent of ours lives on if it may be of use again."""
+        goodbye = session.goodbye
+        was_open, is_member = session.is_open, session in self._rollout.members
+        session.lose()
+        epoch = self.blueprint.epoch if is_member else 0
+        strikes = strikes if is_member else min(strikes, STANDING_BY)
+        self._returns.lost(session, now_s, epoch, strikes, failed=failed)
+        if not failed and self._limits.recovery_s:
+            goodbye = Bye()
+        self._rollout.leave(session)
+        return [Send(session.node, goodbye)] if was_open else []
+
+    def _give_up_epoch(
+        self,
+        losses: Sequence[Loss],
+        now_s: float,
+        dispute: tuple[Sequence[str], str] | None = None,
+    ) -> list[Action]:
+        # Who answered a question with a failure is not asked again: no answer would be known by it.
+        broken = [
+            s for s in self.sessions.values() if s.state is State.FAILED and s.unanswered.total()
+        ]
+        losses = [*losses, *((s, self._watch.confession(s)) for s in broken)]
+        goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
+        self._watch.expect_nothing()
+        self._improver.is_interrupted()
+        given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
+        return goodbyes + self._unless_hopeless(given_up, now_s)
+
+    def _halted(self, event: Halted, now_s: float) -> list[Action]:
+        found = self._recoverer.halted(event, self.frames, now_s)
+        return self._unless_hopeless(found, now_s)
+
+    def _unless_hopeless(self, found: list[Action] | LauncherError, now_s: float) -> list[Action]:
+        if isinstance(found, LauncherError):
+            return self._end(found)
+        better = self._recoverer.better()
+        return found if better is None else found + self._roll_out(better, now_s)
+
+    def _unplannable(self, event: Unplannable, now_s: float) -> list[Action]:
+        found = self._recoverer.unplannable(event.epoch, event.reason, now_s)
+        if found is None:
+            return self._improver.unplannable(event)
+        return self._end(found) if isinstance(found, LauncherError) else found
+
+    def _planned(self, event: Planned, now_s: float) -> list[Action]:
+        blueprint = event.blueprint
+        if self._recoverer.outage is None:
+            left = self.frames - self.taken
+            found = self._improver.planned(event, self._members, left)
+            if not isinstance(found, Change) or self._watch.suspicions:
+                return [] if isinstance(found, Change) else found
+            self._watch.expect_nothing()
+            self._improver.is_interrupted()
+            return self._recoverer.change(found, self.blueprint.epoch, now_s)
+        instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
+        return self._roll_out(blueprint, now_s) if instead is None else instead
+
+    def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
+        self.blueprint = blueprint
+        self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
+        return [a for session in self._members for a in self._rollout.join(session, now_s)]
+
+    # ------------------------------------------------------------ whom to believe
+
+    def _suspicion_stands(self, now_s: float) -> list[Action]:
+        suspicions = self._watch.settled()
+        first = min((s.error for s in suspicions), key=lambda e: not isinstance(e, BarredError))
+        if not self._may_recover or (isinstance(first, BarredError) and not self.taken):
+            return self._end(first)
+        verdict = self._disputes.judge(suspicions, self._members, now_s)
+        if verdict.failed:
+            failed = [(self.sessions[node], said.error) for node, said in verdict.failed]
+            return self._down(failed, now_s, failed=True)
+        if verdict.suspect:
+            suspects = [
+                (self.sessions[node], sentences.suspect(self.sessions[node], said.error))
+                for node, said in verdict.suspect
+            ]
+            return self._down(suspects, now_s, strikes=SUSPECT)
+        if self._is_over:
+            return self._down([(s.session, s.error) for s in suspicions], now_s)
+        return self._begin_anew(suspicions, now_s)
+
+    def _begin_anew(self, suspicions: Sequence[Suspicion], now_s: float) -> list[Action]:
+        """All answer, and it is one's word against another's: the same nodes try again."""
+        nodes = sorted({node for s in suspicions for node in (s.session.node, s.peer)})
+        told = f"{suspicions[0].error}; all nodes answer and begin anew"
+        return self._give_up_epoch([], now_s, (nodes, told))
+
+    def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
+        progress = self._progress(State.RUNNING)
+        error = sentences.stalled(self._members, stall_s, progress)
+        firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
+        frames, taken = (n - self._recoverer.first for n in (self._watch.offered, self.taken))
+        if not self._may_recover:
+            return self._end(error)
+        found = [
+            self._disputes.is_stuck(node, self._neighbours(node), now_s)
+            for node in stuck(self.blueprint, firings, frames, taken)
+        ]
+        if found:
+            losses = [(self.sessions[node], error) for node in dict.fromkeys(found)]
+            return self._down(losses, now_s, strikes=SUSPECT)
+        if self._stalled_at == self.taken:
+            self._stalls += 1
+        else:
+            self._stalled_at, self._stalls = self.taken, 1
+        if self._stalls >= STALLS:
+            return self._end(error)
+        nodes = [session.node for session in self._members]
+        return self._give_up_epoch([], now_s, (nodes, f"{error}; all nodes begin anew"))
+
+    def _neighbours(self, node: str) -> list[str]:
+        """The members with which it shares a channel."""
+        channels = self.blueprint.deployments[node].channels
+        ends = {end for c in channels for end in (c.source_node, c.target_node)}
+        return sorted(ends - {node, HOST})
+
+    # ------------------------------------------------------------ after an absence of our own
+
+    def _was_away(self, away_s: float, now_s: float) -> list[Action]:
+        """This launcher was stopped or suspended: nobody is to blame for what follows from it."""
+        self._watch.was_away(now_s)
+        if away_s < self._limits.lease_s / 2:
+            return []
+        self._away_s = away_s
+        self._away_until_s = now_s + self._limits.heartbeat_s
+        return [Notice(f"this launcher was stopped for {away_s:.0f} s; asking all nodes")]
+
+    def _all_anew(self, first: Session, now_s: float) -> list[Action]:
+        """A node has given this launcher up while that was away; the others have too, or will:
+        greet them all anew."""
+        self._away_until_s = now_s
+        gone = [s for s in self.sessions.values() if s.is_open or s is first]
+        self._watch.expect_nothing()
+        losses = [(s, sentences.was_away(s, self._away_s)) for s in gone]
+        return self._down(losses, now_s, strikes=0.0)
