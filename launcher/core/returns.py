@@ -119,7 +119,7 @@ class Returns:
         missing = [
             self._records[node]
             for node, session in self._sessions.items()
-            if not session.is_there and not self._records[node].has_ended
+            if not session.is_open and not self._records[node].has_ended
         ]
         if not missing:
             return None
@@ -129,7 +129,7 @@ class Returns:
     def is_complete(self) -> bool:
         """Whether all who may be expected are there."""
         return all(
-            session.is_there or self._records[node].has_ended or self._records[node].is_failed
+            session.is_open or self._records[node].has_ended or self._records[node].is_failed
             for node, session in self._sessions.items()
         )
 

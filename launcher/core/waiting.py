@@ -99,7 +99,7 @@ class Waiting:
 
 def duration(seconds: float) -> str:
     """For people: `2 min 40 s`."""
-    minutes, rest = divmod(ceil(seconds), 60)
+    minutes, rest = divmod(ceil(seconds - 0.001), 60)
     if not minutes:
         return f"{rest} s"
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"

@@ -1,9 +1,9 @@
 """What happens to a cluster as a whole, and what its members say that is not so.
 
-- Nodes fall silent together and come back together: a switch reboots, a power strip is tripped over.
+- Nodes fall silent together and come back together: a switch reboots, a power strip is off.
 - The launcher is stopped, as a laptop is whose lid is closed, for shorter or longer than its lease.
 - Clocks jump ahead, a node's or the launcher's, as they do for a machine that was suspended.
-- A node lies: it accuses others, tells of progress that there is none of, and makes its counters up.
+- A node lies: it accuses others, tells of progress that there is none of, makes counters up.
 
 Whatever a liar says, the others go on; whatever they all suffer together, they do when it is over.
 """
@@ -117,6 +117,6 @@ class CommonFaults(Successors):
             answer = replace(answer, firings=made_up, busy_s=seconds)
         super()._answer(name, over, answer)
 
-    def is_fit(self, name: str) -> bool:
+    def may_be_of_use(self, name: str) -> bool:
         """See `FaultyWorld`; nobody need rely on a liar."""
-        return name not in self.liars and super().is_fit(name)
+        return name not in self.liars and super().may_be_of_use(name)

@@ -11,12 +11,10 @@ must hold whatever happens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-from cnn.network import Tensor
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
@@ -24,9 +22,8 @@ from launcher.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.core.messages import HOST, Deploy, Stop
-from partition.plan import Plan, PlannedChannel
 from tests.launcher_runtime.connections import Connection
-from tests.launcher_runtime.plans import phase, plan_of, subnets_of
+from tests.launcher_runtime.plans import spread, subnets_of
 from tests.launcher_runtime.simulated_node import SimulatedNode
 from tests.launcher_runtime.simulation import LIMITS, World
 
@@ -46,47 +43,6 @@ RECOVERING = replace(LIMITS, recovery_s=10.0, heartbeat_s=2.0, deploy_timeout_s=
 
 CALM_S = 60.0
 """After which a node to which nothing happens must be of use to a run that waits for any."""
-
-
-def spread(reads: list[list[int]], owner: list[str], capacity: Callable[[], int]) -> Plan:
-    """Phase i makes tensor `t{i}` of those that it reads (-1: the network's input); tensors that
-    nobody reads are the results."""
-    tensor = {
-        i: Tensor(f"t{i}" if i >= 0 else "x", (1, 3), "float32") for i in range(-1, len(reads))
-    }
-    phases = [
-        phase(
-            f"p{i}", owner[i], owner[:i].count(owner[i]), [tensor[j].name for j in own], [f"t{i}"]
-        )
-        for i, own in enumerate(reads)
-    ]
-    return plan_of(phases, _channels(reads, owner, tensor, capacity))
-
-
-def _channels(
-    reads: list[list[int]],
-    owner: list[str],
-    tensor: dict[int, Tensor],
-    capacity: Callable[[], int],
-) -> list[PlannedChannel]:
-    channels = []
-    for source in range(-1, len(reads)):
-        readers: dict[str, list[str]] = {}
-        for i, own in enumerate(reads):
-            if source in own:
-                readers.setdefault(owner[i], []).append(f"p{i}")
-        for device, targets in (readers or {HOST: ["@sink"]}).items():
-            channels.append(
-                PlannedChannel(
-                    tensor=tensor[source],
-                    source="@source" if source < 0 else f"p{source}",
-                    source_device=HOST if source < 0 else owner[source],
-                    target_device=device,
-                    targets=tuple(targets),
-                    capacity_frames=capacity(),
-                )
-            )
-    return channels
 
 
 class FaultyWorld(World):
@@ -397,12 +353,25 @@ class FaultyWorld(World):
         assert self.touched or self.refused_plan, f"nothing happened to any node: {error}"
         if not self.supervisor._has_streamed:
             return
-        fit = [name for name in self.nodes if self.is_fit(name)]
-        if len(fit) * (self.room or len(self.reads)) >= len(self.reads):
+        hopeful = [name for name in self.nodes if self.may_be_of_use(name)]
+        waited_s = self.supervisor._recoverer._waiting.waited_s
+        if self._suffice(hopeful) and waited_s < RECOVERING.wait_s - 0.001:
+            raise AssertionError(f"it did not wait for {hopeful}: {error}")
+        fit = [name for name in hopeful if self.is_fit(name)]
+        if self._suffice(fit):
             raise AssertionError(f"{fit} could have gone on: {error}")
 
+    def _suffice(self, names: list[str]) -> bool:
+        """Whether there is a plan on so many nodes."""
+        return len(names) * (self.room or len(self.reads)) >= len(self.reads)
+
+    def may_be_of_use(self, name: str) -> bool:
+        """Whether a node is in order, or is out of reach and may come back."""
+        if name in self.hanging | self.broken | self.full | self.silent:
+            return False
+        return not (self.nodes[name].is_gone and self.started_by_us)
+
     def is_fit(self, name: str) -> bool:
-        """Whether a node is in order and has been left in peace for a while."""
-        unwell = self.is_off(name) or name in self.hanging | self.broken | self.full
-        is_calm = self.now_s - self.touched.get(name, -CALM_S) >= CALM_S
-        return is_calm and not unwell and frozenset((HOST, name)) not in self.blocked
+        """Whether a node can be reached and has been left in peace for a while."""
+        is_reached = not self.is_off(name) and frozenset((HOST, name)) not in self.blocked
+        return is_reached and self.now_s - self.touched.get(name, -CALM_S) >= CALM_S

@@ -135,3 +135,44 @@ def answer(
     if not isinstance(found, Blueprint):
         return lev.Unplannable(asked.epoch, str(found))
     return lev.Planned(replace(found, slower=asked.slower), gain or 1.0)
+
+
+def spread(reads: list[list[int]], owner: list[str], capacity: Callable[[], int]) -> Plan:
+    """Phase i makes tensor `t{i}` of those that it reads (-1: the network's input); tensors that
+    nobody reads are the results."""
+    tensor = {
+        i: Tensor(f"t{i}" if i >= 0 else "x", (1, 3), "float32") for i in range(-1, len(reads))
+    }
+    phases = [
+        phase(
+            f"p{i}", owner[i], owner[:i].count(owner[i]), [tensor[j].name for j in own], [f"t{i}"]
+        )
+        for i, own in enumerate(reads)
+    ]
+    return plan_of(phases, _channels(reads, owner, tensor, capacity))
+
+
+def _channels(
+    reads: list[list[int]],
+    owner: list[str],
+    tensor: dict[int, Tensor],
+    capacity: Callable[[], int],
+) -> list[PlannedChannel]:
+    channels = []
+    for source in range(-1, len(reads)):
+        readers: dict[str, list[str]] = {}
+        for i, own in enumerate(reads):
+            if source in own:
+                readers.setdefault(owner[i], []).append(f"p{i}")
+        for device, targets in (readers or {HOST: ["@sink"]}).items():
+            channels.append(
+                PlannedChannel(
+                    tensor=tensor[source],
+                    source="@source" if source < 0 else f"p{source}",
+                    source_device=HOST if source < 0 else owner[source],
+                    target_device=device,
+                    targets=tuple(targets),
+                    capacity_frames=capacity(),
+                )
+            )
+    return channels

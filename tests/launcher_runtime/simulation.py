@@ -62,7 +62,7 @@ class World(SimulatedHost):
 
     A node in `silent` neither hears nor says anything from then on. One in `closed_data_ports`
     cannot be dialled by the launcher there; the executor of one in `hanging` never ends a firing.
-    Nodes in `standby` have no part in the plan.
+    Nodes in `standby` have no part in the plan. Clocks are `ahead_s`, nodes' and the `HOST`'s.
     """
 
     def __init__(
@@ -113,7 +113,6 @@ class World(SimulatedHost):
         self.slow: dict[str, float] = {}
         """Nodes that take so many times as long for a firing."""
         self.ahead_s: dict[str, float] = {}
-        """By how much clocks are ahead, the launcher's (`HOST`) and nodes'."""
         self._deadline_s: float | None = None
         self._replan = replan
         self._delay_s = delay_s

@@ -7,11 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core.blame import at_fault, stuck
+from launcher.core.blame import stuck
 from launcher.core.run_stream import RunStream
 from launcher.core.session import Session, State
-from launcher.core.watch import Suspicion
-from launcher.errors import RunFailedError
 from nodes.core.messages import Credit, Missing, Pong, TensorHeader
 from partition.plan import Plan
 from tests.launcher_runtime.plans import blueprint_of, in_a_row, plans
@@ -94,23 +92,6 @@ def test_when_one_phase_hangs_its_node_is_found_and_no_other(plan: Plan, data) -
 
 def session(node: str, state: State = State.FAILED) -> Session:
     return Session(node, "ipc://there", started_by_us=False, state=state)
-
-
-def test_who_fails_by_itself_is_at_fault_and_not_whom_others_blame() -> None:
-    sessions = {name: session(name) for name in "abc"}
-    error = RunFailedError("it broke")
-    said = [Suspicion(sessions[who], peer, error) for who, peer in (("a", "b"), ("c", ""))]
-    assert [guilty.node for guilty, _ in at_fault(said, sessions)] == ["c"]
-
-
-def test_otherwise_it_is_the_one_that_most_blame_if_it_is_there() -> None:
-    sessions = {name: session(name) for name in "abcd"}
-    error = RunFailedError("it broke")
-    pairs = (("a", "b"), ("b", "c"), ("d", "c"))
-    said = [Suspicion(sessions[who], peer, error) for who, peer in pairs]
-    assert [guilty.node for guilty, _ in at_fault(said, sessions)] == ["c"]
-    sessions["c"] = session("c", State.LOST)
-    assert [guilty.node for guilty, _ in at_fault(said, sessions)] == ["b", "d"]
 
 
 def test_answers_to_what_was_abandoned_do_not_count_and_those_after_them_do() -> None:

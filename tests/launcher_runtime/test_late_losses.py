@@ -49,15 +49,16 @@ def test_results_that_have_all_arrived_are_taken_whoever_is_lost_then(nodes: int
     assert any("every result had arrived" in text for text in world.notices)
 
 
-def test_if_no_node_is_left_every_loss_is_told() -> None:
+def test_if_no_node_is_left_and_none_comes_back_every_loss_is_told() -> None:
     world = streaming(2)
+    world.at(1.9, lambda: world.silent.update(world.nodes))
     world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
     world.at(2.1, lambda: world.event(lev.Disconnected("n1")))
     world.run()
     assert world.end is not None
     error = str(world.end.error)
     assert "node 'n1'" in error
-    assert "no node is left. Before: node 'n0'" in error
+    assert "no node is left, and none came back in 2 min. Before: node 'n0'" in error
 
 
 def test_a_ping_that_waits_when_the_frames_begin_is_no_silence_yet() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.returns import MOST_LOSSES
 from launcher.core.session import State
 from launcher.core.watch import Rebalance
 from tests.launcher_runtime import simulation
@@ -134,13 +133,33 @@ def test_a_node_whose_engine_breaks_does_not_come_back_by_itself_but_does_when_r
     assert world.end == lev.End(None)
 
 
-def test_a_node_that_is_lost_again_and_again_stays_lost_in_the_end() -> None:
-    world = three_daemons(frames=400)
-    for turn in range(6):
+def test_a_node_that_is_lost_again_and_again_is_used_ever_more_rarely() -> None:
+    world = three_daemons(frames=3000)
+    for turn in range(60):
         crash_and_restart(world, "n1", 2.0 + 15.0 * turn, 1.0)
     finish(world)
-    assert causes(world).count("loss") <= MOST_LOSSES
-    assert world.supervisor.sessions["n1"].state is State.LOST
+    assert world.now_s > 900.0
+    assert 3 <= causes(world).count("loss") <= 10
+
+
+def test_one_whose_losses_are_long_ago_is_used_again_at_once() -> None:
+    world = three_daemons(frames=5500)
+    for at_s in (2.0, 12.0, 40.0, 1500.0):
+        crash_and_restart(world, "n1", at_s, 1.0)
+    finish(world)
+    used = [t for t in world.story if "n1 gets epoch" in t]
+    assert 1501.0 < float(used[-1].split()[0]) < 1515.0
+
+
+def test_losses_while_standing_by_hardly_count() -> None:
+    world = three_daemons("never", frames=600)
+    crash_and_restart(world, "n1", 2.0, 1.0)
+    for turn in range(4):
+        crash_and_restart(world, "n1", 10.0 + 15.0 * turn, 1.0)
+    world.at(100.0, lambda: world.crash("n0"))
+    world.at(120.0, lambda: world.crash("n2"))
+    finish(world)
+    assert world.supervisor.sessions["n1"].state is State.STOPPED
 
 
 def test_another_loss_while_nodes_turn_to_the_better_plan_is_a_loss_like_any() -> None:
