@@ -45,7 +45,8 @@ class Tried:
 
     @property
     def recover_s(self) -> list[float]:
-        return [seconds for one in self.streams for seconds in one.recover_s]
+        lasts_s = self.case.lasts_s
+        return [max(0.0, s - lasts_s) for one in self.streams for s in one.recover_s]
 
     def total(self, key: str) -> int:
         return sum(getattr(one, key) for one in self.streams)

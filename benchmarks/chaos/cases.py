@@ -22,7 +22,8 @@ class Case:
     """`before` is done before the stream and `fault` during it, which takes about `seconds`.
 
     `sentence` is what the end must say, a regular expression. `emulated`: it needs more of a board
-    than a process. `keys`: whether connections are encrypted. `long`: left out by `--quick`.
+    than a process. `keys`: whether connections are encrypted. `long`: left out by `--quick`. For
+    `lasts_s` nothing can go on whatever is done, and that is not counted as time to recover.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Case:
     emulated: bool = True
     keys: bool = True
     long: bool = False
+    lasts_s: float = 0.0
 
     def met(self, found: Streamed) -> bool:
         """Whether what must come of it came."""
@@ -59,8 +61,33 @@ CASES: tuple[Case, ...] = (
         kill(VICTIM, OTHER, apart_s=0.6), emulated=False,
     ),
     Case(
-        "kill-all", "kill -9 of every board", "ends", kill(*ALL), emulated=False,
-        sentence="no node is left",
+        "kill-all", "kill -9 of every board", "ends", kill(*ALL), faults.impatient,
+        emulated=False, sentence="no node is left",
+    ),
+    Case(
+        "silence-3", "SIGSTOP of every board for 3 s", "rides", faults.silence(3.0, *ALL),
+        emulated=False, lasts_s=3.0,
+    ),
+    Case(
+        "silence-20", "SIGSTOP of every board for 20 s", "recovers", faults.silence(20.0, *ALL),
+        emulated=False, lasts_s=20.0,
+    ),
+    Case(
+        "silence-60", "SIGSTOP of every board for 60 s", "recovers", faults.silence(60.0, *ALL),
+        emulated=False, lasts_s=60.0, long=True,
+    ),
+    Case(
+        "launcher-60", "SIGSTOP of the launcher for 60 s", "recovers", faults.stop_launcher(60.0),
+        emulated=False, lasts_s=60.0, long=True,
+    ),
+    Case("switch-3", "switch off for 3 s", "rides", faults.switch_off(3.0, *ALL), lasts_s=3.0),
+    Case(
+        "switch-20", "switch off for 20 s", "recovers", faults.switch_off(20.0, *ALL),
+        lasts_s=20.0,
+    ),
+    Case(
+        "switch-60", "switch off for 60 s", "recovers", faults.switch_off(60.0, *ALL),
+        lasts_s=60.0, long=True,
     ),
     Case("pause-1", "SIGSTOP for 1 s", "rides", pause(1.0), emulated=False),
     Case("pause-5", "SIGSTOP for 5 s, then SIGCONT", "recovers", pause(5.0), emulated=False),

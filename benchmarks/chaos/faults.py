@@ -3,6 +3,7 @@ they are mended afterwards; `wait` lets time pass as long as the stream goes on.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,57 @@ def pause(seconds: float, board: str = VICTIM) -> Fault:
         wait(1.0)
 
     return strike
+
+
+def silence(seconds: float, *boards: str) -> Fault:
+    """SIGSTOP to all of these at once, and SIGCONT after so many seconds."""
+
+    def strike(bed: Bed, wait: Wait) -> None:
+        bed.harmed.update(boards)
+        for board in boards:
+            bed.lab.pause(board)
+        try:
+            wait(seconds)
+        finally:
+            for board in boards:
+                bed.lab.resume(board)
+        wait(1.0)
+
+    return strike
+
+
+def switch_off(seconds: float, *boards: str) -> Fault:
+    """Pull the cables of all of these, as a switch without power does, for so many seconds."""
+
+    def strike(bed: Bed, wait: Wait) -> None:
+        bed.harmed.update(boards)
+        for board in boards:
+            bed.lab.cut(board)
+        try:
+            wait(seconds)
+        finally:
+            for board in boards:
+                bed.lab.restore(board)
+        wait(1.0)
+
+    return strike
+
+
+def stop_launcher(seconds: float) -> Fault:
+    """SIGSTOP to the launcher, which is this process, and SIGCONT after so many seconds."""
+
+    def strike(_: Bed, wait: Wait) -> None:
+        me = os.getpid()
+        script = f"kill -STOP {me}; sleep {seconds}; kill -CONT {me}"
+        with subprocess.Popen(("sh", "-c", script)):
+            wait(1.0)
+
+    return strike
+
+
+def impatient(bed: Bed) -> None:
+    """The run waits but a moment for boards that are gone."""
+    bed.wait_at_most(2.0)
 
 
 def cut(seconds: float, board: str = VICTIM) -> Fault:

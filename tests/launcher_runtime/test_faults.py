@@ -42,7 +42,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     ("seed", "way"),
     [
         (51, "used a node again"),
-        (84, "used one by consent"),
+        (345, "used one by consent"),
         (115, "used a node again"),
         (319, "adapted"),
         (337, "adapted"),

@@ -147,8 +147,8 @@ def test_one_whose_losses_are_long_ago_is_used_again_at_once() -> None:
     for at_s in (2.0, 12.0, 40.0, 1500.0):
         crash_and_restart(world, "n1", at_s, 1.0)
     finish(world)
-    used = [t for t in world.story if "n1 gets epoch" in t]
-    assert 1501.0 < float(used[-1].split()[0]) < 1515.0
+    greeted = [t for t in world.story if "n1 logs: launcher" in t]
+    assert 1501.0 < float(greeted[-1].split()[0]) < 1505.0
 
 
 def test_losses_while_standing_by_hardly_count() -> None:

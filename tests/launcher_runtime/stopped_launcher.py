@@ -1,0 +1,48 @@
+"""Streams through two local daemons in a process of its own, which a test may stop by a signal.
+
+`python -m tests.launcher_runtime.stopped_launcher FOLDER FRAMES LEASE_S` prints `streaming` once
+frames stream, and at the end a line for each change of epochs; it raises unless every frame has
+come back once, in order, and right.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from launcher.runtime import RecoveryOptions, RunOptions
+from tests.launcher_runtime.clusters import RandomFrames, Results, daemons, make_cluster, results
+from tests.launcher_runtime.test_recovery import Replan
+
+
+class Told:
+    """Takes results and tells of the twentieth."""
+
+    def __init__(self) -> None:
+        self.results: Results = results()
+
+    def __call__(self, frame: int, outputs: Mapping[str, np.ndarray]) -> None:
+        self.results(frame, outputs)
+        if frame == 20:
+            print("streaming", flush=True)  # noqa: T201 - for the test
+
+
+def main(folder: Path, frames: int, lease_s: float) -> None:
+    """See the module's docstring."""
+    cluster = make_cluster(folder, nodes=2)
+    replan = Replan(cluster, folder / "again")
+    take = Told()
+    with daemons(cluster.names, folder / "cache") as running:
+        nodes = cluster.nodes({name: address for name, (address, _) in running.items()})
+        options = RunOptions(lease_s=lease_s, recovery=RecoveryOptions(replan))
+        found = cluster.run(RandomFrames(frames), take, options, nodes=nodes)
+    cluster.check(take.results.outputs, frames)
+    for past in found.recoveries:
+        print("; ".join(past.reasons))  # noqa: T201 - for the test
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
