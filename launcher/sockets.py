@@ -38,6 +38,10 @@ RECONNECT_AT_LEAST_MS = 3200
 """How often a node that is gone is dialled at least: at first ten times a second, then ever more
 rarely."""
 
+HEARTBEAT_MS, SILENCE_MS, DIALLING_MS = 3_000, 15_000, 3_000
+"""On control connections: when a network was down, TCP sends again after as long a time as that
+lasted. So a connection that was silent for long is given up, and made anew by short attempts."""
+
 WAITING = 64
 """Messages on a data connection that may wait to be read whatever was agreed."""
 
@@ -166,6 +170,9 @@ class Sockets:
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES + OVERHEAD_BYTES)
         self._secure(socket, node, address)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_AT_LEAST_MS)
+        socket.setsockopt(zmq.CONNECT_TIMEOUT, DIALLING_MS)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
         told: dict[int, Arrival] = {
             zmq.EVENT_HANDSHAKE_SUCCEEDED: Stands(node),
             zmq.EVENT_DISCONNECTED: Closed(node),

@@ -213,12 +213,6 @@ class Bed:
         folder = self.folder / "without"
         self._take_plan(plan, cut_subnets(self.model, plan, folder, lambda _, __: None))
 
-    def wait_at_most(self, seconds: float) -> None:
-        """For boards to come back where none is left, until mended."""
-        self.tools.callback(setattr, self, "cluster", self.cluster)
-        recovery = self.cluster.config.recovery.model_copy(update={"wait_s": seconds})
-        self.cluster = self.cluster.changed(recovery=recovery)
-
     def empty_cache(self, board: str) -> None:
         """A board with a disk of its own: its agent starts anew with nothing cached."""
         self.lab.kill(board)

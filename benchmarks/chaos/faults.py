@@ -106,7 +106,9 @@ def stop_launcher(seconds: float) -> Fault:
 
 def impatient(bed: Bed) -> None:
     """The run waits but a moment for boards that are gone."""
-    bed.wait_at_most(2.0)
+    bed.tools.callback(setattr, bed, "cluster", bed.cluster)
+    recovery = bed.cluster.config.recovery.model_copy(update={"wait_s": 2.0})
+    bed.cluster = bed.cluster.changed(recovery=recovery)
 
 
 def cut(seconds: float, board: str = VICTIM) -> Fault:

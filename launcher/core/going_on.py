@@ -227,5 +227,7 @@ class GoingOn(Standing):
         self._away_until_s = now_s
         gone = [s for s in self.sessions.values() if s.is_open or s is first]
         self._watch.expect_nothing()
+        if all(s.welcome is not None for s in self._rollout.members):
+            self._has_streamed = True  # or would have
         losses = [(s, sentences.was_away(s, self._away_s)) for s in gone]
         return self._down(losses, now_s, strikes=0.0)

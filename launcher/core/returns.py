@@ -48,8 +48,9 @@ LONGEST_S = 600.0
 STANDING_BY = 0.25
 """Strikes for the loss of a node that had no part in anything."""
 
-RESTART_S = 10.0
-"""How long to wait for agents that failed, in case that they are restarted."""
+RESTART_S = 30.0
+"""How long to wait for agents that failed, in case that they start anew (an engine that hangs is
+given time to come back first)."""
 
 
 @dataclass(slots=True)

@@ -148,6 +148,14 @@ def test_a_launcher_may_be_stopped_and_blames_nobody(seconds: float) -> None:
     assert all(session.is_there for session in world.supervisor.sessions.values())
 
 
+@pytest.mark.parametrize("at_s", [0.03, 0.1, 0.25])
+def test_it_may_be_stopped_before_frames_stream_too(at_s: float) -> None:
+    world = cluster()
+    world.at(at_s, lambda: world.stop_launcher(40.0))
+    finish(world)
+    assert world.supervisor.recoveries
+
+
 @pytest.mark.parametrize("who", [HOST, "n1"])
 @pytest.mark.parametrize("seconds", [3.0, 20.0])
 def test_a_clock_may_jump(who: str, seconds: float) -> None:
