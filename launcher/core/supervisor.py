@@ -281,6 +281,9 @@ class Supervisor(GoingOn):
         return [*actions, *self._returns.due(now_s), *self._trouble(now_s)]
 
     def _trouble(self, now_s: float) -> list[Action]:
+        silence = self._watch.common_silence(now_s)
+        if silence:
+            return [Notice(silence)]
         gone = [(session, self._how_lost(session, how)) for session, how in self._watch.gone(now_s)]
         if gone:
             return self._down(gone, now_s)

@@ -242,7 +242,6 @@ class Watch:
 
     def gone(self, now_s: float) -> list[tuple[Session, str]]:
         """Those that were reached and are late with their next step, or silent; and how."""
-        self._look_for_common_silence(now_s)
         found = ((session, self._how_gone(session, now_s)) for session in self._sessions)
         return [(session, how) for session, how in found if how]
 
@@ -263,27 +262,28 @@ class Watch:
             return f"its agent has been silent for {max(limit_s, int(silent_s)):g} s"
         return ""
 
-    def _look_for_common_silence(self, now_s: float) -> None:
+    def common_silence(self, now_s: float) -> str:
+        """Look whether most agents are silent at once; what people are told when it begins."""
         open_sessions = [session for session in self._sessions if session.is_open]
-        since_s = [
-            session.asked_s
+        silent = [
+            (now_s - session.asked_s) / self._limits.silence_s(session.state)
             for session in open_sessions
             if session.asked_s is not None
-            and now_s - session.asked_s >= self._limits.silence_s(session.state) / 2
         ]
-        is_common = 2 * len(since_s) > len(open_sessions)
-        if is_common and self._common_since_s is None:
+        since_s = [s.asked_s for s in open_sessions if s.asked_s is not None]
+        is_common = 2 * sum(share >= 0.5 for share in silent) > len(open_sessions)
+        if is_common and self._common_since_s is None and max(silent) >= 1.0:
             self._common_since_s = min(since_s)
             self._common_until_s = self._common_since_s + self._limits.common_s
-        elif not is_common and self._common_since_s is not None:
+            return (
+                f"{len(since_s)} of {len(open_sessions)} agents are silent at once, as if the "
+                f"network were down; waiting {self._limits.common_s:g} s at most for them"
+            )
+        if not is_common and self._common_since_s is not None:
             again_s = now_s + max(self._limits.heartbeat_s, now_s - self._common_since_s)
             self._common_until_s = min(self._common_until_s, again_s)
             self._common_since_s = None
-
-    @property
-    def is_silence_common(self) -> bool:
-        """Whether most agents are silent."""
-        return self._common_since_s is not None
+        return ""
 
     def suspicion_is_due(self, now_s: float) -> bool:
         """Whether the failure that an agent reported is the run's failure."""

@@ -169,7 +169,7 @@ def test_a_plan_is_shown_without_a_run() -> None:
 
 
 def test_a_loss_that_the_run_got_over_is_told_in_both_forms() -> None:
-    past = Recovery(("b",), ("node 'b' was lost while running",), 1.25, 2, 3)
+    past = Recovery(("b",), ("node 'b' was lost while running",), 1.25, 2, 3, waited_s=0.75)
     found = make_report(
         PLAN,
         PLAN,
@@ -190,9 +190,11 @@ def test_a_loss_that_the_run_got_over_is_told_in_both_forms() -> None:
         "replayed": 3,
         "pause_s": pytest.approx(0.1),
         "cause": "loss",
+        "waited_s": 0.75,
     }
     text = " ".join(printed(report_text(found)).split())
-    assert "lost b: streaming again after 1.25 s, no result for 100.0 ms, from frame 2 on" in text
+    assert "lost b: streaming again after 1.25 s (750.0 ms of it with too few nodes), no" in text
+    assert "no result for 100.0 ms, from frame 2 on, 3 sent again" in text
     assert found.nodes[0].busy_s_per_frame == pytest.approx(0.15)  # of the two frames since then
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from launcher.core.intake import Pace
 from nodes.core.messages import HOST
-from tests.launcher_runtime.common_faults import CommonFaults
+from tests.launcher_runtime.outages import Outages
 
 LONGEST_S = 2000.0
 PART = 100
@@ -54,12 +54,12 @@ LONG_GO_ON = (
 """What happens more often in histories that are long enough for plans to be improved."""
 
 
-def history(seed: int, faults: Sequence[str] = FAULTS) -> CommonFaults:
+def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
     """The world after everything has happened that the seed holds; raises `AssertionError`, with
     the story, if anything does not hold. With the same `faults` a seed gives the same history."""
     random = Random(seed)
     long = long_run(Random(f"length of {seed}"))
-    world = CommonFaults(
+    world = Outages(
         random,
         nodes=random.randint(1, 4),
         standby=random.choice((0, 0, 1, 2)),
@@ -109,7 +109,7 @@ def own_pace(random: Random) -> Pace | None:
     return Pace(random.choice((0.05, 1.0, 8.0, 100.0)), policy, random.randint(1, 4))
 
 
-def plan_fault(world: CommonFaults, random: Random, at_s: float, faults: Sequence[str]) -> None:
+def plan_fault(world: Outages, random: Random, at_s: float, faults: Sequence[str]) -> None:
     """Let one fault happen at a time, and perhaps another when the nodes recover from it."""
     name = random.choice(list(world.nodes))
     other = random.choice([HOST, *world.nodes])
@@ -166,7 +166,7 @@ def try_seeds(seeds: range) -> Counter[str]:
     return tried
 
 
-def ways(world: CommonFaults) -> list[str]:
+def ways(world: Outages) -> list[str]:
     """How a history went, of `WAYS`."""
     causes = {past.cause for past in world.supervisor.recoveries}
     by_itself = world.supervisor._limits.rebalance == "auto"

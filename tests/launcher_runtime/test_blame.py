@@ -12,8 +12,8 @@ from launcher.core.session import Session, State
 from launcher.core.watch import Suspicion
 from launcher.errors import RunFailedError
 from nodes.core.messages import Failed, Progress
-from tests.launcher_runtime.common_faults import MOST_COUNT, CommonFaults
 from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.outages import MOST_COUNT, Outages
 from tests.launcher_runtime.test_faults import streaming
 
 NODES = {name: Session(name, "ipc://there", False, State.FAILED) for name in "abcd"}
@@ -78,12 +78,12 @@ def test_a_neighbour_that_many_have_had_disputes_with_is_at_fault_for_one_that_i
 # ---------------------------------------------------------------- in a run
 
 
-def four(seed: int = 5, frames: int = 400) -> CommonFaults:
+def four(seed: int = 5, frames: int = 400) -> Outages:
     given = {"frames": frames, "started_by_us": False, "take_s": 0.3, "limits": RECOVERING}
-    return CommonFaults(Random(seed), nodes=4, standby=0, room=None, delay_s=lambda: 0.01, **given)
+    return Outages(Random(seed), nodes=4, standby=0, room=None, delay_s=lambda: 0.01, **given)
 
 
-def accuse(world: CommonFaults, who: str, whom: str) -> None:
+def accuse(world: Outages, who: str, whom: str) -> None:
     epoch = world.supervisor.blueprint.epoch
     world.event(lev.Heard(who, Failed(epoch, f"the data connection with {whom!r} broke", whom)))
 

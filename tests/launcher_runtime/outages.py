@@ -26,7 +26,7 @@ LIES = 6
 MOST_COUNT = 1 << 20
 
 
-class CommonFaults(Successors):
+class Outages(Successors):
     """See the module's docstring."""
 
     liars: frozenset[str] = frozenset()

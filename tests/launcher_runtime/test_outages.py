@@ -12,22 +12,20 @@ from launcher.core.events import Abandoned
 from launcher.core.lateness import LATE_S, PatientClock
 from launcher.core.waiting import REGROUP_S, Waiting, duration
 from nodes.core.messages import HOST
-from tests.launcher_runtime.common_faults import CommonFaults
 from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.outages import Outages
 
 WAITING = "waiting for any node to come back (s)"
 
 
-def cluster(nodes: int = 4, frames: int = 200, **given: object) -> CommonFaults:
+def cluster(nodes: int = 4, frames: int = 200, **given: object) -> Outages:
     """Daemons, three results a second."""
     drawn = {"frames": frames, "started_by_us": False, "take_s": 0.3, "limits": RECOVERING}
     delay = {"delay_s": lambda: 0.01}
-    return CommonFaults(
-        Random(5), nodes=nodes, standby=0, **({"room": None} | drawn | delay | given)
-    )
+    return Outages(Random(5), nodes=nodes, standby=0, **({"room": None} | drawn | delay | given))
 
 
-def finish(world: CommonFaults) -> CommonFaults:
+def finish(world: Outages) -> Outages:
     world.run(2000.0)
     world.check_end()
     assert world.end == lev.End(None)
