@@ -38,9 +38,10 @@ RECONNECT_AT_LEAST_MS = 3200
 """How often a node that is gone is dialled at least: at first ten times a second, then ever more
 rarely."""
 
-HEARTBEAT_MS, SILENCE_MS, DIALLING_MS = 3_000, 15_000, 3_000
+HEARTBEAT_MS, SILENCE_MS, DIALLING_MS = 5_000, 30_000, 3_000
 """On control connections: when a network was down, TCP sends again after as long a time as that
-lasted. So a connection that was silent for long is given up, and made anew by short attempts."""
+lasted. So a connection that was silent for long is given up, as agents do after the same time, and
+made anew by short attempts."""
 
 WAITING = 64
 """Messages on a data connection that may wait to be read whatever was agreed."""

@@ -234,7 +234,7 @@ class Recoverer:
         self._hopeless = why
         expected_s = self._returns.expected_s()
         if expected_s is None or not self._waiting.is_possible:
-            return self._hopeless_error()
+            return self._hopeless_error(now_s)
         was_on = self._waiting.is_on
         self._waiting.begin(whom, expected_s, now_s)
         within_s = min(FRUITLESS_S, 2.0 ** (self._fruitless - 1)) if self._fruitless else 0.0
@@ -272,7 +272,7 @@ class Recoverer:
         if is_past(self.outage.plan_due_s, now_s):
             waited_s = self._limits.deploy_timeout_s
             self._hopeless = _cannot(f"no plan was found in {waited_s:g} s")
-            return self._hopeless_error()
+            return self._hopeless_error(now_s)
         return list(self._waiting.reports(now_s))
 
     def planned(self, epoch: int, nodes: Iterable[str], now_s: float) -> list[Action] | None:
@@ -319,12 +319,11 @@ class Recoverer:
             Notice(f"streaming again after {passed_s:.1f} s, from frame {past.frame} on{again}")
         ]
 
-    def _hopeless_error(self, now_s: float | None = None) -> LauncherError:
+    def _hopeless_error(self, now_s: float) -> LauncherError:
         """How a run ends that cannot go on, with all losses and for how long it waited."""
         outage = self.outage
         past = [] if outage is None else outage.reasons
-        if now_s is not None:
-            self._waiting.end(now_s)
+        self._waiting.end(now_s)
         waited_s = self._waiting.waited_s
         none = f", and none came back in {duration(waited_s)}" if waited_s else ""
         if self.left:

@@ -228,8 +228,8 @@ class Watch:
         due = [self._next_ping_s, self._links_due_s]
         due += [self._suspicion_due_s if self._all_accused_answered else None]
         due += [self._stalled_at_s, self._inquiry_due_s]
-        due += [session.deadline_s for session in self._sessions]
-        due += [self._silent_at_s(session) for session in self._sessions]
+        for session in self._sessions:
+            due += (session.deadline_s, self._silent_at_s(session))
         return min((at_s for at_s in due if at_s is not None), default=None)
 
     def unreached(self, now_s: float) -> list[Session]:
@@ -265,18 +265,18 @@ class Watch:
     def common_silence(self, now_s: float) -> str:
         """Look whether most agents are silent at once; what people are told when it begins."""
         open_sessions = [session for session in self._sessions if session.is_open]
-        silent = [
-            (now_s - session.asked_s) / self._limits.silence_s(session.state)
+        asked = [
+            (session.asked_s, (now_s - session.asked_s) / self._limits.silence_s(session.state))
             for session in open_sessions
             if session.asked_s is not None
         ]
-        since_s = [s.asked_s for s in open_sessions if s.asked_s is not None]
-        is_common = 2 * sum(share >= 0.5 for share in silent) > len(open_sessions)
-        if is_common and self._common_since_s is None and max(silent) >= 1.0:
-            self._common_since_s = min(since_s)
+        quiet = [(asked_s, share) for asked_s, share in asked if share >= 0.5]
+        is_common = 2 * len(quiet) > len(open_sessions)
+        if is_common and self._common_since_s is None and max(share for _, share in quiet) >= 1:
+            self._common_since_s = min(asked_s for asked_s, _ in quiet)
             self._common_until_s = self._common_since_s + self._limits.common_s
             return (
-                f"{len(since_s)} of {len(open_sessions)} agents are silent at once, as if the "
+                f"{len(quiet)} of {len(open_sessions)} agents are silent at once, as if their "
                 f"network were down; waiting {self._limits.common_s:g} s at most for them"
             )
         if not is_common and self._common_since_s is not None:

@@ -95,7 +95,7 @@ def long_run(random: Random) -> dict[str, Any]:
     if random.random() < 5 / 6:
         return {}
     return {
-        "frames": random.randint(100, 250),
+        "frames": random.randint(80, 180),
         "take_s": random.choice((0.3, 0.5, 0.8)),
         "started_by_us": False,
     }
