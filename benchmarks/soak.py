@@ -2,7 +2,8 @@
 
 Streams of random length over the boards of `benchmarks.chaos`, some to a sink that is slow. While
 each runs, one to three things happen to boards drawn at random: killed, paused, cut off, slowed
-down, starved, knocked at by strangers. One board is spared in each. Every frame is accounted for.
+down, starved, knocked at by strangers; or all are silent or cut off together, or the launcher is
+stopped. One board is spared whatever befalls single ones. Every frame is accounted for.
 Agents that survive are not started anew, so that what they keep would add up: told is by how much
 memory, file descriptors and threads of the launcher and of each agent have grown while it lived.
 
@@ -139,6 +140,9 @@ def mixed(draw: random.Random, boards: tuple[str, ...]) -> tuple[Fault, str]:
                 (f"cut {board} {seconds} s", faults.cut(seconds, board)),
                 (f"slow {board} {seconds} s", faults.slow(seconds, board)),
                 (f"starve {board} {seconds} s", faults.starve(seconds, board)),
+                (f"silence of all {seconds} s", faults.silence(seconds, *boards)),
+                (f"switch off {seconds} s", faults.switch_off(seconds, *boards)),
+                (f"launcher stopped {seconds} s", faults.stop_launcher(seconds)),
                 ("garbage", intruders.garbage),
                 ("strangers", intruders.messages),
                 ("wrong keys", intruders.wrong_keys),

@@ -295,10 +295,7 @@ class Supervisor(GoingOn):
         stall_s = self._watch.stall_s(now_s)
         if stall_s is not None:
             return self._stalled(stall_s, now_s)
-        questions: list[Action] = [
-            *due,
-            *(Send(node, Ping()) for node in self._watch.to_ping(now_s)),
-        ]
+        questions: list[Action] = [Send(node, Ping()) for node in self._watch.to_ping(now_s)]
         if self._watch.inquiry_is_due(now_s):
             questions += [Send(session.node, GetStats()) for session in self._members]
         return due + questions + self._improver.due(self._members, now_s)

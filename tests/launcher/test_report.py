@@ -13,10 +13,11 @@ from rich.console import Console
 from cnn.network import Tensor
 from csdf.from_network import HOST, SINK, SOURCE
 from launcher.core.recovery import Recovery
+from launcher.job import _show
 from launcher.progress import BarProgress, LineProgress
 from launcher.report import Accuracy, Report, make_report, plan_as_json
 from launcher.report_text import plan_text, print_report, report_text
-from launcher.runtime import RunResult
+from launcher.runtime import RunResult, Update
 from launcher.verify import Agreement
 from nodes.core.messages import Stats
 from partition.devices import Device
@@ -209,6 +210,12 @@ def test_lines_come_once_per_tenth_of_a_stage() -> None:
     assert lines[0] == "reading net"
     assert lines[1:12] == [f"streaming: {20 * tenth} of 200" for tenth in range(11)]
     assert lines[12:] == ["comparing: 0 of 2, slowly"]
+
+
+def test_how_much_longer_a_run_waits_is_told_with_the_stage() -> None:
+    stream = io.StringIO()
+    _show(LineProgress(stream), Update("waiting for any node (s)", 20, 180, "2 min 40 s left"))
+    assert stream.getvalue() == "waiting for any node (s): 20 of 180, 2 min 40 s left\n"
 
 
 def test_a_stage_without_work_is_one_line() -> None:

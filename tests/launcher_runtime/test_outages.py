@@ -62,6 +62,16 @@ def test_a_switch_may_be_off_and_every_frame_comes_back(seconds: float) -> None:
     finish(world)
 
 
+def test_all_of_it_in_one_run() -> None:
+    world = cluster(frames=400)
+    for at_s, seconds in ((5.0, 3.0), (30.0, 20.0), (80.0, 60.0)):
+        world.at(at_s, lambda s=seconds: world.silence(world.nodes, s))
+    world.at(170.0, lambda: world.stop_launcher(60.0))
+    finish(world)
+    assert world.now_s > 240.0
+    assert len(world.supervisor.recoveries) <= 4
+
+
 def test_most_agents_are_waited_for_together_before_any_is_lost() -> None:
     world = cluster()
     world.at(5.0, lambda: world.silence(["n0", "n1", "n2"], 6.0))
