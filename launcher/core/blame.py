@@ -66,13 +66,13 @@ class Disputes:
         if failed:
             return Verdict(failed=tuple((s.session.node, s) for s in failed))
         before = self._remembered(now_s)
-        pairs = {frozenset((s.session.node, s.peer)): s for s in reversed(suspicions)}
+        pairs = [frozenset((s.session.node, s.peer)) for s in suspicions]
         self._noted_s.update(dict.fromkeys(pairs, now_s))
-        in_all = frozenset.intersection(*pairs) if pairs else frozenset()
+        in_all = frozenset.intersection(*pairs)
         worst = max(sorted(in_all), key=self.opponents, default="")
         if worst and self.opponents(worst) > 1:
             return Verdict(suspect=((worst, suspicions[0]),))
-        again = [s for s in suspicions if frozenset((s.session.node, s.peer)) in before]
+        again = [s for s, pair in zip(suspicions, pairs, strict=True) if pair in before]
         return Verdict(suspect=tuple((s.session.node, s) for s in again[:1]))
 
     def opponents(self, node: str) -> int:

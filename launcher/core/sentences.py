@@ -87,7 +87,7 @@ def failed(
 def suspect(session: Session, error: LauncherError) -> LauncherError:
     """A node that is left out because of disputes with others."""
     return RunFailedError(
-        f"{where(session)} is left out for a while, because of repeated disputes: {error}"
+        f"{where(session)} is left out for a while, because of its disputes with others: {error}"
     )
 
 
