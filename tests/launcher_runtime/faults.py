@@ -135,7 +135,6 @@ class FaultyWorld(World):
         node.is_gone, node.is_paused = True, False
         node.life += 1
         node.firings.clear()
-        self.hanging.discard(name)
         for over in list(self.connections):
             if over.is_open and name in (over.dialler, over.dialled):
                 self.cut(over)
@@ -152,6 +151,7 @@ class FaultyWorld(World):
         self.newest.pop(name, None)
         self.over.pop(name, None)
         self.broken.discard(name)
+        self.hanging.discard(name)
         self._reach(name)
 
     def pause(self, name: str) -> None:
