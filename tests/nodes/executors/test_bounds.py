@@ -129,7 +129,7 @@ def test_a_disk_that_fills_up_while_an_engine_writes_is_said_so(tmp_path: Path) 
         engine.close()
         store.release()
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
 def test_two_agents_that_reserve_at_once_get_no_more_than_there_is(tmp_path: Path) -> None:
