@@ -16,7 +16,7 @@ import typer
 from launcher.consent import ignore_consent
 from launcher.console import print_error, print_json, print_text, print_version, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE
-from launcher.request import MOST_FRAMES, MOST_SEED, TOLERANCE, Request
+from launcher.request import MOST_FRAMES, MOST_SEED, Request
 
 if TYPE_CHECKING:
     from launcher.job import Outcome
@@ -78,8 +78,11 @@ def launch(
         bool | None, typer.Option("--verify/--no-verify", help="Compare with the whole model")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(min=0.0, help="Largest relative difference that counts as agreement")
-    ] = TOLERANCE,
+        float | None,
+        typer.Option(
+            min=0.0, help="Largest relative difference that agrees; by default the network's own"
+        ),
+    ] = None,
     top: Annotated[
         int, typer.Option(min=1, help="Classes per frame in classes.csv, for a classifier")
     ] = 5,
@@ -190,7 +193,8 @@ def _finish(outcome: Outcome, as_json: bool) -> int:
         code, found = EXIT_FAILED, ran.agreement
         problem = (
             f"the results differ from the whole model's, most at output {found.worst_output!r} "
-            f"of frame {found.worst_input}, by more than --tolerance {ran.tolerance:g} allows"
+            f"of frame {found.worst_input}, by more than the tolerance of {found.allowed:g} allows"
+            + (f"; {found.begins.sentence}" if found.begins is not None else "")
         )
     if as_json:
         data = ran.as_json() if ran is not None else plan_as_json(plan) if plan is not None else {}

@@ -366,6 +366,14 @@ class ClusterConfig(_Strict):
     verify: Annotated[
         bool, Field(description="Whether results are compared with the whole model's")
     ] = True
+    tolerance: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            description="Largest relative difference from the whole model that agrees; without it "
+            "the network's numbers, and how far its own results move, decide",
+        ),
+    ] = None
     check: Annotated[
         Literal["results", "phases", "none"],
         Field(description="Where NaN and infinity are looked for; phases: they are a node's fault"),

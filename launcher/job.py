@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
 from launcher.access import launcher_keys
+from launcher.comparison.whole import Ran, compare_all
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.journal import Journal
 from launcher.journal_open import check_room
 from launcher.journal_use import Complete, journal_report, place
-from launcher.networks import compare_all, open_results
+from launcher.networks import open_results
 from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
 from launcher.plan_saving import check_save_folder, save_plan
 from launcher.planning import (
@@ -48,9 +49,10 @@ from launcher.report import Report, make_report, pace_report
 from launcher.request import Request
 from launcher.results import Results
 from launcher.run import run
-from launcher.runtime import Node, RecoveryOptions, Runner, Update
+from launcher.runtime import Node, RecoveryOptions, Runner, RunResult, Update
 from launcher.simplified import check_simplified, default_cache
 from launcher.subnet_files import cut_subnets
+from launcher.this_machine import is_here
 from launcher.tracing import check_trace_file
 from launcher.verify import worst_of
 from launcher.whole_files import advised
@@ -131,7 +133,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         if results.journal is not None:
             _restore(results, results.journal, place(request, cluster), progress)
         if not len(results.frames):
-            return Outcome(None, None, _complete(request, model, results, folder, progress))
+            return Outcome(None, None, _complete(cluster, model, results, folder, progress))
         runner = stack.enter_context(runtime(nodes_of(cluster)))
         if cluster.config.profile is not None:
             _check_profile(cluster, model, runner, folder, progress)
@@ -173,7 +175,8 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             replace(options, trace=request.trace),
         )
         show = _counting(progress, "comparing with the whole model")
-        agreements = compare_all(model, results, folder, show)
+        ran = Ran(plan, subnets, result.replanned, _rounds_alike(cluster, result, results))
+        agreements = compare_all(model, results, folder, show, cluster.config.tolerance, ran)
         plan = result.replanned or plan
         report = make_report(
             plan,
@@ -187,7 +190,6 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             journal=journal_report(results),
             infinite=results.infinite,
             pace=None if pace is None else pace_report(pace, results.dropped),
-            tolerance=request.tolerance,
             accuracy=results.accuracy(),
             cpus={node.name: node.cpus for node in cluster.config.nodes},
         )
@@ -205,22 +207,27 @@ def _restore(results: Results, journal: Journal, where: str, progress: Progress)
 
 
 def _complete(
-    request: Request, model: Model, results: Results, folder: Path, progress: Progress
+    cluster: Cluster, model: Model, results: Results, folder: Path, progress: Progress
 ) -> Complete | None:
     journal = journal_report(results)
     if results.journal is None or journal is None:
         return None
-    agreements = compare_all(
-        model, results, folder, _counting(progress, "comparing with the whole model")
-    )
+    show = _counting(progress, "comparing with the whole model")
+    agreements = compare_all(model, results, folder, show, cluster.config.tolerance)
     return Complete(
         frames=len(results.inputs),
         dropped=results.journal.dropped(),
         journal=journal,
         agreement=worst_of(agreements.values()),
-        tolerance=request.tolerance,
         accuracy=results.accuracy(),
     )
+
+
+def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool:
+    """Whether all results are of one plan, on this machine's own processor."""
+    here = all(is_here(node.address) for node in cluster.config.nodes)
+    on_cpu = all(welcome.engine.endswith("(CPU)") for welcome in result.welcome.values())
+    return here and on_cpu and not result.recoveries and not results.restored
 
 
 def _check_profile(
@@ -264,6 +271,7 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
         "strategy": request.strategy,
         "seed": request.seed,
         "verify": request.verify,
+        "tolerance": request.tolerance,
         "journal": None
         if request.journal is None
         else str(request.journal.expanduser().absolute()),

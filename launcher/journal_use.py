@@ -29,13 +29,12 @@ class Complete:
     dropped: tuple[int, ...]
     journal: JournalReport
     agreement: Agreement | None
-    tolerance: float
     accuracy: Accuracy | None
 
     @property
     def agrees(self) -> bool:
         """Whether the comparison with the whole model, if there was one, was good."""
-        return self.agreement is None or self.agreement.max_relative_error <= self.tolerance
+        return self.agreement is None or self.agreement.agrees
 
     def as_json(self) -> dict[str, Any]:
         """As JSON-like data, with the names that a run's report has."""
@@ -45,8 +44,7 @@ class Complete:
             "dropped_frames": rows_of(self.dropped),
             "journal": asdict(self.journal),
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
-            "tolerance": self.tolerance,
-            **verdict_as_json(self.agreement, self.tolerance),
+            **verdict_as_json(self.agreement),
         }
 
     def text(self) -> str:

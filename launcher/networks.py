@@ -6,7 +6,7 @@ Most runs have one. Several that run side by side are one merged network to ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 from cnn.merge import part_name
 from launcher.classes import is_classifier, read_labels, read_truth
+from launcher.comparison.tolerance import Numbers, numbers_of
 from launcher.config_load import Cluster
 from launcher.inputs import Inputs, Item, Items, open_inputs
 from launcher.journal_use import run_journal
 from launcher.outputs import OutputFolder
-from launcher.reference import reference_results
 from launcher.request import Request
 from launcher.results import Results, Writer
 from launcher.runtime import Array, Frame
-from launcher.verify import Agreement, FirstResults, compare
+from launcher.verify import FirstResults
 
 if TYPE_CHECKING:
     from cnn.model import Model
+    from cnn.network import Network
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,14 @@ def parts_of(model: Model) -> tuple[Part, ...]:
     if not model.parts:
         return (Part(model, True),)
     return tuple(Part(part, False) for part in model.parts)
+
+
+def network_numbers(network: Network) -> Numbers:
+    """What the network computes with."""
+    return numbers_of(
+        [tensor.dtype for tensor in (*network.tensors.values(), *network.weights.values())],
+        [layer.operator for layer in network.layers],
+    )
 
 
 def open_results(
@@ -87,7 +96,9 @@ def open_results(
             )
             writers.append((part, stack.enter_context(results_of)))
         writer = _Writers(writers)
-    first = FirstResults(folder / "first") if cluster.config.verify else None
+    first = None
+    if cluster.config.verify:
+        first = FirstResults(folder / "first", network_numbers(model.network))
     return Results(
         inputs,
         model.network.outputs,
@@ -117,55 +128,6 @@ def side_by_side(parts: Sequence[Part], opened: Sequence[Inputs], frames: int | 
     description = "; ".join(f"{part.name}: {inputs.description}" for part, inputs in pairs)
     items = Items(count, lambda number: Item(name(number), frame(number)))
     return Inputs(items, frames or count, description)
-
-
-def compare_all(
-    model: Model, results: Results, folder: Path, on_done: Callable[[int, int], None]
-) -> dict[str, Agreement]:
-    """Network → how far its results are from plain ONNX Runtime's on the whole of it.
-
-    `folder` is for passing files; `on_done` hears (inputs compared, of all). Raises
-    `RunFailedError` if a network cannot be run. Empty if no results were kept.
-    """
-    parts, first = parts_of(model), results.first
-    if first is None:
-        return {}
-    count = results.inputs.distinct
-    total = count * len(parts)
-    on_done(0, total)
-    found = {}
-    for index, part in enumerate(parts):
-
-        def tell(done: int, before: int = index * count) -> None:
-            on_done(before + done, total)
-
-        references = _references(part, results, folder / f"network {index}", tell)
-        names = tuple(map(part.common, part.model.network.outputs))
-        found[part.name] = compare(first, names, _heard(part, references, results))
-    return found
-
-
-def _references(
-    part: Part, results: Results, folder: Path, on_done: Callable[[int], None]
-) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """What the whole of one network computes for its part of each distinct input."""
-
-    def frame(number: int) -> Frame:
-        return part.own(results.inputs[number], part.model.network.inputs)
-
-    original = part.model.write_original(folder / "original")
-    count = results.inputs.distinct
-    return reference_results(original, count, frame, folder / "reference", on_done)
-
-
-def _heard(
-    part: Part, references: Iterator[tuple[int, Mapping[str, Array]]], results: Results
-) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """The references under the names of the run; `results` hears what a lone network says."""
-    for number, outputs in references:
-        if part.is_alone:
-            results.on_reference(number, outputs)
-        yield number, {part.common(name): array for name, array in outputs.items()}
 
 
 def _open_part(request: Request, cluster: Cluster, part: Part) -> Inputs:

@@ -148,7 +148,6 @@ class Report:
     latency_worst_s: float
     first_result_s: float
     agreement: Agreement | None
-    tolerance: float
     accuracy: Accuracy | None
     bytes_per_frame: int
     proof: str
@@ -170,7 +169,7 @@ class Report:
     @property
     def agrees(self) -> bool:
         """Whether the comparison with the whole model, if there was one, was good."""
-        return self.agreement is None or self.agreement.max_relative_error <= self.tolerance
+        return self.agreement is None or self.agreement.agrees
 
     @property
     def worst_frame(self) -> int | None:
@@ -188,27 +187,36 @@ class Report:
         data = asdict(replace(self, agreement=None, networks={}))
         del data["agreement"]
         data["networks"] = {name: _agreement_as_json(own) for name, own in self.networks.items()}
-        return data | verdict_as_json(found, self.tolerance)
+        return data | verdict_as_json(found)
 
 
-def verdict_as_json(found: Agreement | None, tolerance: float) -> dict[str, Any]:
+_RULE = ("tolerance", "rule", "begins")
+
+
+def verdict_as_json(found: Agreement | None) -> dict[str, Any]:
     """The comparison with the whole model as JSON-like data; an infinite error is null."""
-    finite = found is not None and math.isfinite(found.max_relative_error)
     return {
         "verified": found is not None,
-        "agrees": found.max_relative_error <= tolerance if found else None,
-        "max_relative_error": found.max_relative_error if found and finite else None,
-        "worst_frame": found.worst_input if found else None,
-        "worst_output": found.worst_output if found else None,
+        "agrees": found.agrees if found else None,
+        **(
+            dict.fromkeys(("max_relative_error", "worst_frame", "worst_output", *_RULE))
+            if found is None
+            else _agreement_as_json(found)
+        ),
     }
 
 
 def _agreement_as_json(found: Agreement) -> dict[str, Any]:
-    finite = math.isfinite(found.max_relative_error)
+    finite = {
+        "max_relative_error": found.max_relative_error,
+        "tolerance": found.allowed,
+    }
     return {
-        "max_relative_error": found.max_relative_error if finite else None,
+        **{key: number if math.isfinite(number) else None for key, number in finite.items()},
         "worst_frame": found.worst_input,
         "worst_output": found.worst_output,
+        "rule": found.rule,
+        "begins": None if found.begins is None else asdict(found.begins),
     }
 
 
@@ -248,7 +256,6 @@ def make_report(
     input_description: str,
     first_result_s: float,
     agreement: Agreement | None,
-    tolerance: float,
     accuracy: Accuracy | None,
     networks: Mapping[str, Agreement] | None = None,
     journal: JournalReport | None = None,
@@ -283,7 +290,6 @@ def make_report(
         latency_worst_s=times.latency_worst_s,
         first_result_s=first_result_s,
         agreement=agreement,
-        tolerance=tolerance,
         accuracy=accuracy,
         bytes_per_frame=plan.bytes_per_frame,
         proof=plan.proof,

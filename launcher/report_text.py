@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rich.console import (
@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from launcher.comparison.tolerance import Rule
 from launcher.report import Report
 from nodes.core.fields import printable
 from partition.plan import Plan, PlannedChannel
@@ -150,13 +151,27 @@ def _lines(report: Report) -> list[str]:
 def _agreement(report: Report) -> str:
     if report.agreement is None:
         return "not compared with the whole model"
-    error = report.agreement.max_relative_error
-    shown = f"{error:.1e}" if math.isfinite(error) else "infinite (NaN or infinity in a result)"
+    found = report.agreement
     verdict = "agrees with" if report.agrees else "DIFFERS from"
+    begins = "" if found.begins is None else f"; {found.begins.sentence}"
     return (
-        f"{verdict} ONNX Runtime on the whole model: largest relative difference {shown}, "
-        f"allowed {report.tolerance:.0e}"
+        f"{verdict} ONNX Runtime on the whole model: largest relative difference "
+        f"{_error(found.max_relative_error)}, allowed {found.allowed:.0e} ({RULES[found.rule]})"
+        f"{begins}"
     )
+
+
+RULES: Mapping[Rule, str] = {
+    "given": "the tolerance given",
+    "precision": "what the precision of its numbers explains",
+    "ties": "what the precision explains, with rows whose scores tie in the model's order",
+    "replay": "every phase alone agrees, and so far the whole model moves by rounding",
+    "movement": "so far the whole model moves by rounding",
+}
+
+
+def _error(error: float) -> str:
+    return f"{error:.1e}" if math.isfinite(error) else "infinite (NaN or infinity in a result)"
 
 
 def _networks(report: Report) -> list[str]:
@@ -165,7 +180,7 @@ def _networks(report: Report) -> list[str]:
     for name, found in report.networks.items():
         where = f" (output {found.worst_output!r} of frame {found.worst_input})"
         lines.append(
-            f"  {name}: largest relative difference {found.max_relative_error:.1e}"
+            f"  {name}: largest relative difference {_error(found.max_relative_error)}"
             + (where if found.worst_output else "")
         )
     return lines

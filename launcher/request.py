@@ -11,9 +11,6 @@ from nodes.core.messages import Order
 MOST_FRAMES = 1_000_000_000
 MOST_SEED = 2**32 - 1
 
-TOLERANCE = 1e-4
-"""The largest relative difference from the whole model that counts as agreement by default."""
-
 
 @dataclass(frozen=True)
 class Request:
@@ -29,7 +26,7 @@ class Request:
     save: Path | None = None
     order: Order | None = None
     verify: bool | None = None
-    tolerance: float = TOLERANCE
+    tolerance: float | None = None
     top: int = 5
     profile: Path | None = None
     trace: Path | None = None

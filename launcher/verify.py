@@ -5,42 +5,74 @@ in a process of its own after the stream so that it takes nothing from it. Input
 first result of each distinct input is kept on disk, and every repeat is compared with it at once.
 The error of a frame is bounded by
 
-    max |first − reference| + max over repeats |repeat − first|,  over max |reference|,
+    error of the first result + max over repeats error of the repeat beside the first,
 
 which is exact where repeats are bit for bit the same, as they are with one thread. Memory holds
-one frame at a time.
+one frame at a time. What counts as an error, and which is allowed, is for
+`launcher.comparison.tolerance` to say; frames that are further off than the precision of the
+network's numbers explains are left to `launcher.comparison.doubts`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from launcher.comparison.ranking import aligned
+from launcher.comparison.tolerance import (
+    LIMITS,
+    Beginning,
+    Difference,
+    Numbers,
+    Outputs,
+    Rule,
+    Verdict,
+    apart,
+    relative,
+    strict,
+)
 from launcher.runtime import Array
 from launcher.whole_files import whole_file
-
-Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the results are from the whole model's; `worst_input` is where they are furthest."""
+    """How far the results are from the whole model's: the error is that of `worst_output` of
+    `worst_input`, and `rule` allows as much as `allowed`. `begins` is where they begin to differ,
+    if they do and it was found."""
 
     max_relative_error: float
     worst_input: int
     worst_output: str
+    allowed: float = LIMITS["single"].strict
+    rule: Rule = "precision"
+    begins: Beginning | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the results count as the whole model's."""
+        return self.max_relative_error <= self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`agreement` of all frames that agree by the strict rules; the others are `doubtful`: distinct
+    input → the strict rule's verdict."""
+
+    agreement: Agreement
+    doubtful: dict[int, Verdict]
 
 
 class FirstResults:
     """The first result of each distinct input, in `folder`, and how far repeats strayed from it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, numbers: Numbers = Numbers()) -> None:  # noqa: B008 - frozen
         self._folder = folder
-        self._spread: dict[tuple[int, str], float] = {}
+        self._numbers = numbers
+        self._spread: dict[tuple[int, str], Difference] = {}
         self._names: tuple[str, ...] = ()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -52,34 +84,33 @@ class FirstResults:
             with whole_file(file) as opened:
                 np.savez(opened, *outputs.values())
             return
-        for name, kept in self.get(number, tuple(outputs)).items():
-            if not _is_same(kept, outputs[name]):
-                strayed = _largest_difference(outputs[name], kept)
-                known = self._spread.get((number, name), 0.0)
-                self._spread[number, name] = max(known, strayed)
+        kept = self.get(number, tuple(outputs))
+        if all(_is_same(array, outputs[name]) for name, array in kept.items()):
+            return
+        repeat = outputs
+        if self._numbers.ranks:
+            repeat = aligned(outputs, kept, self._numbers.limits.strict)
+        for name, array in kept.items():
+            strayed = apart(repeat[name], array, self._numbers)
+            known = self._spread.get((number, name), Difference())
+            self._spread[number, name] = known.beside(strayed)
 
     def has(self, number: int) -> bool:
         """Whether there was a result of that input at all."""
         return self._file(number).exists()
 
-    def get(self, number: int, names: tuple[str, ...]) -> Outputs:
+    def get(self, number: int, names: tuple[str, ...]) -> dict[str, Array]:
         """The kept result: those of its outputs that are called `names`."""
         with np.load(self._file(number), allow_pickle=False) as kept:
             return {name: kept[f"arr_{self._names.index(name)}"] for name in names}
 
-    def relative_error(self, number: int, name: str, kept: Array, wanted: Array) -> float:
-        """The bound of the module's docstring for one output.
-
-        NaN and infinity agree with the same in the same place, and differ infinitely from all else.
-        """
-        difference = _largest_difference(kept, wanted) + self._spread.get((number, name), 0.0)
-        sizes = np.abs(wanted.astype(np.float64))
-        scale = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
-        if not math.isfinite(difference + scale):
-            return math.inf
-        if scale == 0.0:
-            return 0.0 if difference == 0.0 else math.inf
-        return difference / scale
+    def spread(self, number: int, wanted: Outputs) -> dict[str, float]:
+        """Output → the largest error of a repeat beside the first result, where there is one."""
+        return {
+            name: relative(self._spread[number, name], array, self._numbers).largest
+            for name, array in wanted.items()
+            if (number, name) in self._spread
+        }
 
     def _file(self, number: int) -> Path:
         return self._folder / f"{number:06d}.npz"
@@ -89,38 +120,50 @@ def compare(
     first: FirstResults,
     names: tuple[str, ...],
     references: Iterator[tuple[int, Outputs]],
-) -> Agreement:
-    """Compare kept results with the whole model's, given as (distinct input, outputs)."""
-    worst = Agreement(0.0, 0, "")
+    numbers: Numbers = Numbers(),  # noqa: B008 - frozen
+    given: float | None = None,
+) -> Comparison:
+    """Compare kept results with the whole model's, given as (distinct input, outputs), by the
+    strict rules: the tolerance `given`, or what `numbers` explain."""
+    allowed = numbers.limits.strict if given is None else given
+    worst = Agreement(0.0, 0, "", allowed, "precision" if given is None else "given")
+    doubtful: dict[int, Verdict] = {}
     for number, wanted in references:
         if not first.has(number):  # all its frames were dropped
             continue
         kept = first.get(number, names)
-        for name in names:
-            error = first.relative_error(number, name, kept[name], wanted[name])
-            if error > worst.max_relative_error:
-                worst = Agreement(error, number, name)
-    return worst
+        own = {name: wanted[name] for name in names}
+        found = strict(kept, own, numbers, given, first.spread(number, own))
+        if found.agrees:
+            worst = worse(worst, agreement(number, found))
+        else:
+            doubtful[number] = found
+    return Comparison(worst, doubtful)
+
+
+def agreement(number: int, found: Verdict, begins: Beginning | None = None) -> Agreement:
+    """The verdict on distinct input `number`, which does not agree if it has a beginning."""
+    return Agreement(found.error, number, found.output, found.allowed, found.rule, begins)
+
+
+def worse(one: Agreement, other: Agreement) -> Agreement:
+    """That which does not agree, or else the one with the larger error; the first of equals."""
+    return max((one, other), key=lambda found: (not found.agrees, found.max_relative_error))
 
 
 def worst_of(agreements: Iterable[Agreement]) -> Agreement | None:
-    """The one with the largest error; None if there is none."""
-    return max(agreements, key=lambda found: found.max_relative_error, default=None)
+    """The worst of several; None if there is none."""
+    worst: Agreement | None = None
+    for found in agreements:
+        worst = found if worst is None else worse(worst, found)
+    return worst
 
 
 def _is_same(left: Array, right: Array) -> bool:
     """Whether two arrays hold the same, NaN in the same places included."""
-    return np.array_equal(left, right) or _largest_difference(left, right) == 0.0
-
-
-def _largest_difference(left: Array, right: Array) -> float:
-    """max |left − right| in double precision; infinite for other shapes, and for NaN or infinity
-    that only one of both has."""
     if left.shape != right.shape:
-        return math.inf
-    one, other = left.astype(np.float64), right.astype(np.float64)
-    with np.errstate(all="ignore"):
-        difference = np.abs(one - other)
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    largest = float(np.max(difference, initial=0.0, where=~same))
-    return largest if math.isfinite(largest) else math.inf
+        return False
+    equal = left == right
+    if left.dtype.kind == "f":
+        equal |= np.isnan(left) & np.isnan(right)
+    return bool(np.all(equal))

@@ -66,7 +66,6 @@ def report(agreement: Agreement | None = Agreement(1e-6, 2, "y")) -> Report:  # 
         input_description="4 inputs",
         first_result_s=3.5,
         agreement=agreement,
-        tolerance=1e-4,
         accuracy=Accuracy(0.75, 1.0),
     )
 
@@ -179,7 +178,6 @@ def test_a_loss_that_the_run_got_over_is_told_in_both_forms() -> None:
         input_description="4 inputs",
         first_result_s=3.5,
         agreement=None,
-        tolerance=1e-4,
         accuracy=None,
     )
     (told,) = json.loads(json.dumps(found.as_json()))["recoveries"]

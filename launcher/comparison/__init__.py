@@ -1,0 +1,1 @@
+"""What counts as the same result, and where two results begin to differ."""

@@ -1,0 +1,209 @@
+"""Frames whose results are further from the whole model's than its precision explains.
+
+Only such frames are computed again: the whole model in its variants, and the plan's subnets in the
+streams of `replay`. The rules are those of `tolerance`; the order in which they are asked, and what
+is said where none holds, is here. Where several plans were run, as after a loss, one that explains
+the result suffices.
+
+At most `MOST_JUDGED` frames are computed again, those that are furthest off. If all of them agree,
+so do the others, which the same subnets computed and which are off by less.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.comparison.replay import INPUT, Replay
+from launcher.comparison.tape import Step, Tape, Variant
+from launcher.comparison.tolerance import (
+    Beginning,
+    Numbers,
+    Outputs,
+    Verdict,
+    strict,
+    within_movement,
+)
+from launcher.runtime import Frame
+from launcher.verify import Agreement, FirstResults, agreement, worse
+
+MOST_JUDGED = 16
+
+_AT_A_TIME = 4
+"""Frames whose tensors lie on disk at once."""
+
+_AS_IS, _CUT = Variant("as is"), Variant("cut")
+"""The whole model as it is; and with the tensors that cross between phases as outputs, which an
+engine cannot fuse away."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A network of the run, and the strict verdicts on its doubtful frames.
+
+    `original` is the whole model as a file; `inputs` and `outputs` map names of the run to its own.
+    """
+
+    original: Path
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    numbers: Numbers
+    verdicts: Mapping[int, Verdict]
+
+    @property
+    def judged(self) -> tuple[int, ...]:
+        """The frames that are furthest off, in order."""
+        furthest = sorted(self.verdicts, key=lambda number: -self.verdicts[number].ratio)
+        return tuple(sorted(furthest[:MOST_JUDGED]))
+
+    def own(self, names: Sequence[str]) -> dict[str, str]:
+        """Of tensors of the run those that may be this network's, to its own names."""
+        whole, own = next(iter(self.outputs.items()))
+        prefix = whole.removesuffix(own)
+        return {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+def settle(
+    doubt: Doubt,
+    replays: Sequence[Replay],
+    first: FirstResults,
+    frame: Callable[[int], Frame],
+    folder: Path,
+    *,
+    rounds_alike: bool,
+) -> Agreement:
+    """The first agreement among the doubtful frames that is none, or else the worst.
+
+    `frame` gives a frame by the number of its distinct input. `rounds_alike`: the nodes' engines
+    compute 8-bit numbers bit by bit as this machine's does. Raises `RunFailedError` if something
+    cannot be computed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found: list[Agreement] = []
+    numbers = doubt.judged
+    for start in range(0, len(numbers), _AT_A_TIME):
+        with tempfile.TemporaryDirectory(dir=folder) as tapes:
+            frames = numbers[start : start + _AT_A_TIME]
+            batch = _Batch(doubt, replays, first, frames, Path(tapes))
+            batch.record(frame)
+            found += [batch.judge(number, rounds_alike=rounds_alike) for number in frames]
+        wrong = next((one for one in found if not one.agrees), None)
+        if wrong is not None:
+            return wrong
+    return functools.reduce(worse, found)
+
+
+class _Batch:
+    """A few frames: one tape for the whole model, and one for each plan."""
+
+    def __init__(
+        self,
+        doubt: Doubt,
+        replays: Sequence[Replay],
+        first: FirstResults,
+        frames: Sequence[int],
+        folder: Path,
+    ) -> None:
+        self._frames = tuple(frames)
+        self._doubt = doubt
+        self._first = first
+        self._tape = Tape(folder / "whole", frames)
+        self._replays = [
+            (replay, Tape(folder / f"plan {number}", frames))
+            for number, replay in enumerate(replays)
+        ]
+        unit, evenly = doubt.numbers.limits.unit, doubt.numbers.precision == "8-bit"
+        self._variants = [
+            Variant("basic", "basic"),
+            Variant("none", "none"),
+            Variant("up", moved=unit, evenly=evenly),
+            Variant("down", moved=-unit, evenly=evenly),
+            *([_CUT] if replays else []),
+        ]
+
+    def record(self, frame: Callable[[int], Frame]) -> None:
+        """Compute all that the rules ask for."""
+        for number in self._frames:
+            for name, array in frame(number).items():
+                for tape in (self._tape, *(tape for _, tape in self._replays)):
+                    tape.put(number, INPUT, name, array)
+        self._tape.run([self._step(variant) for variant in (_AS_IS, *self._variants)])
+        for replay, tape in self._replays:
+            replay.record(tape)
+
+    def judge(self, number: int, *, rounds_alike: bool) -> Agreement:
+        """By the rules that are left, in their order."""
+        doubt = self._doubt
+        names = tuple(doubt.outputs)
+        wanted = self._outputs(number, _AS_IS)
+        found, spread = self._first.get(number, names), self._first.spread(number, wanted)
+        variants = [self._outputs(number, variant) for variant in self._variants]
+        verdict, numbers = doubt.verdicts[number], doubt.numbers
+        moved = within_movement(found, wanted, variants, numbers, "movement", spread)
+        if not self._replays and moved.agrees and verdict.rule != "given":
+            return agreement(number, moved)
+        begins: Beginning | None = None
+        for replay, tape in self._replays:
+            begins = self._wrong(replay, tape, number, wanted, variants)
+            if begins is not None:
+                continue
+            chains = ({name: made[name] for name in names} for made in replay.results(tape, number))
+            holds = any(strict(found, made, numbers).agrees for made in chains)
+            may_round = not rounds_alike or numbers.precision != "8-bit"
+            if holds:
+                begins = _DRIFT
+                found_right = within_movement(found, wanted, variants, numbers, "replay", spread)
+            elif may_round:
+                begins = replay.of_a_node(verdict.output)
+                found_right = moved
+            else:
+                begins = replay.of_a_node(verdict.output)
+                continue
+            if found_right.agrees and verdict.rule != "given":
+                return agreement(number, found_right)
+        return agreement(number, verdict, begins)
+
+    def _wrong(
+        self,
+        replay: Replay,
+        tape: Tape,
+        number: int,
+        wanted: Outputs,
+        variants: Sequence[Outputs],
+    ) -> Beginning | None:
+        """What is wrong of a plan and its subnets, computed here; None if nothing is."""
+        wrong = replay.wrong_step(tape, number)
+        if wrong is not None:
+            return replay.begins_in(tape, number, *wrong)
+        read = replay.whole(tape, number)
+        read = {name: read[name] for name in wanted}
+        if not within_movement(read, wanted, variants, self._doubt.numbers, "replay").agrees:
+            return _READING
+        return None
+
+    def _step(self, variant: Variant) -> Step:
+        doubt, tape = self._doubt, self._tape
+        outputs = {own: tape.file(variant.name, name) for name, own in doubt.outputs.items()}
+        if variant is _CUT:
+            crossing = {name for replay, _ in self._replays for name in replay.crossing()}
+            more = {own: tape.file(_CUT.name, n) for n, own in doubt.own(sorted(crossing)).items()}
+            outputs = more | outputs
+        inputs = {own: (tape.file(INPUT, name), ()) for name, own in doubt.inputs.items()}
+        return Step(doubt.original, inputs, outputs, variant)
+
+    def _outputs(self, number: int, variant: Variant) -> Outputs:
+        return {name: self._tape.get(number, variant.name, name) for name in self._doubt.outputs}
+
+
+_READING = Beginning(
+    "it begins before the network is spread: as it was read and simplified, the network computes "
+    "something else than its file does"
+)
+_DRIFT = Beginning(
+    "no phase is wrong: each computes on this machine what the whole model does from the same "
+    "tensors, but together they are further off than the model itself moves when its input is "
+    "rounded in another way; --tolerance can allow it"
+)

@@ -1,0 +1,266 @@
+"""A plan's subnets run again on this machine, to see whether each computes what it should.
+
+Of one frame there are three *streams*: `whole`, the network before any rewrite, with all tensors
+that cross from phase to phase; `chain`, the subnets one after another as agents on this machine run
+them; and `step`, every subnet in plain ONNX Runtime given the whole network's own tensors, so that
+what differs is its own doing and nothing that came before it. What is only a part of a tensor is
+compared with that part.
+
+Where a step differs, as parts of quantised layers do that an engine fuses in another way than the
+whole layer, it is repeated with nothing fused, neither in the subnet nor in the whole network: then
+both compute with the same roundings, and what still differs is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from cnn.model import Model
+from cnn.network import Layer
+from cnn.rewrites import Copies, original_name
+from cnn.views import Bounds
+from launcher.comparison.regions import places
+from launcher.comparison.tape import Level, Step, Tape, Variant
+from launcher.comparison.tolerance import (
+    LIMITS,
+    Beginning,
+    Numbers,
+    Outputs,
+    Verdict,
+    difference,
+    right_step,
+    strict,
+)
+from launcher.runtime import Array, SubnetFiles
+from partition.plan import Plan, PlannedPhase
+
+INPUT, CHAIN = "in", "chain"
+_WHOLE: Mapping[Level, str] = {"all": "whole", "none": "whole unfused"}
+_STEP: Mapping[Level, str] = {"all": "step", "none": "step unfused"}
+
+
+class Replay:
+    """The subnets of `plan`; what is written goes to `folder`."""
+
+    def __init__(
+        self,
+        model: Model,
+        plan: Plan,
+        subnets: Mapping[str, SubnetFiles],
+        numbers: Numbers,
+        folder: Path,
+    ) -> None:
+        self.plan = plan
+        self._subnets = subnets
+        self._numbers = numbers
+        unit = LIMITS["half" if numbers.precision == "half" else "single"].unit
+        self._moved = (Variant("up", "none", unit), Variant("down", "none", -unit))
+        self._network = model.network
+        self._whole = model.cut(
+            [layer.name for layer in model.network.layers],
+            model.network.inputs,
+            model.network.outputs,
+            folder,
+        ).graph
+        rewritten = model.rewritten(plan.rewrites) if plan.rewrites else model
+        self._rewritten = rewritten.network
+        copied = any(isinstance(rewrite, Copies) for rewrite in plan.rewrites)
+        views = rewritten.operators.views.by_name
+        names = {*rewritten.network.tensors, *views}
+        own = {name: original_name(name) if copied else name for name in names}
+        self._places = places(
+            {n: of for n, of in own.items() if of in model.network.tensors}, views
+        )
+        self._order = _in_order(plan.phases, rewritten.network.inputs)
+
+    def record(self, tape: Tape) -> None:
+        """Compute all three streams; the inputs are on the tape."""
+        tape.run(
+            [
+                self._whole_step(tape, "all", self.crossing()),
+                *(self._step(tape, phase, CHAIN) for phase in self._order),
+                *(self._step(tape, phase, _STEP["all"]) for phase in self._order),
+            ]
+        )
+
+    def whole(self, tape: Tape, frame: int) -> Outputs:
+        """What the network as it was read computes."""
+        return {name: tape.get(frame, _WHOLE["all"], name) for name in self._network.outputs}
+
+    def results(self, tape: Tape, frame: int) -> Iterator[Outputs]:
+        """What the subnets compute one after another: for each copy of the network."""
+        count, made = len(self._network.outputs), self._rewritten.outputs
+        for start in range(0, len(made), count):
+            names = zip(self._network.outputs, made[start : start + count], strict=True)
+            yield {own: tape.get(frame, CHAIN, name) for own, name in names}
+
+    def wrong_step(self, tape: Tape, frame: int) -> tuple[PlannedPhase, Verdict] | None:
+        """The first phase whose subnet computes something else than the whole network does."""
+        for phase in self._order:
+            right = self._right(tape, frame, phase.outputs, "all")
+            made = {name: tape.get(frame, _STEP["all"], name) for name in right}
+            if strict(made, right, self._numbers).agrees:
+                continue
+            self._unfuse(tape)
+            watched = (*phase.outputs, *self._chosen_from(phase))
+            right = self._right(tape, frame, watched, "none")
+            made, *others = (
+                {name: tape.get(frame, stream, name) for name in right}
+                for stream in (_STEP["none"], *(variant.name for variant in self._moved))
+            )
+            found = right_step(made, right, others, self._numbers)
+            if not found.agrees:
+                return phase, found
+        return None
+
+    def begins_in(self, tape: Tape, frame: int, phase: PlannedPhase, error: Verdict) -> Beginning:
+        """The layer of a wrong phase from which on its tensors differ."""
+        layer, tensor = self._first_wrong_layer(tape, frame, phase, error)
+        return Beginning(
+            f"it begins in phase {phase.name} on node {phase.device}, at layer {layer.name!r}: "
+            f"the subnet, given the whole model's own tensors, computes another {tensor!r} "
+            f"(relative difference {error.error:.1e})",
+            phase.name,
+            phase.device,
+            layer.name,
+            tensor,
+        )
+
+    def crossing(self) -> set[str]:
+        """The whole network's tensors that cross from phase to phase, in parts perhaps."""
+        made = [name for phase in self._order for name in phase.outputs]
+        crossing = {self._places[name].of for name in made if name in self._places}
+        return crossing.union(self._network.outputs)
+
+    def of_a_node(self, output: str) -> Beginning:
+        """Of a result that the subnets do not give on this machine: whose it may be."""
+        wanted = {name for name, place in self._places.items() if place.of == output}
+        nodes: dict[str, None] = {}
+        last = self._order[-1]
+        for phase in reversed(self._order):
+            if wanted.intersection(phase.outputs):
+                if not nodes:
+                    last = phase
+                nodes[phase.device] = None
+                wanted.update(phase.inputs)
+        names = list(reversed(nodes))
+        which = f"node {names[0]}" if len(names) == 1 else "one of the nodes " + ", ".join(names)
+        return Beginning(
+            f"the plan's subnets agree with the whole model on this machine, so the engine or the "
+            f"memory of {which} computed {output!r} wrongly (phase {last.name} makes it)",
+            last.name,
+            names[0] if len(names) == 1 else "",
+            tensor=output,
+        )
+
+    def _first_wrong_layer(
+        self, tape: Tape, frame: int, phase: PlannedPhase, error: Verdict
+    ) -> tuple[Layer, str]:
+        """The first whose error, with all layers of the phase before it, is an eighth of what the
+        phase comes to at least: less may be rounding."""
+        layers = [layer for layer in self._rewritten.layers if layer.name in set(phase.layers)]
+        made = [(layer, name) for layer in layers for name in layer.outputs]
+        inside = [name for _, name in made if name in self._places]
+        tape.run(
+            [
+                self._whole_step(tape, "none", {self._places[name].of for name in inside}),
+                self._step(tape, phase, _STEP["none"], also=inside),
+            ]
+        )
+        least = max(self._numbers.limits.strict, error.error / 8)
+        for layer, name in made:
+            if name in self._places and tape.has(frame, _STEP["none"], name):
+                right = self._right(tape, frame, [name], "none")[name]
+                found = tape.get(frame, _STEP["none"], name)
+                if difference(found, right, self._numbers).largest >= least:
+                    return layer, name
+        return next((layer, name) for layer, name in made if name == error.output)
+
+    def _unfuse(self, tape: Tape) -> None:
+        """Compute the whole network and all steps with nothing fused, unless that was done."""
+        if tape.has(tape.frames[0], _WHOLE["none"], self._network.outputs[0]):
+            return
+        step = _STEP["none"]
+        tape.run(
+            [
+                self._whole_step(tape, "none", self.crossing() | self._chosen_from_whole()),
+                *(
+                    self._step(tape, phase, step, moved, self._chosen_from(phase))
+                    for moved in (None, *self._moved)
+                    for phase in self._order
+                ),
+            ]
+        )
+
+    def _chosen_from(self, phase: PlannedPhase) -> tuple[str, ...]:
+        """The amounts inside a phase from which layers choose, as `ArgMax` does: a wrong one may
+        well be chosen like the right one."""
+        layers = [layer for layer in self._rewritten.layers if layer.name in set(phase.layers)]
+        made = {name for layer in layers for name in layer.outputs} - set(phase.outputs)
+        return tuple(
+            name
+            for layer in layers
+            if any(self._dtype(output)[0] != "f" for output in layer.outputs)
+            for name in layer.inputs
+            if name in made and name in self._places and self._dtype(name)[0] == "f"
+        )
+
+    def _chosen_from_whole(self) -> set[str]:
+        names = (name for phase in self._order for name in self._chosen_from(phase))
+        return {self._places[name].of for name in names}
+
+    def _dtype(self, name: str) -> str:
+        return self._rewritten.tensors[name].dtype
+
+    def _right(
+        self, tape: Tape, frame: int, names: Sequence[str], level: Level
+    ) -> dict[str, Array]:
+        """What the whole network has for these tensors, as far as it has them."""
+        found = {name: self._places[name] for name in names if name in self._places}
+        return {
+            n: place.cut(tape.get(frame, _WHOLE[level], place.of)) for n, place in found.items()
+        }
+
+    def _whole_step(self, tape: Tape, level: Level, tensors: set[str]) -> Step:
+        inputs = {name: (tape.file(INPUT, name), ()) for name in self._network.inputs}
+        outputs = {name: tape.file(_WHOLE[level], name) for name in sorted(tensors)}
+        return Step(self._whole, inputs, outputs, Variant("whole", level))
+
+    def _step(
+        self,
+        tape: Tape,
+        phase: PlannedPhase,
+        stream: str,
+        moved: Variant | None = None,
+        also: Sequence[str] = (),
+    ) -> Step:
+        """A phase on the chain's tensors, or on the whole network's as far as it has them.
+
+        Its outputs go to the same stream, or to one of their own if its inputs are `moved`.
+        """
+        level: Level = "agent" if stream == CHAIN else "none" if stream == _STEP["none"] else "all"
+        inputs: dict[str, tuple[str, Bounds]] = {}
+        for name in phase.inputs:
+            place = self._places.get(name)
+            if place is not None and place.of in self._network.inputs:
+                inputs[name] = tape.file(INPUT, place.of), place.bounds
+            elif place is not None and stream != CHAIN:
+                inputs[name] = tape.file(_WHOLE[level], place.of), place.bounds
+            else:
+                inputs[name] = tape.file(stream, name), ()
+        target = stream if moved is None else moved.name
+        outputs = {name: tape.file(target, name) for name in (*phase.outputs, *also)}
+        graph = self._subnets[phase.name].graph
+        return Step(graph, inputs, outputs, moved or Variant(stream, level))
+
+
+def _in_order(phases: Sequence[PlannedPhase], inputs: Sequence[str]) -> tuple[PlannedPhase, ...]:
+    """The phases in an order in which each finds what it reads."""
+    waiting, known, order = list(phases), set(inputs), []
+    while waiting:
+        ready = next(phase for phase in waiting if known.issuperset(phase.inputs))
+        waiting.remove(ready)
+        order.append(ready)
+        known.update(ready.outputs)
+    return tuple(order)

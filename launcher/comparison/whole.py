@@ -1,0 +1,128 @@
+"""The results of a run beside those of the whole model, network by network.
+
+Every frame is compared by the strict rules, which need one run of the whole model; what these leave
+in doubt is computed again (`doubts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cnn.model import Model
+from launcher.comparison.doubts import Doubt, settle
+from launcher.comparison.replay import Replay
+from launcher.networks import Part, network_numbers, parts_of
+from launcher.reference import reference_results
+from launcher.results import Results
+from launcher.runtime import Array, Frame, SubnetFiles
+from launcher.subnet_files import cut_subnets
+from launcher.verify import Agreement, compare, worse
+from partition.plan import Plan
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The plan that a run began with and its subnets; the one that it ended with, if another.
+
+    `rounds_alike`: every node computes 8-bit numbers bit by bit as this machine does.
+    """
+
+    plan: Plan
+    subnets: Mapping[str, SubnetFiles]
+    replanned: Plan | None = None
+    rounds_alike: bool = False
+
+
+def compare_all(
+    model: Model,
+    results: Results,
+    folder: Path,
+    on_done: Callable[[int, int], None],
+    given: float | None = None,
+    ran: Ran | None = None,
+) -> dict[str, Agreement]:
+    """Network → how far its results are from plain ONNX Runtime's on the whole of it.
+
+    `folder` is for passing files; `on_done` hears (inputs compared, of all). `given` is the user's
+    own tolerance. Without what was `ran`, doubtful frames are judged by movement alone. Raises
+    `RunFailedError` if a network cannot be run. Empty if no results were kept.
+    """
+    parts, first = parts_of(model), results.first
+    if first is None:
+        return {}
+    count = results.inputs.distinct
+    total = count * len(parts)
+    on_done(0, total)
+    found: dict[str, Agreement] = {}
+    replays: list[Replay] | None = None
+    for index, part in enumerate(parts):
+
+        def tell(done: int, before: int = index * count) -> None:
+            on_done(before + done, total)
+
+        place = folder / f"network {index}"
+        original = part.model.write_original(place / "original")
+        numbers = network_numbers(part.model.network)
+        names = tuple(map(part.common, part.model.network.outputs))
+        references = _references(part, original, results, place / "reference", tell)
+        compared = compare(first, names, _heard(part, references, results), numbers, given)
+        agreement = compared.agreement
+        if compared.doubtful:
+            if replays is None:
+                replays = _replays(model, ran, folder / "replay")
+            doubt = Doubt(
+                original,
+                {part.common(name): name for name in part.model.network.inputs},
+                {part.common(name): name for name in part.model.network.outputs},
+                numbers,
+                compared.doubtful,
+            )
+            settled = settle(
+                doubt,
+                replays,
+                first,
+                results.inputs.__getitem__,
+                place / "doubts",
+                rounds_alike=ran is not None and ran.rounds_alike,
+            )
+            agreement = worse(agreement, settled)
+        found[part.name] = agreement
+    return found
+
+
+def _replays(model: Model, ran: Ran | None, folder: Path) -> list[Replay]:
+    if ran is None:
+        return []
+    numbers = network_numbers(model.network)
+    replays = [Replay(model, ran.plan, ran.subnets, numbers, folder)]
+    if ran.replanned is not None:
+        subnets = cut_subnets(model, ran.replanned, folder / "replanned", lambda _done, _all: None)
+        replays.append(Replay(model, ran.replanned, subnets, numbers, folder))
+    return replays
+
+
+def _references(
+    part: Part,
+    original: Path,
+    results: Results,
+    folder: Path,
+    on_done: Callable[[int], None],
+) -> Iterator[tuple[int, Mapping[str, Array]]]:
+    """What the whole of one network computes for its part of each distinct input."""
+
+    def frame(number: int) -> Frame:
+        return part.own(results.inputs[number], part.model.network.inputs)
+
+    return reference_results(original, results.inputs.distinct, frame, folder, on_done)
+
+
+def _heard(
+    part: Part, references: Iterator[tuple[int, Mapping[str, Array]]], results: Results
+) -> Iterator[tuple[int, Mapping[str, Array]]]:
+    """The references under the names of the run; `results` hears what a lone network says."""
+    for number, outputs in references:
+        if part.is_alone:
+            results.on_reference(number, outputs)
+        yield number, {part.common(name): array for name, array in outputs.items()}
