@@ -83,7 +83,27 @@ def test_a_run_that_differs_ends_with_1(
     assert only_object(out)["exit_code"] == 1
     assert "the results differ from the whole model's, most at output 'score' of frame" in err
     assert launch(capsys, cluster, "--no-verify")[0] == 0
-    assert launch(capsys, cluster, "--tolerance", 2)[0] == 0
+    told = only_object(out)
+    assert told["rule"] == "precision"
+    assert "the engine or the memory" in told["begins"]["sentence"]
+    assert told["begins"]["tensor"] == "score"
+    assert told["begins"]["sentence"] in err
+
+
+def test_a_tolerance_of_the_users_own_is_the_only_rule(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
+) -> None:
+    def spoil(frame: int, outputs: dict[str, np.ndarray]) -> None:
+        outputs["score"] = outputs["score"] * 2
+
+    runtime.disturb = spoil
+    code, out, _ = launch(capsys, cluster, "--tolerance", 2)
+    assert code == 0
+    assert "(the tolerance given)" in " ".join(out.split())
+    cluster.write_text(cluster.read_text() + "tolerance: 2\n")
+    code, out, _ = launch(capsys, cluster, "--json")
+    assert (code, only_object(out)["rule"], only_object(out)["tolerance"]) == (0, "given", 2.0)
+    assert launch(capsys, cluster, "--tolerance", 0.5)[0] == 1
 
 
 def test_a_users_mistake_ends_with_2_and_a_sentence(
