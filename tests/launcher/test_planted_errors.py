@@ -6,6 +6,7 @@ An error is in the files of the run, as wrong cutting or rewriting makes it, or 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
@@ -33,6 +35,8 @@ from tests.launcher import kinds
 from tests.launcher.in_process import _session
 
 Change = Callable[[onnx.ModelProto], None]
+
+Computed = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 SHOWN = tuple(kinds.frames())
 
@@ -69,16 +73,19 @@ class Cluster:
     def compared(
         self,
         folder: Path,
-        nodes: Mapping[str, SubnetFiles],
+        nodes: Mapping[str, SubnetFiles] | Computed,
         launcher: Mapping[str, SubnetFiles],
         *,
         shown: tuple[int, ...] = (0, 1, 2),
+        rounds_alike: bool = True,
     ) -> Agreement:
         """What is said of the run in which `nodes` computed and `launcher` has these files."""
         network, numbers = self.model.network, network_numbers(self.model.network)
         first = FirstResults(folder / "first", numbers)
         for index, number in enumerate(shown):
-            first.add(index, self._results(nodes, self.frame(number)))
+            shown_frame = self.frame(number)
+            results = nodes if callable(nodes) else functools.partial(self._results, nodes)
+            first.add(index, results(shown_frame))
         original = self.model.write_original(folder / "original")
 
         def frame(index: int) -> dict[str, np.ndarray]:
@@ -97,7 +104,7 @@ class Cluster:
         )
         replay = Replay(self.model, self.plan, launcher, numbers, folder / "replay")
         place = folder / "doubts"
-        settled = settle(doubt, [replay], first, frame, place, rounds_alike=True)
+        settled = settle(doubt, [replay], first, frame, place, rounds_alike=rounds_alike)
         return worse(found.agreement, settled)
 
     def _results(
@@ -180,6 +187,28 @@ def test_without_an_error_all_frames_agree(
 ) -> None:
     run = cluster(kind, head)
     assert run.compared(tmp_path, run.files, run.files).agrees
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["float32", "float16", "qdq", "dynamic"])
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC"])
+def test_nodes_whose_engines_fuse_less_agree(
+    cluster: Callable[..., Cluster], tmp_path: Path, kind: str, level: str
+) -> None:
+    run = cluster(kind)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    session = ort.InferenceSession(
+        str(run.folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+
+    def computed(frame: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return dict(zip(run.names, session.run(list(run.names), frame), strict=True))
+
+    found = run.compared(tmp_path, computed, run.files, rounds_alike=False)
+    assert found.agrees
+    assert found.rule == ("movement" if kind == "qdq" else "precision")
 
 
 @pytest.mark.slow
