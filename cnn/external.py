@@ -4,24 +4,45 @@ Who wrote a model chose the names of these files and the places in them. A name 
 of a regular file inside the model's own folder, once all links are followed; a place, if that file
 has it and the weight has as many bytes. Opening a pipe would wait for its writer, and a device may
 act on being opened, so what a file is gets asked first.
+
+Weights may be larger than memory, so they are mapped; but whoever shortens a mapped file ends the
+process that reads it, by SIGBUS. So what is mapped is a copy that has no name, in the folder for
+temporary files (`TMPDIR`). It is the copy that is hashed, so a model's digest is that of the very
+weights that are used, whatever happens to the file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import mmap
 import os
 import re
+import shutil
 import stat
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from cnn.errors import ModelError
+from cnn.regular_files import open_regular
+
+_CHUNK_BYTES = 1 << 20
 
 _is_number = re.compile(r"[0-9]{1,18}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a file held when it was read: `digest` is the SHA-256 of `data`, a map if not empty."""
+
+    file: Path
+    data: mmap.mmap | bytes
+    digest: bytes
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
@@ -29,7 +50,7 @@ def is_external(tensor: onnx.TensorProto) -> bool:
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
-def file_of(tensor: onnx.TensorProto, directory: Path | None, what: str) -> Path:
+def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
     """The file that `tensor` lies in, without links; `directory` is the model's folder.
 
     Raises `ModelError` unless it is a regular file inside of that.
@@ -40,7 +61,7 @@ def file_of(tensor: onnx.TensorProto, directory: Path | None, what: str) -> Path
             f"{what} lies in another file and has no name for it; export the model again"
         )
     inside = PurePosixPath(location)
-    if directory is None or inside.is_absolute() or ".." in inside.parts:
+    if inside.is_absolute() or ".." in inside.parts:
         raise ModelError(
             f"{what} lies in {location}, which is not beside the model; move it there and export "
             "the model again"
@@ -66,18 +87,47 @@ def file_of(tensor: onnx.TensorProto, directory: Path | None, what: str) -> Path
     return file
 
 
-def mapped(
+def copied(file: Path) -> Contents:
+    """The content of a file that `file_of` found, as it is now; raises `ModelError`."""
+    folder = tempfile.gettempdir()
+    digest = hashlib.sha256()
+    try:
+        stream = open_regular(file, may_be_link=False)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}") from error
+    with stream:
+        size_bytes = os.fstat(stream.fileno()).st_size
+        try:
+            free_bytes = shutil.disk_usage(folder).free
+            if free_bytes < size_bytes:  # asked before, so that the disk does not get full
+                raise ModelError(
+                    f"the {size_bytes} bytes of {file} have to be copied to {folder}, which has "
+                    f"{free_bytes} left; set TMPDIR to a folder on another disk"
+                )
+            with tempfile.TemporaryFile(dir=folder) as copy:
+                while chunk := stream.read(min(_CHUNK_BYTES, size_bytes - copy.tell())):
+                    copy.write(chunk)
+                    digest.update(chunk)
+                copy.flush()
+                is_empty = copy.tell() == 0
+                data = b"" if is_empty else mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise ModelError(f"{file} cannot be copied to {folder}: {error.strerror}") from error
+    return Contents(file, data, digest.digest())
+
+
+def array_in(
+    contents: Contents,
     tensor: onnx.TensorProto,
     shape: tuple[int, ...],
     dtype: np.dtype[np.generic],
-    directory: Path | None,
     what: str,
 ) -> NDArray[np.generic]:
-    """A tensor in another file as a read-only map of that; raises `ModelError` if it is not there.
+    """A tensor in another file, whose `contents` these are, as a read-only array over them.
 
-    `shape` has no negative dimension.
+    `shape` has no negative dimension. Raises `ModelError` if the tensor is not there.
     """
-    file = file_of(tensor, directory, what)
+    file = contents.file
     size_bytes = math.prod(shape) * dtype.itemsize
     offset, length = (_number(tensor, key, what) for key in ("offset", "length"))
     if length is not None and length != size_bytes:
@@ -86,29 +136,15 @@ def mapped(
             "are it; export the model again"
         )
     end = (offset or 0) + size_bytes
-    with opened(file) as stream:
-        has = os.fstat(stream.fileno()).st_size
-        if has < end:
-            raise ModelError(
-                f"{what} needs {end} bytes of {file}, which has {has}; the file is truncated, copy "
-                "it again"
-            )
-        if size_bytes == 0:
-            return np.zeros(shape, dtype)
-        return np.memmap(stream, dtype, "r", offset or 0, shape)
-
-
-def opened(file: Path) -> BinaryIO:
-    """A file that was just found to be a regular one; raises `ModelError` if it cannot be read."""
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        stream = os.fdopen(descriptor, "rb")
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        stream.close()
-        raise ModelError(f"{file} is no regular file any more")
-    return stream
+    has = len(contents.data)
+    if has < end:
+        raise ModelError(
+            f"{what} needs {end} bytes of {file}, which has {has}; the file is truncated, copy "
+            "it again"
+        )
+    if size_bytes == 0:
+        return np.zeros(shape, dtype)
+    return np.frombuffer(contents.data, dtype, math.prod(shape), offset or 0).reshape(shape)
 
 
 def _entry(tensor: onnx.TensorProto, key: str, what: str) -> str | None:

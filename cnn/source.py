@@ -15,9 +15,9 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from cnn.errors import ModelError
-from cnn.external import opened
 from cnn.form import check_form
-from cnn.weights import Array, external_files, take
+from cnn.regular_files import open_regular
+from cnn.weights import Array, external_contents, take
 
 WHEEL = "onnx-wheel:"
 BUILTIN = "builtin:"
@@ -33,8 +33,6 @@ WHEEL_MODELS = (
     "zfnet512",
 )
 BUILTIN_MODELS = ("yolov2",)
-
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +54,15 @@ class Source:
 
             proto = build()
             digest.update(proto.SerializeToString(deterministic=True))
-            return *take(proto, None, self.label), digest.digest()
+            return *take(proto, {}, self.label), digest.digest()
         content = _read(self.file, self.label)
         digest.update(hashlib.sha256(content).digest())
         proto = _parse(content, self.label)
         del content
-        files = external_files(proto, self.file.parent, self.label)
-        lean, weights = take(proto, self.file.parent, self.label)
-        for location, file in files.items():
-            digest.update(location.encode() + b"\0" + _hash_of(file))
+        external = external_contents(proto, self.file.parent, self.label)
+        lean, weights = take(proto, external, self.label)
+        for location, contents in external.items():
+            digest.update(location.encode() + b"\0" + contents.digest)
         return lean, weights, digest.digest()
 
 
@@ -93,7 +91,8 @@ def _unknown(text: str, prefix: str, known: tuple[str, ...]) -> str:
 
 def _read(file: Path, label: str) -> bytes:
     try:
-        return file.read_bytes()
+        with open_regular(file) as stream:
+            return stream.read()
     except FileNotFoundError as error:
         raise ModelError(f"{label}: there is no such file") from error
     except OSError as error:
@@ -115,11 +114,3 @@ def _parse(content: bytes, label: str) -> onnx.ModelProto:
         )
     check_form(proto, label)
     return proto
-
-
-def _hash_of(file: Path) -> bytes:
-    digest = hashlib.sha256()
-    with opened(file) as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.digest()

@@ -1,8 +1,8 @@
 """Weights as arrays, apart from the operators that read them.
 
 A protobuf with a network's weights inside is copied whenever it is touched, and cannot pass 2 GiB.
-So the weights leave it as soon as it is parsed. Those in external files are mapped, not read: they
-take no memory until something looks at them.
+So the weights leave it as soon as it is parsed. Those in external files are mapped
+(`cnn.external`): they take no memory until something looks at them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from cnn.errors import ModelError
-from cnn.external import file_of, is_external, mapped
+from cnn.external import Contents, array_in, copied, file_of, is_external
 from cnn.supported import numpy_dtype
 
 Array = NDArray[np.generic]
@@ -30,33 +30,34 @@ _MOST_DIMENSIONS = 32
 
 
 def take(
-    proto: onnx.ModelProto, directory: Path | None, label: str
+    proto: onnx.ModelProto, external: Mapping[str, Contents], label: str
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """The model without its initialisers, and these by name; `proto` is used up.
 
-    `directory` is where external data lie. Raises `ModelError` if they cannot be had.
+    `external` is what `external_contents` found. Raises `ModelError` if a weight is not there.
     """
     graph = proto.graph
     if graph.sparse_initializer:
         raise ModelError(f"{label}: the model has sparse weights; export it with dense ones")
-    arrays = {tensor.name: _array(tensor, directory, label) for tensor in graph.initializer}
+    arrays = {tensor.name: _array(tensor, external, label) for tensor in graph.initializer}
     graph.ClearField("initializer")
     lean = onnx.ModelProto()
     lean.CopyFrom(proto)  # a protobuf message gives memory back only as a whole
     return lean, arrays
 
 
-def external_files(proto: onnx.ModelProto, directory: Path, label: str) -> dict[str, Path]:
-    """The files that a model's weights lie in, as the model calls them → where they are, in order.
+def external_contents(proto: onnx.ModelProto, directory: Path, label: str) -> dict[str, Contents]:
+    """The files that a model's weights lie in, as the model calls them → what they hold, in order.
 
     Raises `ModelError` unless all of them are regular files inside of `directory`.
     """
-    found = {}
-    for tensor in proto.graph.initializer:
-        if is_external(tensor):
-            file = file_of(tensor, directory, _called(tensor, label))
-            found[next(x.value for x in tensor.external_data if x.key == "location")] = file
-    return dict(sorted(found.items()))
+    files = {
+        _location(tensor): file_of(tensor, directory, _called(tensor, label))
+        for tensor in proto.graph.initializer
+        if is_external(tensor)
+    }
+    held = {file: copied(file) for file in set(files.values())}
+    return {location: held[files[location]] for location in sorted(files)}
 
 
 def names_read(graph: onnx.GraphProto) -> Iterator[str]:
@@ -91,11 +92,15 @@ def declare(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
             graph.input.append(described(name, array))
 
 
+def _location(proto: onnx.TensorProto) -> str:
+    return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
+
+
 def _called(proto: onnx.TensorProto, label: str) -> str:
     return f"{label}: weight {proto.name!r}"
 
 
-def _array(proto: onnx.TensorProto, directory: Path | None, label: str) -> Array:
+def _array(proto: onnx.TensorProto, external: Mapping[str, Contents], label: str) -> Array:
     what = _called(proto, label)
     dtype = np.dtype(numpy_dtype(proto.data_type, what))
     shape = tuple(proto.dims)
@@ -103,7 +108,7 @@ def _array(proto: onnx.TensorProto, directory: Path | None, label: str) -> Array
         raise ModelError(f"{what} has no possible shape; export the model again")
     try:
         if is_external(proto):
-            return mapped(proto, shape, dtype, directory, what)
+            return array_in(external[_location(proto)], proto, shape, dtype, what)
         return np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
     except (TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{what} does not hold the {math.prod(shape)} values it names") from error

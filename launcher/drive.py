@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from cnn.regular_files import open_regular
 from launcher.access import NO_HANDSHAKE, barred
 from launcher.background import Background, IsWanted
 from launcher.consent import Consent
@@ -339,7 +340,7 @@ class Drive:
     def _read_blob(self, digest: str, offset: int, size: int) -> bytes:
         path = self._files[digest]
         try:
-            with path.open("rb") as file:
+            with open_regular(path, may_be_link=False) as file:
                 file.seek(offset)
                 return file.read(size)
         except OSError as error:

@@ -23,6 +23,7 @@ from typing import IO, Protocol
 import numpy as np
 
 from cnn.network import Tensor
+from cnn.regular_files import open_regular
 from launcher.errors import BadInputError, LauncherError, reason, shortened
 from launcher.runtime import Array, Frame
 
@@ -121,7 +122,7 @@ class _Npy:
 
     def frame(self, index: int) -> Frame:
         """See `ArrayFile`."""
-        with _reading(self.path), self.path.open("rb") as file:
+        with _reading(self.path), open_regular(self.path) as file:
             return {self.stored.tensor.name: self.stored.frame(file, index)}
 
 
@@ -138,7 +139,8 @@ class LastArchive:
         """A member, open for reading; raises as `zipfile` does."""
         if path != self._path:
             self.close()
-            self._archive = self._opened.enter_context(zipfile.ZipFile(path))
+            file = self._opened.enter_context(open_regular(path))
+            self._archive = self._opened.enter_context(zipfile.ZipFile(file))
             self._path = path
         if name not in self._members:
             self._members[name] = self._opened.enter_context(self._archive.open(name))
@@ -179,7 +181,7 @@ def open_arrays(path: Path, inputs: tuple[Tensor, ...], last: LastArchive) -> Ar
     array is one frame of the input's shape, with or without a batch axis of 1, or a stack of
     frames. Raises `BadInputError` naming the file.
     """
-    with _reading(path), path.open("rb") as file:
+    with _reading(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if file.read(4) in _ZIP:
             with zipfile.ZipFile(file) as archive:

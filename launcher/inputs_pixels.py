@@ -20,6 +20,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import ExifTags, Image, JpegImagePlugin, PngImagePlugin
 
+from cnn.regular_files import open_regular
 from launcher.inputs_arrays import DEFLATE_RATIO
 
 MOST_PIXELS = 110_000_000
@@ -80,7 +81,7 @@ def decoded(path: Path, mode: str) -> Image.Image:
 
     Raises whatever Pillow raises, and `ValueError` for a file that is not decoded at all.
     """
-    with path.open("rb") as file, warnings.catch_warnings():
+    with open_regular(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Pillow's about what is odd in a file
         with _opened(file) as image:
             image.load()

@@ -14,6 +14,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from launcher.profiling_file import FORMAT, Identity, NodeTimes, write_atomically
+from launcher.small_files import read_small
 
 Kept = TypeVar("Kept", bound=BaseModel)
 
@@ -53,8 +54,8 @@ class ProfileCache:
 
     def _read(self, kind: type[Kept], *key: str) -> Kept | None:
         try:
-            return kind.model_validate_json(self._path(*key).read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, ValidationError):
+            return kind.model_validate_json(read_small(self._path(*key)))
+        except (OSError, ValidationError):
             return None
 
     def _path(self, *key: str) -> Path:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import errno
 import json
 import math
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
+from cnn.regular_files import open_regular
 from launcher.errors import BadInputError
 
 MOST_BYTES = 64 << 20
@@ -26,10 +25,7 @@ every number can be converted and shown."""
 
 def read_small(path: Path, *, may_be_pipe: bool = False) -> bytes:
     """A file's content; raises `OSError` with `strerror`, also if it is too large or no file."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if may_be_pipe else os.O_NONBLOCK)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        if not may_be_pipe and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    with path.open("rb") if may_be_pipe else open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_BYTES >> 20} MiB", str(path))

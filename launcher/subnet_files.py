@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from cnn.regular_files import open_regular
 from cnn.rewrites import Rewrite, to_data
 from launcher.errors import BadInputError
 from launcher.runtime import SubnetFiles
@@ -125,10 +126,10 @@ def _found(folder: Path, names: tuple[str, ...]) -> SubnetFiles | None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file is there and its SHA-256 is its name."""
+    """Whether a regular file, and no link, is there and its SHA-256 is its name."""
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with open_regular(path, may_be_link=False) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
     except OSError:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +18,7 @@ from hypothesis import strategies as st
 
 import cnn
 from cnn.external import file_of
-from cnn.weights import take
+from cnn.weights import external_contents, take
 from tests.cnn.models import convolution, node, save
 from tests.cnn.test_bad_models import refused
 
@@ -233,8 +237,92 @@ def test_no_weight_whatsoever_takes_more_than_its_file_has(
     shared: Path, entries: dict[str, str], dims: list[int], kind: int
 ) -> None:
     try:
-        _, weights = take(with_weight(entries, tuple(dims), kind), shared, "model.onnx")
+        proto = with_weight(entries, tuple(dims), kind)
+        external = external_contents(proto, shared, "model.onnx")
+        _, weights = take(proto, external, "model.onnx")
     except cnn.ModelError:
         return
     assert weights["w"].nbytes <= WEIGHT.nbytes
     assert weights["w"].shape == tuple(dims)
+
+
+# --------------------------------------------------- files that change while they are in use
+
+
+@pytest.mark.parametrize("change", ["truncated", "overwritten"])
+def test_a_weight_file_that_changes_after_it_was_read_changes_nothing(
+    folder: Path, change: str
+) -> None:
+    """A mapped file that is truncated would end the process by SIGBUS, hence a process of its own.
+    What is cut later is what the digest was taken of."""
+    path = save(with_weight({"location": "w.bin"}), folder)
+    code = f"""
+import os, sys
+from pathlib import Path
+import cnn
+model = cnn.read({str(path)!r})
+with open({str(folder / "w.bin")!r}, "r+b") as file:
+    file.truncate(0) if {change!r} == "truncated" else file.write(bytes(432))
+layers = [layer.name for layer in model.network.layers]
+subnet = model.cut(layers, model.network.inputs, model.network.outputs, Path({str(folder)!r}))
+value, = model.weights.values()
+sys.stdout.write(value.tobytes().hex())
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60)
+    assert bytes.fromhex(done.stdout.decode()) == WEIGHT.tobytes()
+
+
+def test_a_weight_file_that_the_disk_has_no_room_for_is_a_sentence_and_not_a_full_disk(
+    folder: Path,
+) -> None:
+    """All of it is a hole, so it takes no room itself."""
+    path = save(with_weight({"location": "w.bin"}), folder)
+    free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
+    os.truncate(folder / "w.bin", free_bytes * 4)
+    with pytest.raises(cnn.ModelError, match=r"w\.bin have to be copied to .*; set TMPDIR to"):
+        cnn.read(path)
+
+
+def test_no_copy_of_a_weight_file_stays(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    model = cnn.read(save(with_weight({"location": "w.bin"}), folder))
+    assert list(temporary.iterdir()) == []
+    np.testing.assert_array_equal(next(iter(model.weights.values())), WEIGHT)
+
+
+def test_weights_in_one_file_take_one_descriptor(folder: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    proto = with_weight({"location": "w.bin"})
+    for number, location in enumerate(["w.bin", "./w.bin"] * 30):
+        more = proto.graph.initializer.add()
+        more.CopyFrom(proto.graph.initializer[0])
+        more.name = f"w{number}"
+        more.external_data[0].value = location
+    external = external_contents(proto, folder, "model.onnx")
+    _, weights = take(proto, external, "model.onnx")
+    assert len(weights) == 61
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "/dev/zero"])
+def test_a_model_is_a_regular_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "model.onnx"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.symlink_to(kind)
+    with pytest.raises(cnn.ModelError, match="it is no regular file"):
+        cnn.read(path)
+
+
+def test_a_model_may_be_a_link(folder: Path) -> None:
+    save(with_weight({"location": "w.bin"}), folder)
+    (folder / "link.onnx").symlink_to("model.onnx")
+    assert cnn.read(folder / "link.onnx").network.name == "link"

@@ -22,7 +22,7 @@ NORMAL = Role(mean=0.0, sigma=1.0)
 
 
 def filled(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
-    proto, weights = take(proto, None, "test")
+    proto, weights = take(proto, {}, "test")
     freeze(proto, weights)
     assert fill(proto, weights, seed)
     return weights

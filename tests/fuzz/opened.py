@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,13 +36,14 @@ def opened() -> Iterator[list[Path]]:
     if not _hooked:
         sys.addaudithook(_hear)  # there is no way to take it back
         _hooked.append(True)
+    unnamed = Path(tempfile.gettempdir())  # opened itself, for files that have no name
     paths: list[Path] = []
     _heard.append(paths)
     try:
         yield paths
     finally:
         _heard.pop()
-        paths[:] = [path for path in paths if not _is_own(str(path))]
+        paths[:] = [path for path in paths if path != unnamed and not _is_own(str(path))]
 
 
 def _is_own(path: str) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,9 @@ from launcher.journal_identity import Identity
 from launcher.journal_open import RUN, open_journal
 from launcher.journal_results import output_specs
 from launcher.outputs import OutputFolder
+from launcher.runtime import SubnetFiles
 from launcher.subnet_files import cut_subnets
+from partition.plan import PlannedPhase
 from tests.fuzz.run_files import EMPTY_PLAN, NoModel
 from tests.launcher.models import write_branches
 
@@ -110,6 +115,44 @@ def test_an_index_removes_nothing_but_subnets(
     cut_subnets(NoModel(), EMPTY_PLAN, subnets, lambda done, total: None)
     assert before - everything_in(around) <= {subnets / ("a" * 64)}
     assert everything_in(around) <= before
+
+
+class OneSubnet(NoModel):
+    """A model that has one subnet."""
+
+    content = b"a graph"
+    name = hashlib.sha256(content).hexdigest()
+
+    def cut(self, *arguments: object) -> SubnetFiles:
+        folder = arguments[-1]
+        assert isinstance(folder, Path)
+        draft = folder / "draft"
+        draft.write_bytes(self.content)
+        return SubnetFiles(draft.replace(folder / self.name), None)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a device", "link to the same content"])
+def test_a_subnet_of_an_earlier_time_is_a_regular_file_or_is_cut_again(
+    tmp_path: Path, kind: str
+) -> None:
+    """Opening a pipe would wait for ever, and what a link leads to may change at any time."""
+    phase = PlannedPhase("p", "a", 0, ("conv",), ("x",), ("y",), 0, 1.0)
+    plan = replace(EMPTY_PLAN, phases=(phase,))
+    folder = tmp_path / "subnets"
+    subnet = cut_subnets(OneSubnet(), plan, folder, lambda done, total: None)["p"].graph
+    subnet.unlink()
+    match kind:
+        case "pipe":
+            os.mkfifo(subnet)
+        case "link to a device":
+            subnet.symlink_to("/dev/zero")
+        case _:
+            (tmp_path / "elsewhere").write_bytes(OneSubnet.content)
+            subnet.symlink_to(tmp_path / "elsewhere")
+    again = cut_subnets(OneSubnet(), plan, folder, lambda done, total: None)["p"].graph
+    assert again == subnet
+    assert not subnet.is_symlink()
+    assert subnet.read_bytes() == OneSubnet.content
 
 
 @pytest.mark.parametrize("name", ["...onnx", "..onnx", ".hidden.onnx", f"{'x' * 101}.onnx"])
