@@ -151,6 +151,9 @@ class LastArchive:
         self._path, self._members = None, {}
         self._opened.close()
 
+    def __del__(self) -> None:
+        self.close()  # inputs have no end that anybody would tell
+
 
 @dataclass(frozen=True)
 class _Npz:
