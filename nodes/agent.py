@@ -209,7 +209,10 @@ class Shell:
             for event in self._wire.reread_keys():
                 self._take(event)
         while self._reported:
-            self._take(self._reported.popleft())
+            event = self._reported.popleft()
+            if isinstance(event, ev.Unloaded):
+                self._wire.freed_memory()
+            self._take(event)
 
     def _renew(self) -> None:
         try:

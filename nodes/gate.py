@@ -20,7 +20,7 @@ from collections import Counter
 from nodes.core.admission import Admission, origin_of
 from nodes.curve import ERROR_BYTES, GREETING_BYTES, HANDSHAKE_BYTES, WELCOME_BYTES
 from nodes.endpoints import Connection
-from nodes.executors.heap import give_back_free_memory
+from nodes.spare_memory import SpareMemory
 
 UNKNOWN_PER_KNOWN = 4
 """Room for connections whose owners are not known, as a multiple of that for the others: the more
@@ -32,13 +32,6 @@ LOOK_S, LONGEST_LOOK_S = 0.005, 0.1
 
 LOOK_SHARE = 0.005
 """Looking takes this share of a processor, unless it is done as seldom as may be."""
-
-FREED_S = 1.0
-"""After so long ZeroMQ has freed what it had read from a connection that was closed."""
-
-GIVE_BACK_S = 5.0
-"""Free memory is given back once in so long at most: what a stream uses again and again has to be
-mapped anew."""
 
 ORIGINS = 64
 """Addresses whose connections are counted apart; beyond, they are counted together."""
@@ -69,8 +62,7 @@ class Gate:
         self._watched: dict[int, float] = {}
         """Descriptor → when a handshake on it is over in any case; the first is over first."""
         self._look_s = 0.0
-        self._gave_back_s = -GIVE_BACK_S
-        self._give_back_s: float | None = None
+        self._spare = SpareMemory()
         self._counted: Counter[tuple[str, str]] = Counter()
         self._changed: dict[tuple[str, str], None] = {}
 
@@ -82,7 +74,7 @@ class Gate:
         """When to `look`, on the monotonic clock; None while there is nothing to look at."""
         if self._watched:
             return self._look_s
-        return self._give_back_s
+        return self._spare.due_s
 
     def came(self, descriptor: int) -> None:
         """ZeroMQ has accepted a connection."""
@@ -113,9 +105,10 @@ class Gate:
             connection.release()
 
     def failed(self, descriptor: int) -> None:
-        """A handshake has failed."""
+        """A handshake has failed; ZeroMQ may have read much before it saw that."""
         if descriptor in self:
             self._count(descriptor, NO_HANDSHAKE)
+            self._spare.freed(time.monotonic())
 
     def clear(self) -> None:
         """All connections have been given up."""
@@ -150,9 +143,7 @@ class Gate:
                     self._judge(descriptor, now_s)
             took_s = time.monotonic() - now_s
             self._look_s = now_s + min(max(LOOK_S, took_s / LOOK_SHARE), LONGEST_LOOK_S)
-        if self._give_back_s is not None and now_s >= self._give_back_s:
-            self._gave_back_s, self._give_back_s = now_s, None
-            give_back_free_memory()
+        self._spare.look(now_s)
 
     def news(self) -> list[str]:
         """Whose connections have ended or been closed since this was last asked, in sentences."""
@@ -171,7 +162,7 @@ class Gate:
             del self._watched[descriptor]
         elif traffic.received_bytes > HANDSHAKE_BYTES:
             self._turn_away(descriptor, TOO_MUCH)
-            self._give_back_s = max(now_s + FREED_S, self._gave_back_s + GIVE_BACK_S)
+            self._spare.freed(now_s)
 
     def _is_admitted(self, descriptor: int) -> bool:
         traffic = self._connections[descriptor].traffic() if self._is_guarded else None

@@ -6,6 +6,7 @@ The control port, the data port and the links to nodes that were dialled, each o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from nodes.endpoints import GONE
 from nodes.keys import CONTROL, DATA, Keyring, KeysError
 from nodes.listener import MAX_CONNECTIONS, Listener
 from nodes.sockets import SHARED_BELOW_BYTES, AddressError, Buffer, Dialler, Part
+from nodes.spare_memory import SpareMemory
 from nodes.waiter import Waiter
 
 GOODBYE_MS = 1_000
@@ -58,6 +60,8 @@ class Wire:
     ) -> None:
         self._context = Context(keyring)
         self._waiter = Waiter()
+        self._spare = SpareMemory()
+        self._waiter.wake(lambda: self._spare.due_s, self._give_back)
         self.has_new_secret = False
         self._tensor_bytes = tensor_bytes
         self._max_connections = max_connections
@@ -96,6 +100,14 @@ class Wire:
         read = partial(_from_owner, port)
         self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=True))
         return port.address
+
+    def freed_memory(self) -> None:
+        """Give free memory back to the system soon, when ZeroMQ's thread has freed its share."""
+        self._spare.freed(time.monotonic())
+
+    def _give_back(self) -> list[ev.Event | Readable]:
+        self._spare.look(time.monotonic())
+        return []
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.nodes.executors import models
 from tests.nodes.speaker import AgentProcess
 
 MOST_OF_IDLE = 1.2
+SOON_S = 10.0
 ROUNDS = 3
 SIDE = 512
 PLANE_BYTES = 4 * SIDE * SIDE
@@ -145,6 +147,11 @@ def held(agent: AgentProcess) -> tuple[int, int]:
     return resident, anonymous
 
 
+def is_more(now: tuple[int, int], idle: tuple[int, int]) -> list[bool]:
+    """Which of both is more than it may be."""
+    return [size > MOST_OF_IDLE * before for size, before in zip(now, idle, strict=True)]
+
+
 def assert_given_back(
     agent: AgentProcess, launcher: Launcher, run: Callable[[int], None], least_bytes: int = 0
 ) -> None:
@@ -155,11 +162,13 @@ def assert_given_back(
         run(epoch)
         launcher.stop(epoch)
         assert launcher.stats().rss_peak_bytes > least_bytes
-        now = held(agent)
-        for what, bytes_, before in zip(("resident", "anonymous"), now, idle, strict=True):
-            assert bytes_ <= MOST_OF_IDLE * before, (
-                f"round {epoch}: {bytes_ / 1e6:.1f} MB {what}, idle {before / 1e6:.1f} MB"
-            )
+        until_s = time.monotonic() + SOON_S
+        while any(is_more(held(agent), idle)) and time.monotonic() < until_s:
+            launcher.stats()
+        assert not any(is_more(now := held(agent), idle)), (
+            f"round {epoch}: {[size / 1e6 for size in now]} MB resident and anonymous, "
+            f"idle {[size / 1e6 for size in idle]} MB"
+        )
     launcher.say(Bye())
 
 
@@ -234,7 +243,7 @@ def refused(launcher: Launcher, network: Line, epoch: int) -> str:
 
 
 @pytest.mark.slow
-def test_of_a_deployment_that_fails_in_the_middle_for_want_of_memory(
+def test_of_a_deployment_of_which_a_later_tensor_is_too_large(
     agent: AgentProcess, launcher: Launcher, tmp_path: Path
 ) -> None:
     first = widening(200 * MEGABYTE, y="m")
@@ -244,7 +253,7 @@ def test_of_a_deployment_that_fails_in_the_middle_for_want_of_memory(
     def run(epoch: int) -> None:
         assert "subnet bursting: " in refused(launcher, network, epoch)
 
-    assert_given_back(agent, launcher, run, 200 * MEGABYTE)
+    assert_given_back(agent, launcher, run)
 
 
 def test_of_a_deployment_of_which_the_first_tensor_is_too_large(
