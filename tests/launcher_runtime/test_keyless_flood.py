@@ -15,7 +15,7 @@ from tests.nodes.test_floods import keyless
 
 pytestmark = pytest.mark.slow
 
-FRAMES, KILLED_AT = 1500, 750
+FRAMES, KILLED_AT = 3000, 1500
 CONNECTIONS = 256
 
 
