@@ -19,6 +19,7 @@ from launcher.core.events import (
     Abandoned,
     Action,
     Begin,
+    ClosedEarly,
     Consented,
     Disconnected,
     End,
@@ -260,6 +261,8 @@ class Drive:
         """An agent that was never reached may be one that we shall never agree with."""
         session = self._supervisor.sessions[node]
         self._fruitless[node] += 1
+        if why == NO_HANDSHAKE:
+            self._handle(ClosedEarly(node))
         in_vain = why != NO_HANDSHAKE or (
             self._keys is not None and self._fruitless[node] >= FRUITLESS
         )

@@ -49,6 +49,13 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedEarly:
+    """The node's control port accepted a connection and closed it before the handshake."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
     """A connection with an agent, control or data, closed."""
 
@@ -123,7 +130,7 @@ class Tick:
     """Time passed; due at `Supervisor.deadline_s` at the latest."""
 
 
-FromNode = Heard | Garbled | Linked | Reached | Disconnected | Exited
+FromNode = Heard | Garbled | Linked | Reached | ClosedEarly | Disconnected | Exited
 Event = FromNode | Begin | Taken | Halted | Planned | Unplannable | Consented | Abandoned | Tick
 
 # ---------------------------------------------------------------- actions

@@ -32,10 +32,18 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
     places = ", ".join(where(session) for session in named)
     if all(session.started_by_us for session in named):
         return RunFailedError(f"{places} did not answer within {waited_s:g} s of being started")
-    return BadInputError(
+    said = (
         f"{places} did not answer within {waited_s:g} s: is node-agent running there, "
         "and can this machine reach it?"
     )
+    closing = ", ".join(where(session) for session in named if session.closes_early)
+    if closing:
+        said += (
+            f" The port of {closing} closes every connection before the handshake has ended: "
+            "something else than node-agent listens there, or the port is overrun (the agent's "
+            "log there tells by whom)"
+        )
+    return BadInputError(said)
 
 
 def refused(session: Session, answer: Refused) -> LauncherError:

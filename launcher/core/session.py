@@ -159,6 +159,8 @@ class Session:
     """How many answers of a kind are to come; of these, those that nobody waits for any more are
     `abandoned`, and come first."""
     abandoned: Counter[type[Control]] = field(default_factory=Counter)
+    closes_early: bool = False
+    """Whether the latest connections with its control port were closed before the handshake."""
     was_lost: bool = False
     """Whether it was lost before."""
 

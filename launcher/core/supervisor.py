@@ -31,6 +31,7 @@ from launcher.core.events import (
     Abandoned,
     Action,
     Begin,
+    ClosedEarly,
     Consented,
     Disconnected,
     Event,
@@ -124,6 +125,10 @@ class Supervisor(GoingOn):
                 self._watch.linked(node)
                 return []
             case Reached():
+                session.closes_early = False
+                return []
+            case ClosedEarly():
+                session.closes_early = True
                 return []
             case Disconnected():
                 return self._disconnected(session, now_s)
