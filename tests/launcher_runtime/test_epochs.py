@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.core.blame import stuck
@@ -25,6 +25,7 @@ def result(stream: RunStream[int], epoch: int, frame: int, value: int) -> bool:
     return stream.tensor("n0", header, value)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=12), st.data())
 def test_over_any_epochs_every_frame_has_one_result_in_order(steps, data) -> None:
     """In each epoch some frames are sent, some results come, some of those are taken."""
