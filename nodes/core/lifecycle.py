@@ -115,6 +115,7 @@ class Lifecycle:
         except DeploymentError as error:
             return actions + self._tell_failed(deployment.epoch, str(error))
         self.stage = Stage.LOADING
+        self._watchdog = Watchdog()  # firings of another deployment may have the same numbers
         self._final = None
         self._rehearsed_s = ()
         self._holds_subnets = False

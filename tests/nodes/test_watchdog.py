@@ -162,3 +162,16 @@ def test_what_an_interrupted_engine_says_of_where_it_was_is_logged() -> None:
     agent.says(Stop(7))
     said = agent.happens(ev.FiringFailed(7, 0, 0, "phase 'p' at frame 0: interrupted in Loop"))
     assert said == [act.Log("info", "phase 'p' at frame 0: interrupted in Loop")]
+
+
+def test_the_same_firing_of_another_deployment_is_another_firing() -> None:
+    """Launches that come one after the other all begin with frame 0, and may have equal epochs."""
+    agent = Told()
+    for _ in range(2 * int(FIRING_AT_LEAST_S / LONGEST_STEP_S)):
+        agent.streaming()
+        assert has(agent.data(HOST_LINK, HEADER, b"12345678", 8), act.Fire)
+        assert not has(agent.happens(ev.Tick()), act.Unload)
+        agent.happens(ev.FiringEnded(7, 0, 0, {"y": b"12345678"}, 1.0))
+        assert has(agent.says(Bye()), act.Unload)
+        agent.happens(ev.Unloaded(7))
+        agent.now_s += 3.0
