@@ -21,17 +21,20 @@ from nodes.core.admission import Admission, origin_of
 from nodes.curve import ERROR_BYTES, GREETING_BYTES, HANDSHAKE_BYTES, WELCOME_BYTES
 from nodes.endpoints import Connection
 from nodes.spare_memory import SpareMemory
+from nodes.usage import resident_bytes
 
 UNKNOWN_PER_KNOWN = 4
 """Room for connections whose owners are not known, as a multiple of that for the others: the more
 there is, the more rarely one is closed before ZeroMQ does so, and the longer a handshake may take
 while somebody opens connections as fast as can be."""
 
-LOOK_S, LONGEST_LOOK_S = 0.005, 0.1
-"""For how long strangers may send too much until it is noticed: the more knock, the longer."""
+LOOK_S, LONGEST_LOOK_S = 0.025, 1.0
+"""How often the process's memory is looked at while strangers are there, and how often each of them
+is at least."""
 
-LOOK_SHARE = 0.005
-"""Looking takes this share of a processor, unless it is done as seldom as may be."""
+GROWN_BYTES = 2 << 20
+"""If the process has grown by so much since then, each of them is looked at: with hundreds of
+silent ones, asking the kernel about each every time would cost a percent of a processor."""
 
 ORIGINS = 64
 """Addresses whose connections are counted apart; beyond, they are counted together."""
@@ -61,7 +64,8 @@ class Gate:
         self._connections: dict[int, Connection] = {}
         self._watched: dict[int, float] = {}
         """Descriptor → when a handshake on it is over in any case; the first is over first."""
-        self._look_s = 0.0
+        self._look_s = self._judge_s = 0.0
+        self._judged_bytes = 0
         self._spare = SpareMemory()
         self._counted: Counter[tuple[str, str]] = Counter()
         self._changed: dict[tuple[str, str], None] = {}
@@ -136,13 +140,11 @@ class Gate:
         """Close whoever sends too much before it is admitted, and give back what that took."""
         now_s = time.monotonic()
         if self._watched and now_s >= self._look_s:
-            for descriptor, until_s in tuple(self._watched.items()):
-                if now_s >= until_s:  # ZeroMQ has closed it by now, or its owner was admitted
-                    del self._watched[descriptor]
-                else:
-                    self._judge(descriptor, now_s)
-            took_s = time.monotonic() - now_s
-            self._look_s = now_s + min(max(LOOK_S, took_s / LOOK_SHARE), LONGEST_LOOK_S)
+            self._look_s = now_s + LOOK_S
+            held_bytes = resident_bytes()
+            if now_s >= self._judge_s or held_bytes >= self._judged_bytes + GROWN_BYTES:
+                self._judge_s, self._judged_bytes = now_s + LONGEST_LOOK_S, held_bytes
+                self._judge_all(now_s)
         self._spare.look(now_s)
 
     def news(self) -> list[str]:
@@ -153,6 +155,13 @@ class Gate:
             f"({self._counted[origin, why]} by now)"
             for origin, why in changed
         ]
+
+    def _judge_all(self, now_s: float) -> None:
+        for descriptor, until_s in tuple(self._watched.items()):
+            if now_s >= until_s:  # ZeroMQ has closed it by now, or its owner was admitted
+                del self._watched[descriptor]
+            else:
+                self._judge(descriptor, now_s)
 
     def _judge(self, descriptor: int, now_s: float) -> None:
         traffic = self._connections[descriptor].traffic()

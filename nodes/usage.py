@@ -8,6 +8,8 @@ from pathlib import Path
 
 from nodes.core.events import Usage
 
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
 
 def usage() -> Usage:
     """Resident, peak and anonymous memory in bytes, and the CPU seconds of all threads."""
@@ -17,6 +19,12 @@ def usage() -> Usage:
         if name in fields:
             fields[name] = int(value.split()[0]) * 1024
     return Usage(fields["VmRSS"], fields["VmHWM"], fields["RssAnon"], time.process_time())
+
+
+def resident_bytes() -> int:
+    """Resident memory alone, which costs a fifth of `usage`."""
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
 
 
 def waited_s() -> float | None:
