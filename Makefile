@@ -38,7 +38,7 @@ $(READY): pyproject.toml requirements.lock
 
 # Faults in a simulated cluster: 10^4 histories, each from a seed, which a failure prints.
 histories: setup
-	$(BIN)/python -m tests.launcher_runtime.fuzz --histories 10000 --within 180
+	$(BIN)/python -m tests.launcher_runtime.fuzz --histories 10000 --within 300
 
 # Bad inputs for every reader of what comes from outside, 10^6 of them, guided by coverage. Where
 # Atheris cannot be installed, they are made from seeds.
