@@ -161,7 +161,9 @@ def main() -> int:
         print_json(
             report(
                 "chaos",
-                "Faults on real agents",
+                f"Faults on real agents: {', '.join(options.only)}"
+                if options.only
+                else "Faults on real agents",
                 figures(tried),
                 settings={"boards": boards, "model": MODEL, "repetitions": options.repetitions},
                 notes=[
