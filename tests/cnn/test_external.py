@@ -318,7 +318,7 @@ def test_a_model_is_a_regular_file(tmp_path: Path, kind: str) -> None:
             path.mkdir()
         case _:
             path.symlink_to(kind)
-    with pytest.raises(cnn.ModelError, match="it is no regular file"):
+    with pytest.raises(cnn.ModelError, match=r"it is no regular file|Is a directory"):
         cnn.read(path)
 
 

@@ -15,7 +15,6 @@ from tests.nodes.test_floods import keyless
 
 pytestmark = pytest.mark.slow
 
-FRAMES, KILLED_AT = 3000, 1500
 CONNECTIONS = 256
 
 
@@ -25,9 +24,11 @@ def data_port(control: str) -> str:
     return f"{host}:{int(port) + 1}"
 
 
-@pytest.mark.parametrize("how", [(), ("--churn",)], ids=["silent", "churning"])
+@pytest.mark.parametrize(
+    ("how", "frames"), [((), 3000), (("--churn",), 1000)], ids=["silent", "churning"]
+)
 def test_survivors_go_on_beside_keyless_connections_to_all_their_ports(
-    tmp_path: Path, how: tuple[str, ...]
+    tmp_path: Path, how: tuple[str, ...], frames: int
 ) -> None:
     cluster = make_cluster(tmp_path, nodes=3)
     keys = tmp_path / "keys"
@@ -36,12 +37,12 @@ def test_survivors_go_on_beside_keyless_connections_to_all_their_ports(
     with daemons(cluster.names, tmp_path / "cache", keys=keys) as running:
         controls = {name: address for name, (address, _) in running.items()}
         nodes = cluster.nodes(controls, Access(keys, is_named=True))
-        take = Strikes({KILLED_AT: (running["n1"][1], signal.SIGKILL)})
+        take = Strikes({frames // 2: (running["n1"][1], signal.SIGKILL)})
         ports = (*controls.values(), *map(data_port, controls.values()))
         with keyless(ports, "--connections", str(CONNECTIONS), *how):
             found = cluster.run(
-                RandomFrames(FRAMES), take, options(replan, tmp_path / "cache"), nodes=nodes
+                RandomFrames(frames), take, options(replan, tmp_path / "cache"), nodes=nodes
             )
-    cluster.check(take.results.outputs, FRAMES)
+    cluster.check(take.results.outputs, frames)
     assert [past.nodes for past in found.recoveries] == [("n1",)]
     assert replan.asked == [("n0", "n2")]
