@@ -28,7 +28,7 @@ UNKNOWN_PER_KNOWN = 4
 there is, the more rarely one is closed before ZeroMQ does so, and the longer a handshake may take
 while somebody opens connections as fast as can be."""
 
-LOOK_S, LONGEST_LOOK_S = 0.025, 1.0
+LOOK_S, LONGEST_LOOK_S = 0.05, 1.0
 """How often the process's memory is looked at while strangers are there, and how often each of them
 is at least."""
 

@@ -44,10 +44,10 @@ MAX_CUT_OFF = 1024
 MAX_ANSWERS = 1000
 """Answers that may wait for somebody who asks and does not listen; a launcher leaves a few."""
 
-HANDSHAKE_MS = 15_000
+HANDSHAKE_MS = 30_000
 """A stranger that has not made itself known after so long is cut off; a handshake takes a few
 milliseconds, or as long as the agent's loop is busy. Whoever opens a connection anew as soon as it
-is closed costs an agent a third of what it would with 5 s, and keeps nobody out (`nodes.gate`)."""
+is closed costs an agent a sixth of what it would with 5 s, and keeps nobody out (`nodes.gate`)."""
 
 CLOSING_MS = 1_000
 """How long a port may take to close before it is opened again; it takes less than one."""
