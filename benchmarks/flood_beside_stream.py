@@ -7,11 +7,11 @@ launcher after the other, each a process of its own with a few frames. Processes
 `--connections` silent connections to each port and open each anew as soon as it is closed
 (`benchmarks.chaos.keyless`).
 
-Quiet times and floods alternate. The stream's rate is measured in a window of `WINDOW_S` of each,
-without other launchers, and told is the median over all rounds of one's rate divided by the other's
-before it. For the rest of each flood the other two agents are flooded too, and launchers come to
-them; all must succeed. The agents' resident
-memory is read after `WARM_S` of streaming and after every flood. `--minutes` is the time of floods
+Quiet times and floods alternate. Each round measures the stream's rate in two windows of
+`WINDOW_S`, one quiet and one flooded, without other launchers, and divides the second by the first. The
+benchmark reports the median over all rounds. For the rest of each flood the other two agents are
+flooded too, and launchers come to them; all must succeed. The agents' resident memory is read
+after `WARM_S` of streaming and after every flood. `--minutes` is the time of floods
 in all; quiet times come on top. All processes share this machine's processors, so what the attacker
 takes counts against the stream.
 """
@@ -190,8 +190,8 @@ def _flood(ports: list[str], connections: int, found: Measured) -> Iterator[None
         flood.stdout.readline()  # every connection has been opened
         yield
     finally:
-        told, _ = flood.communicate(b"that will do")
-        found.opened += int(told or 0)
+        count, _ = flood.communicate(b"stop")
+        found.opened += int(count or 0)
 
 
 def _launch(command: list[str], found: Measured) -> None:

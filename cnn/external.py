@@ -5,10 +5,10 @@ of a regular file inside the model's own folder, once all links are followed; a 
 has it and the weight has as many bytes. Opening a pipe would wait for its writer, and a device may
 act on being opened, so what a file is gets asked first.
 
-Weights may be larger than memory, so they are mapped; but whoever shortens a mapped file ends the
-process that reads it, by SIGBUS. So what is mapped is a copy that has no name, in the folder for
-temporary files (`TMPDIR`). It is the copy that is hashed, so a model's digest is that of the very
-weights that are used, whatever happens to the file.
+Weights may be larger than memory, so they are mapped. If another process truncates a mapped file,
+SIGBUS ends the process that reads it. So this module copies each file to a file without a name in
+the folder for temporary files (`TMPDIR`), and maps and hashes that copy: a model's digest is that
+of the weights that are used, whatever happens to the original.
 """
 
 from __future__ import annotations

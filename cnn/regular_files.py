@@ -1,7 +1,7 @@
 """Opening files that somebody else may have laid there.
 
 Opening a pipe waits for its writer, a device may act on being opened, and reading one may never
-end. So whoever names a file names a regular one.
+end. So only regular files are opened here.
 """
 
 from __future__ import annotations

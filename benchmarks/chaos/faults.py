@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.chaos.bed import STANDBY, Bed, Fault, Wait
+from benchmarks.lab.lab import Lab
 from benchmarks.lab.readings import processes
 from launcher.access import LAUNCHER
 from nodes.curve import new_pair
@@ -60,33 +62,29 @@ def pause(seconds: float, board: str = VICTIM) -> Fault:
 
 def silence(seconds: float, *boards: str) -> Fault:
     """SIGSTOP to all of these at once, and SIGCONT after so many seconds."""
-
-    def strike(bed: Bed, wait: Wait) -> None:
-        bed.harmed.update(boards)
-        for board in boards:
-            bed.lab.pause(board)
-        try:
-            wait(seconds)
-        finally:
-            for board in boards:
-                bed.lab.resume(board)
-        wait(1.0)
-
-    return strike
+    return _all_at_once(seconds, boards, Lab.pause, Lab.resume)
 
 
 def switch_off(seconds: float, *boards: str) -> Fault:
     """Pull the cables of all of these, as a switch without power does, for so many seconds."""
+    return _all_at_once(seconds, boards, Lab.cut, Lab.restore)
 
+
+def _all_at_once(
+    seconds: float,
+    boards: tuple[str, ...],
+    harm: Callable[[Lab, str], object],
+    mend: Callable[[Lab, str], object],
+) -> Fault:
     def strike(bed: Bed, wait: Wait) -> None:
         bed.harmed.update(boards)
         for board in boards:
-            bed.lab.cut(board)
+            harm(bed.lab, board)
         try:
             wait(seconds)
         finally:
             for board in boards:
-                bed.lab.restore(board)
+                mend(bed.lab, board)
         wait(1.0)
 
     return strike

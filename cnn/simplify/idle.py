@@ -17,7 +17,7 @@ _OF_ONE = frozenset({"Sum", "Max", "Min", "Mean", "Concat"})
 def remove_idle(graph: Graph) -> bool:
     """Let what reads the output of such an operator read its input; whether there was any.
 
-    The network's outputs keep their names: whoever makes the input makes it under that name then.
+    The network's outputs keep their names: the layer that makes the input takes the output's name.
     An operator between an input and an output of the network stays.
     """
     before = len(graph.nodes)

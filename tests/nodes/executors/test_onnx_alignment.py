@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -20,15 +18,6 @@ from tests.nodes.executors.conformance import OPTIONS, largest_error, some_input
 
 ROWS, INNER, COLUMNS = 16, 72, 40
 """Several rows, or ONNX Runtime does not pack; sizes that a packed block has to fill up."""
-
-
-@pytest.fixture
-def cpu(tmp_path: Path) -> Iterator[OnnxRuntimeExecutor]:
-    executor = OnnxRuntimeExecutor(tmp_path / "derived")
-    if executor.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
-        pytest.skip("this machine computes on a GPU")
-    yield executor
-    executor.close()
 
 
 def behind(numbers: int, operator: str = "MatMul") -> onnx.ModelProto:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -59,15 +57,6 @@ def blocks(count: int, *, further: str | None = None) -> onnx.ModelProto:
 
 def operators(model: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(model, load_external_data=False).graph.node)
-
-
-@pytest.fixture
-def cpu(tmp_path: Path) -> Iterator[OnnxRuntimeExecutor]:
-    executor = OnnxRuntimeExecutor(tmp_path / "derived")
-    if executor.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
-        pytest.skip("this machine computes on a GPU")
-    yield executor
-    executor.close()
 
 
 def prepared(cpu: OnnxRuntimeExecutor, model: onnx.ModelProto, place: Path) -> Counter[str]:

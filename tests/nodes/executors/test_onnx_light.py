@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +21,6 @@ from nodes.executors.preparing import PreparingProcess
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS, held_bytes, some_inputs
 from tests.nodes.executors.test_onnx_runtime import wide
-
-
-@pytest.fixture
-def cpu(tmp_path: Path) -> Iterator[OnnxRuntimeExecutor]:
-    executor = OnnxRuntimeExecutor(tmp_path / "derived")
-    if executor.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
-        pytest.skip("this machine computes on a GPU")
-    yield executor
-    executor.close()
 
 
 def entries(tmp_path: Path) -> list[bool]:
