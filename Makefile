@@ -12,12 +12,13 @@ export ORT_DISABLE_TELEMETRY = 1
 run: setup
 	$(BIN)/launch cluster.yaml
 
-# What only computes runs on several CPUs; what starts processes and looks at clocks runs by itself.
-COMPUTING := tests/agreement tests/cnn tests/csdf tests/ga tests/partition
+# These tests measure how long agents take and what they hold, so they run one at a time. All others
+# run on several CPUs.
+ONE_AT_A_TIME := tests/lab tests/launcher_runtime tests/namespaces tests/nodes
 
 test: check
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 $(COMPUTING)
-	$(BIN)/pytest $(addprefix --ignore=,$(COMPUTING))
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 $(addprefix --ignore=,$(ONE_AT_A_TIME))
+	$(BIN)/pytest $(ONE_AT_A_TIME)
 
 fast: check
 	$(BIN)/pytest -m "not slow"
