@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import onnx
 
+from cnn import contrib
 from cnn.network import Tensor
 
 _CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
@@ -15,6 +16,9 @@ _CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
 _PRODUCTS = {"MatMul": 0, "MatMulInteger": 0, "QLinearMatMul": 0}
 """Operator → index of its left operand, […, M, K]."""
 
+_TRANSPOSABLE = frozenset({"FusedMatMul", "Gemm", "TransposeMatMul"})
+"""Products whose left operand may come as […, K, M]."""
+
 
 def macs(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> int:
     """Multiply-accumulates; 0 for operators that are no convolution or matrix product.
@@ -22,17 +26,24 @@ def macs(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> int:
     A convolution multiplies, for each element of its output, one filter; a transposed convolution,
     for each element of its input, the taps that it is spread over. A bias is not counted.
     """
-    if node.op_type in _CONVOLUTIONS:
-        kernel = tensors[node.input[_CONVOLUTIONS[node.op_type]]].shape
-        return tensors[node.output[0]].elements * math.prod(kernel[1:])
-    if node.op_type == "ConvTranspose":
-        kernel = tensors[node.input[1]].shape
-        return tensors[node.input[0]].elements * math.prod(kernel[1:])
-    if node.op_type == "Gemm":
+
+    def shape(index: int) -> tuple[int, ...]:
+        return tensors[node.input[index]].shape
+
+    output = tensors[node.output[0]] if node.output[0] else None
+    if output is None:
+        return 0
+    of_attention = contrib.macs(node, shape, output.shape)
+    if of_attention is not None:
+        return of_attention
+    operator, _ = contrib.standard_equivalent(node)
+    if operator in _CONVOLUTIONS:
+        return output.elements * math.prod(shape(_CONVOLUTIONS[operator])[1:])
+    if operator == "ConvTranspose":
+        return tensors[node.input[0]].elements * math.prod(shape(1)[1:])
+    if operator in _TRANSPOSABLE:
         transposed = any(a.name == "transA" and a.i for a in node.attribute)
-        inner = tensors[node.input[0]].shape[0 if transposed else 1]
-        return tensors[node.output[0]].elements * inner
-    if node.op_type in _PRODUCTS:
-        left = tensors[node.input[_PRODUCTS[node.op_type]]].shape
-        return tensors[node.output[0]].elements * left[-1]
+        return output.elements * shape(0)[-2 if transposed else -1]
+    if operator in _PRODUCTS:
+        return output.elements * shape(_PRODUCTS[operator])[-1]
     return 0

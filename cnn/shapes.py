@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import helper
 
+from cnn import contrib
 from cnn.errors import ModelError
 from cnn.network import Tensor
 from cnn.simplify import Simplified
@@ -44,6 +45,8 @@ def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfo
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
     declare(graph, model.weights)
+    own = {name for node in model.nodes if contrib.is_known(node) for name in node.output}
+    graph.value_info.extend(value for value in model.described if value.name in own)
     proto = helper.make_model(graph, opset_imports=model.opset_import)
     try:
         inferred = onnx.shape_inference.infer_shapes(

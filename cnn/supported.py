@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn import contrib
 from cnn.errors import ModelError
 
 OLDEST_OPSET = 7
@@ -28,6 +29,8 @@ _NUMBERS = frozenset(
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
+
+_LAYOUTS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
 def opset(proto: onnx.ModelProto, label: str) -> int:
@@ -51,19 +54,33 @@ def describe(node: onnx.NodeProto) -> str:
 
 
 def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
-    """Refuse operators of other domains than ONNX's own: nobody knows their shapes."""
+    """Refuse operators that are neither ONNX's own nor one of ONNX Runtime's in `cnn.contrib`: their
+    shapes are not known."""
     for node in nodes:
-        if node.domain not in STANDARD_DOMAINS:
+        if node.domain in STANDARD_DOMAINS or contrib.is_known(node):
+            continue
+        called = f"{label}: {describe(node)} is"
+        if node.domain in _LAYOUTS:
             raise ModelError(
-                f"{label}: {describe(node)} is a custom operator of the domain {node.domain!r}; "
-                "export the model with standard ONNX operators only"
+                f"{called} written by ONNX Runtime for the processor of one machine; optimise the "
+                "model at the level `extended` at most, or leave that to the nodes"
             )
+        if node.domain == contrib.DOMAIN:
+            raise ModelError(
+                f"{called} one of ONNX Runtime's own operators ({node.domain}), of which only those "
+                "that its quantizer and optimiser write for CNNs and transformers can be run; "
+                "export the model without it"
+            )
+        raise ModelError(
+            f"{called} a custom operator of the domain {node.domain!r}; "
+            "export the model with standard ONNX operators only"
+        )
 
 
 def check_known(nodes: Iterable[onnx.NodeProto], version: int, label: str) -> None:
     """Refuse operators that ONNX's operator set of this version does not have."""
     for node in nodes:
-        if not onnx.defs.has(node.op_type, version, ""):
+        if not contrib.is_known(node) and not onnx.defs.has(node.op_type, version, ""):
             raise ModelError(
                 f"{label}: {describe(node)} is not an operator of ONNX's operator set {version}; "
                 "export the model with standard ONNX operators only"

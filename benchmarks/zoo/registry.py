@@ -123,9 +123,8 @@ def _wheels() -> Iterable[Entry]:
         "ddddocr", "wheel_files", "ddddocr/common.onnx", input_shapes=(1, 1, 64, 160)
     )  # fmt: skip
     yield Entry(
-        "ddddocr-old", "wheel_files", "ddddocr/common_old.onnx", input_shapes=(1, 1, 64, 160),
-        refused="com.microsoft",
-    )  # fmt: skip
+        "ddddocr-old", "wheel_files", "ddddocr/common_old.onnx", input_shapes=(1, 1, 64, 160)
+    )
     yield Entry("ddddocr-det", "wheel_files", "ddddocr/common_det.onnx")
     yield Entry("magika", "wheel_files", "magika/models/standard_v3_3/model.onnx")
     yield Entry(
@@ -138,12 +137,9 @@ def _quantised() -> Iterable[Entry]:
     for base in ("resnet18-old", "mobilenet_v3_small-old", "yolov8n", "squeezenet1_1-old"):
         yield Entry(f"{base}-qdq", "quantised", base, {"form": "QDQ"})
         yield Entry(f"{base}-qdq-per-channel", "quantised", base, {"form": "QDQ", "channels": True})
-        yield Entry(
-            f"{base}-qoperator", "quantised", base, {"form": "QOperator"}, refused="com.microsoft"
-        )
-    for base, refused in (("crnn", "com.microsoft"), ("vit_b_32-old", ""), ("swin_t-old", "")):
-        options = {"form": "dynamic"}
-        yield Entry(f"{base}-dynamic-int8", "quantised", base, options, refused=refused)
+        yield Entry(f"{base}-qoperator", "quantised", base, {"form": "QOperator"})
+    for base in ("crnn", "vit_b_32-old", "swin_t-old"):
+        yield Entry(f"{base}-dynamic-int8", "quantised", base, {"form": "dynamic"})
 
 
 ENTRIES: tuple[Entry, ...] = (

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
+from cnn import contrib
 from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import Graph, attribute, integer
 from cnn.weights import INLINE_BYTES, Array, tensor
@@ -103,6 +104,8 @@ def _infer(graph: Graph, node: onnx.NodeProto) -> None:
         if name in graph.constants and graph.constants[name].nbytes < INLINE_BYTES
     }
     if not onnx.defs.has(node.op_type, graph.opset, node.domain):
+        if contrib.is_known(node):
+            graph.types.update(contrib.infer(node, types))
         return
     schema = onnx.defs.get_schema(node.op_type, graph.opset, node.domain)
     try:

@@ -2,8 +2,8 @@
 
 An engine reads whatever file a model names, so an agent looks through every model before its engine
 does: whole, by the table of `onnx_schema`. Files with weights lie beside the model, under a plain
-name, and are no links. Operators are ONNX's own, as the launcher sends them; in what ONNX Runtime's
-optimiser has written there are some of its own too.
+name, and are no links. Operators are ONNX's own, and those of ONNX Runtime's that networks may have
+(`onnx_operators`); in what its optimiser has written there are more of them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from nodes.core.fields import printable
 from nodes.executors.base import ExecutorError
+from nodes.executors.onnx_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from nodes.executors.onnx_schema import (
     NODE,
     NODE_DOMAIN,
@@ -32,13 +33,9 @@ from nodes.executors.onnx_schema import (
 )
 from nodes.executors.protobuf import text_field
 
-_SENT_DOMAINS = frozenset({"", "ai.onnx"})
-_WRITTEN_DOMAINS = _SENT_DOMAINS | {
-    "com.microsoft",
-    "com.microsoft.nchwc",
-    "com.ms.internal.nhwc",
-}
-"""Operators by who made the file: a launcher, or ONNX Runtime's optimiser for the CPU."""
+_STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
+_WRITTEN_DOMAINS = frozenset({CONTRIB_DOMAIN, "com.microsoft.nchwc", "com.ms.internal.nhwc"})
+"""Further domains of what ONNX Runtime's optimiser has written for the CPU."""
 
 _COMPILED = frozenset({"EPContext"})
 """Operators that are programs compiled for some engine, which would run them unseen."""
@@ -57,12 +54,14 @@ _HASH_CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
-    """An ONNX file: its graph's name, the files that hold its weights, the digest of all of it."""
+    """An ONNX file: its graph's name, the files that hold its weights, the digest of all of it, and
+    its first layer that has an operator of ONNX Runtime's own ("" if none has)."""
 
     path: Path
     name: str
     external: tuple[Path, ...]
     digest: str
+    contrib_layer: str = ""
 
 
 def inspect(path: Path) -> OnnxFile:
@@ -71,16 +70,16 @@ def inspect(path: Path) -> OnnxFile:
 
     A weight file whose name is a SHA-256 is taken at its word: the blob store has checked it.
     Raises ExecutorError if the file is missing or no ONNX, names a weight file that is missing,
-    shorter than it says or not simply a file beside it, or has what no launcher sends: operators of
-    other domains than ONNX's own, control flow, functions, compiled programs.
+    shorter than it says or not simply a file beside it, or has what no launcher sends: operators
+    that are neither ONNX's own nor in `onnx_operators`, control flow, functions, compiled programs.
     """
     content = _mapped(path)
-    name, weights = _looked_through(content, path, is_written=False)
+    name, weights, contrib_layer = _looked_through(content, path, is_written=False)
     hashed = sha256(content)
     for file in weights:
         if not _is_digest(file.name):
             hashed.update(_hash_file(file))
-    return OnnxFile(path, name, weights, hashed.hexdigest())
+    return OnnxFile(path, name, weights, hashed.hexdigest(), contrib_layer)
 
 
 def check_written(path: Path) -> None:
@@ -104,18 +103,19 @@ def _mapped(path: Path) -> mmap.mmap:
 
 def _looked_through(
     content: mmap.mmap, path: Path, *, is_written: bool
-) -> tuple[str, tuple[Path, ...]]:
-    """The name of the graph, and the files with weights."""
-    domains = _WRITTEN_DOMAINS if is_written else _SENT_DOMAINS
+) -> tuple[str, tuple[Path, ...], str]:
+    """The name of the graph, the files with weights, the first layer of ONNX Runtime's own."""
+    contrib_layer = ""
     ends: dict[str, int] = {}
     name: str | None = None
     try:
         with memoryview(content) as model:
-            found = graph_name(model)
-            name = None if found is None else printable(found)
+            called = graph_name(model)
+            name = None if called is None else printable(called)
             for kind, message in walk(model):
                 if kind == NODE:
-                    _check_operator(message, domains)
+                    found = _check_operator(message, is_written=is_written)
+                    contrib_layer = contrib_layer or found
                 elif kind == TENSOR and (entries := external_entries(message)) is not None:
                     location, end = _place(entries, is_written=is_written)
                     ends[location] = max(end, ends.get(location, 0))
@@ -127,14 +127,15 @@ def _looked_through(
         raise ExecutorError(f"{path} is not an ONNX file or is truncated; send the subnet again")
     subject = _called(name, path)
     weights = tuple(_checked(path.parent / file, ends[file], subject) for file in sorted(ends))
-    return name or path.name, weights
+    return name or path.name, weights, printable(contrib_layer)
 
 
 def _called(name: str | None, path: Path) -> str:
     return f"subnet {name} ({path})" if name else str(path)
 
 
-def _check_operator(node: memoryview, domains: frozenset[str]) -> None:
+def _check_operator(node: memoryview, *, is_written: bool) -> str:
+    """How messages call a layer that has an operator of ONNX Runtime's own; "" for others."""
     operator, domain = text_field(node, NODE_OPERATOR) or "", text_field(node, NODE_DOMAIN) or ""
     name = text_field(node, NODE_NAME) or text_field(node, NODE_OUTPUT) or ""
     if operator in _COMPILED:
@@ -147,11 +148,15 @@ def _check_operator(node: memoryview, domains: frozenset[str]) -> None:
             f"layer {name!r} ({operator}), which is control flow and could run without end; export "
             "the network with fixed input shapes, or unroll it"
         )
-    if domain not in domains:
+    if domain in _STANDARD_DOMAINS:
+        return ""
+    is_contrib = domain == CONTRIB_DOMAIN and operator in CONTRIB_OPERATORS
+    if not is_contrib and not (is_written and domain in _WRITTEN_DOMAINS):
         raise NotAllowedError(
-            f"layer {name!r} ({operator}) of the domain {domain!r}; only ONNX's own operators run "
-            "here"
+            f"layer {name!r} ({operator}) of the domain {domain!r}; only ONNX's own operators and "
+            "some of ONNX Runtime's run here"
         )
+    return f"{name!r} ({operator})"
 
 
 def _place(entries: list[tuple[str, str]], *, is_written: bool) -> tuple[str, int]:

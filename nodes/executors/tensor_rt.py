@@ -30,7 +30,13 @@ from nodes.executors.onnx_file import OnnxFile, inspect
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
 from nodes.executors.tensor_rt_build import ENGINE, import_tensorrt, make_logger
-from nodes.executors.tensor_rt_plan import engine_key, lay_out, tensor_spec, wants_fp16_flag
+from nodes.executors.tensor_rt_plan import (
+    check_operators,
+    engine_key,
+    lay_out,
+    tensor_spec,
+    wants_fp16_flag,
+)
 from nodes.executors.tensors import InputCheck, OutputAllocator
 
 
@@ -86,6 +92,7 @@ class TensorRtExecutor:
         return subnet
 
     def _job(self, file: OnnxFile, options: LoadOptions) -> Job:
+        check_operators(file.name, self._version, file.contrib_layer)
         wants_fp16_flag(file.name, self._version, options)
         key = engine_key(file.digest, self._version, self._gpu, options)
         size = sum(path.stat().st_size for path in (file.path, *file.external))

@@ -68,6 +68,16 @@ def timing_key(version: str, gpu: Gpu) -> str:
     return f"tensorrt-timing-{sha256(repr((version, gpu)).encode()).hexdigest()}"
 
 
+def check_operators(subnet: str, version: str, contrib_layer: str) -> None:
+    """Raises ExecutorError if the subnet has a layer with an operator of ONNX Runtime's own."""
+    if contrib_layer:
+        raise ExecutorError(
+            f"subnet {subnet}: layer {contrib_layer} is an operator of ONNX Runtime's own, which "
+            f"TensorRT {version} does not have; pin the layer to a node that runs ONNX Runtime, or "
+            "use the executor `onnxruntime` on this node"
+        )
+
+
 def wants_fp16_flag(subnet: str, version: str, options: LoadOptions) -> bool:
     """Whether to set `BuilderFlag.FP16`.
 

@@ -7,14 +7,17 @@ from hashlib import sha256
 from pathlib import Path
 
 import onnx
+import onnxruntime.capi.onnxruntime_pybind11_state as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from cnn import contrib
 from nodes.core.fields import printable
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx_file import check_written, inspect
+from nodes.executors.onnx_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
 from nodes.executors.onnx_schema import MESSAGES
 from nodes.executors.protobuf import field
 from tests.nodes.executors import models
@@ -232,7 +235,12 @@ def with_own_operator(model: onnx.ModelProto) -> None:
 
 
 def with_an_engines_operator(model: onnx.ModelProto) -> None:
-    model.graph.node.append(helper.make_node("FusedConv", [], ["y"], "f", domain="com.microsoft"))
+    model.graph.node.append(helper.make_node("BeamSearch", [], ["y"], "b", domain="com.microsoft"))
+
+
+def with_an_operator_of_one_machines_layout(model: onnx.ModelProto) -> None:
+    node = helper.make_node("Conv", [], ["y"], "c", domain="com.microsoft.nchwc")
+    model.graph.node.append(node)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +255,8 @@ def with_an_engines_operator(model: onnx.ModelProto) -> None:
         (with_compiled_program, "EPContext is a compiled program"),
         (with_loop, r"layer 'round' \(Loop\), which is control flow"),
         (with_own_operator, r"layer 'odd' \(Swirl\) of the domain 'my.ops'"),
-        (with_an_engines_operator, r"layer 'f' \(FusedConv\) of the domain 'com.microsoft'"),
+        (with_an_engines_operator, r"layer 'b' \(BeamSearch\) of the domain 'com.microsoft'"),
+        (with_an_operator_of_one_machines_layout, r"layer 'c' \(Conv\) of the domain"),
     ],
 )
 def test_what_no_launcher_sends_is_refused(tmp_path: Path, change, sentence: str) -> None:
@@ -304,6 +313,31 @@ def test_the_table_has_every_place_of_the_format_that_may_hold_a_tensor_or_an_op
             else:
                 assert f.number in table.refused, what
     assert checked == MESSAGES.keys()
+
+
+def test_operators_of_onnx_runtimes_quantizer_may_be_sent_and_are_named(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "r"),
+        helper.make_node("QLinearAdd", ["r"], ["a"], "a", domain="com.microsoft"),
+        helper.make_node("QLinearMul", ["a"], ["y"], "m", domain="com.microsoft"),
+    ]
+    path = tmp_path / "model"
+    path.write_bytes(helper.make_model(helper.make_graph(nodes, "g", [], [])).SerializeToString())
+    assert inspect(path).contrib_layer == "'a' (QLinearAdd)"
+
+
+def test_a_node_runs_the_same_operators_of_onnx_runtimes_as_networks_may_have() -> None:
+    assert CONTRIB_OPERATORS == contrib.RULES.keys()
+    assert CONTRIB_DOMAIN == contrib.DOMAIN
+
+
+def test_no_operator_that_a_launcher_may_send_runs_a_graph_or_is_a_compiled_program() -> None:
+    schemas = [x for x in ort.get_all_operator_schema() if x.domain == CONTRIB_DOMAIN]
+    assert {x.name for x in schemas} >= CONTRIB_OPERATORS
+    for schema in schemas:
+        if schema.name in CONTRIB_OPERATORS:
+            kinds = {str(attribute.type) for attribute in schema.attributes.values()}
+            assert not any("GRAPH" in kind for kind in kinds), schema.name
 
 
 def test_what_the_optimiser_has_written_may_have_its_operators_and_no_others_files(

@@ -19,6 +19,7 @@ from nodes.executors.tensor_rt_plan import (
     ALIGNMENT_BYTES,
     Gpu,
     ParserError,
+    check_operators,
     engine_key,
     lay_out,
     parser_failure,
@@ -136,6 +137,12 @@ def test_half_precision_is_a_flag_up_to_ten_and_refused_from_eleven() -> None:
     assert not wants_fp16_flag("s", "11.4.0.106", LoadOptions())
     with pytest.raises(ExecutorError, match=r"TensorRT 11\.4\.0\.106 takes its precision from"):
         wants_fp16_flag("s", "11.4.0.106", half)
+
+
+def test_an_operator_of_onnx_runtimes_own_is_refused_by_its_layers_name() -> None:
+    check_operators("s", "10.3.0", "")
+    with pytest.raises(ExecutorError, match=r"layer 'a' \(QLinearAdd\) is an operator of ONNX Run"):
+        check_operators("s", "10.3.0", "'a' (QLinearAdd)")
 
 
 def test_the_parsers_first_complaint_names_node_and_operator() -> None:
