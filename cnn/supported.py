@@ -54,8 +54,8 @@ def describe(node: onnx.NodeProto) -> str:
 
 
 def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
-    """Refuse operators that are neither ONNX's own nor one of ONNX Runtime's in `cnn.contrib`: their
-    shapes are not known."""
+    """Refuse operators of other domains than ONNX's own, but for those of ONNX Runtime's that
+    `cnn.contrib` has: nobody knows their shapes."""
     for node in nodes:
         if node.domain in STANDARD_DOMAINS or contrib.is_known(node):
             continue
@@ -67,9 +67,9 @@ def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
             )
         if node.domain == contrib.DOMAIN:
             raise ModelError(
-                f"{called} one of ONNX Runtime's own operators ({node.domain}), of which only those "
-                "that its quantizer and optimiser write for CNNs and transformers can be run; "
-                "export the model without it"
+                f"{called} one of ONNX Runtime's own operators (domain {node.domain!r}), of which "
+                "only those that its quantizer and optimiser write for CNNs and transformers can "
+                "be run; export the model without it"
             )
         raise ModelError(
             f"{called} a custom operator of the domain {node.domain!r}; "

@@ -58,8 +58,10 @@ CASES: Sequence[tuple[str, Sequence[Given], dict[str, object]]] = [
     ("DynamicQuantizeMatMul", [floats(2, 3, 4), whole(4, 5), ONE], {}),
     (
         "EmbedLayerNormalization",
-        [whole(2, 5, dtype=np.int32) % 7, None, floats(7, 8), floats(5, 8), None, floats(8)]
-        + [floats(8)],
+        [
+            *(whole(2, 5, dtype=np.int32) % 7, None, floats(7, 8), floats(5, 8), None),
+            *(floats(8), floats(8)),
+        ],
         {},
     ),
     ("FastGelu", [floats(2, 3), floats(3)], {}),

@@ -327,7 +327,7 @@ def test_operators_of_onnx_runtimes_quantizer_may_be_sent_and_are_named(tmp_path
 
 
 def test_a_node_runs_the_same_operators_of_onnx_runtimes_as_networks_may_have() -> None:
-    assert CONTRIB_OPERATORS == contrib.RULES.keys()
+    assert contrib.RULES.keys() == CONTRIB_OPERATORS
     assert CONTRIB_DOMAIN == contrib.DOMAIN
 
 
