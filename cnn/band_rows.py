@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from cnn.draft import Draft, DraftLayer
 from cnn.errors import ModelError
-from cnn.prepared import is_divisible, shape_of
+from cnn.prepared import activation_of, is_divisible, shape_of
+from cnn.prepared import operands as operands_of
 from cnn.receptive_field import Rows, bands_of
 from cnn.row_rules import row_rule
 from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
@@ -142,8 +143,8 @@ class _Step:
         self.layer = layer
         self.outputs = layer.outputs
         self.rule = _rule(draft, layer)
-        activations = draft.reads(layer)
-        self.sources = [(i, name) for i, name in enumerate(layer.node.input) if name in activations]
+        read = ((i, activation_of(draft, layer, x)) for i, x in enumerate(layer.node.input))
+        self.sources = [(index, name) for index, name in read if name]
 
 
 Box: TypeAlias = Mapping[int, tuple[int, int]]
@@ -220,7 +221,7 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
         draft.opset,
         {name: shape_of(draft, layer, name) for name in names if is_divisible(draft, layer, name)},
         {name: draft.weights[name] for name in names if name in draft.weights},
-        frozenset(draft.reads(layer)),
+        operands_of(draft, layer),
     )
     try:
         if draft.is_joining(layer):

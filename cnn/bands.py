@@ -21,7 +21,7 @@ from onnx import helper
 
 from cnn.band_rows import Band, BandSet, Box, FusedLayers, beneath
 from cnn.draft import Draft, DraftLayer
-from cnn.prepared import closure, part, shape_of
+from cnn.prepared import activation_of, closure, operands, part, prepared_from, shape_of
 from cnn.receptive_field import Rows
 from cnn.rewrites import Bands, part_name
 from cnn.row_taking import ROWS_AXIS, Taken
@@ -96,7 +96,7 @@ class _BandWriter:
         node.name = layer.name + self._suffix
         _change_attributes(node, taken.attributes)
         preparing: dict[str, onnx.NodeProto] = {}
-        activations = draft.reads(layer)
+        activations = operands(draft, layer)
         for index, name in enumerate(layer.node.input):
             nodes: tuple[onnx.NodeProto, ...] = ()
             if index in taken.constants:
@@ -105,20 +105,22 @@ class _BandWriter:
             elif name in activations:
                 rows = taken.inputs[index]
                 box = {ROWS_AXIS: (rows.start, rows.stop)}
-                node.input[index] = self._come_by(name, box, layer.origin)
+                source = self._come_by(activation_of(draft, layer, name), box, layer.origin)
+                node.input[index], nodes = prepared_from(draft, layer, name, source)
             elif index in taken.inputs:
                 node.input[index], nodes = self._constant_rows(layer, name, taken.inputs[index])
             elif name:
                 nodes = closure(layer, name)
             preparing.update((x.output[0], x) for x in nodes)
-        for index, name in enumerate(layer.node.output):
-            if name:
-                whole = draft.tensors[name]
-                shape = list(whole.shape)
-                shape[ROWS_AXIS] = taken.made.count
-                node.output[index] = draft.add_tensor(self._name(name), shape, whole.dtype)
+        for name in layer.outputs:
+            whole = draft.tensors[name]
+            shape = list(whole.shape)
+            shape[ROWS_AXIS] = taken.made.count
+            draft.add_tensor(self._name(name), shape, whole.dtype)
+        suffixes = {name: self._name(name).removeprefix(name) for name in layer.outputs}
+        behind = layer.make_parts(node, suffixes)
         macs = self._band.macs[layer.name]
-        return DraftLayer(node.name, (*preparing.values(), node), macs, layer.origin)
+        return DraftLayer(node.name, (*preparing.values(), node), macs, layer.origin, behind)
 
     def _constant_rows(
         self, layer: DraftLayer, name: str, rows: Rows

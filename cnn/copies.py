@@ -54,9 +54,19 @@ class _Names:
 
     def layer(self, layer: DraftLayer, number: int) -> DraftLayer:
         """One copy of a layer; the nodes that prepare its constants serve all copies."""
-        node = onnx.NodeProto()
-        node.CopyFrom(layer.node)
-        name = node.name = copy_name(layer.name, number)
-        node.input[:] = [self.copy(read, number) for read in node.input]
-        node.output[:] = [self.copy(made, number) for made in node.output]
-        return DraftLayer(name, (*layer.nodes[:-1], node), layer.macs, layer.origin)
+        inner: dict[str, str] = {}
+        copied = []
+        for node in (*layer.nodes, *layer.behind):
+            read = [inner.get(name, self.copy(name, number)) for name in node.input]
+            if node is layer.node or read != list(node.input):
+                for made in filter(None, node.output):
+                    inner[made] = copy_name(made, number)
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            copy.input[:] = read
+            copy.output[:] = [inner.get(made, made) for made in node.output]
+            copied.append(copy)
+        own = len(layer.nodes)
+        name = copied[own - 1].name = copy_name(layer.name, number)
+        nodes, behind = tuple(copied[:own]), tuple(copied[own:])
+        return DraftLayer(name, nodes, layer.macs, layer.origin, behind)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from cnn.errors import ModelError
-from cnn.layers import Operators
+from cnn.layers import Operators, ends
 from cnn.network import Layer, Network, Tensor
 from cnn.supported import STANDARD_DOMAINS
 from cnn.views import Bounds, Join, Region, View, Views, region_name
@@ -22,7 +22,8 @@ from cnn.weights import Array
 
 @dataclass(frozen=True, slots=True)
 class DraftLayer:
-    """A layer by its nodes: those that prepare constants first, its own last.
+    """A layer by its nodes: those that prepare what it reads first, its own last; and those behind
+    it, which quantise what it makes element by element.
 
     The names that nodes read may be those of views. `part_of`: see `cnn.network.Layer`.
     """
@@ -31,6 +32,7 @@ class DraftLayer:
     nodes: tuple[onnx.NodeProto, ...]
     macs: int
     part_of: str
+    behind: tuple[onnx.NodeProto, ...] = ()
 
     @property
     def node(self) -> onnx.NodeProto:
@@ -40,7 +42,25 @@ class DraftLayer:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The tensors that the layer makes."""
-        return tuple(name for name in self.node.output if name)
+        return tuple(ends((name for name in self.node.output if name), self.behind))
+
+    def make_parts(
+        self, node: onnx.NodeProto, suffixes: Mapping[str, str]
+    ) -> tuple[onnx.NodeProto, ...]:
+        """Let `node`, a copy of the layer's own, make parts of the layer's outputs, whose names end
+        with these suffixes by output; returns copies of the nodes behind it for them."""
+        found = [onnx.NodeProto() for _ in self.behind]
+        for copy, original in zip(found, self.behind, strict=True):
+            copy.CopyFrom(original)
+            (end,) = ends(original.output, self.behind)
+            copy.input[0] += suffixes[end]
+            copy.output[0] += suffixes[end]
+            copy.name = copy.output[0]
+        node.output[:] = [
+            name + suffixes[end] if name else ""
+            for name, end in zip(self.node.output, ends(self.node.output, self.behind), strict=True)
+        ]
+        return tuple(found)
 
     @property
     def origin(self) -> str:
@@ -61,7 +81,11 @@ class Draft:
         self.network_name = network.name
         self.layers = {
             layer.name: DraftLayer(
-                layer.name, operators.of_layer[layer.name], layer.macs, layer.part_of
+                layer.name,
+                operators.of_layer[layer.name],
+                layer.macs,
+                layer.part_of,
+                operators.behind.get(layer.name, ()),
             )
             for layer in network.layers
         }
@@ -87,8 +111,9 @@ class Draft:
 
     def reads(self, layer: DraftLayer) -> tuple[str, ...]:
         """The activations, views among them, that the layer's nodes read, each once."""
-        made = {name for node in layer.nodes for name in node.output}
-        names = dict.fromkeys(name for node in layer.nodes for name in node.input if name)
+        nodes = (*layer.nodes, *layer.behind)
+        made = {name for node in nodes for name in node.output}
+        names = dict.fromkeys(name for node in nodes for name in node.input if name)
         return tuple(name for name in names if name not in made and name not in self.weights)
 
     def replace(self, old: Iterable[str], new: Sequence[DraftLayer]) -> None:
@@ -193,6 +218,7 @@ class Draft:
             of_layer={layer.name: layer.nodes for layer in self.layers.values()},
             views=views,
             described={name: self.tensors[name] for name in self.views},
+            behind={layer.name: layer.behind for layer in self.layers.values() if layer.behind},
         )
         layers = self._finished_layers(views)
         made = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
@@ -223,7 +249,8 @@ class Draft:
 
     def _finished(self, layer: DraftLayer, views: Views) -> Layer:
         read = [x for name in self.reads(layer) for x in views.assembly(name).tensors]
-        constants = (x for node in layer.nodes for x in node.input if x in self.weights)
+        nodes = (*layer.nodes, *layer.behind)
+        constants = (x for node in nodes for x in node.input if x in self.weights)
         return Layer(
             layer.name,
             layer.node.op_type,

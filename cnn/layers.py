@@ -1,8 +1,10 @@
 """From operators to layers.
 
-A layer is one operator that reads an activation, together with the operators that prepare its
-constants and that folding has left alone on purpose (`DequantizeLinear` of an 8-bit weight). Those
-go wherever the layer goes; if two layers share one, each carries it.
+A layer is one operator that reads an activation, its own, together with the operators that prepare
+its constants and that folding has left alone on purpose (`DequantizeLinear` of an 8-bit weight).
+Those go wherever the layer goes; if two layers share one, each carries it. In quantised networks
+the operators that dequantise what it reads and quantise what it makes belong to it too
+(`cnn.groups`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import helper
 
+from cnn.groups import groups_of
 from cnn.macs import macs
 from cnn.network import Layer, Tensor
 from cnn.simplify import Simplified
@@ -23,7 +26,8 @@ PRODUCER = "csdf-edge"
 
 @dataclass(frozen=True)
 class Operators:
-    """The ONNX nodes of each layer: those that prepare constants first, the layer's own last.
+    """The ONNX nodes of each layer: those that prepare what it reads first, the layer's own last;
+    and those `behind` it that quantise what it makes, of layers that have such.
 
     They may read `views`, which `described` describes; the network as it was read has none.
     """
@@ -33,6 +37,7 @@ class Operators:
     ir_version: int
     views: Views = field(default_factory=lambda: Views({}, 0))
     described: Mapping[str, Tensor] = field(default_factory=dict)
+    behind: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
 
     def nodes(self, layers: Iterable[str]) -> list[onnx.NodeProto]:
         """The nodes of these layers and of the views that they read, each once, in order."""
@@ -55,6 +60,7 @@ class Operators:
                 renamed.CopyFrom(node)
                 renamed.input[:] = names
                 yield renamed
+        yield from self.behind.get(layer, ())
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         """A model around `graph`, for the operator sets that its nodes were written for."""
@@ -70,27 +76,60 @@ def layers_of(
     model: Simplified, tensors: Mapping[str, Tensor]
 ) -> tuple[tuple[Layer, ...], Operators]:
     """Layers in topological order, with unique names, and the operators behind them."""
+    groups = groups_of(model.nodes, model.weights, {value.name for value in model.outputs})
     preparing: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    dequantised: dict[str, str] = {}
+    absorbed: set[str] = set()
     layers: list[Layer] = []
     operators: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
     for node in model.nodes:
+        if not absorbed.isdisjoint(node.output):
+            continue
         read = [name for name in dict.fromkeys(node.input) if name]
         before = [x for name in read if name in preparing for x in preparing[name]]
         closure = tuple({_identity(x): x for x in (*before, node)}.values())
-        activations = [x for x in read if x not in model.weights and x not in preparing]
+        activations = [
+            dequantised.get(name, name)
+            for name in read
+            if name in dequantised or (name not in model.weights and name not in preparing)
+        ]
         made = tuple(name for name in node.output if name)
-        if not activations:
+        if not activations or made[0] in groups.in_front:
             preparing.update(dict.fromkeys(made, closure))
+            if activations:
+                dequantised[made[0]] = activations[0]
             continue
         name = _unique(node.name or made[0], operators)
-        constants = dict.fromkeys(x for part in closure for x in part.input if x in model.weights)
+        operators[name] = closure
+        following = groups.nodes_behind(node)
+        if following:
+            behind[name] = following
+            absorbed.update(_identity(x) for x in following)
+        constants = dict.fromkeys(
+            x for part in (*closure, *following) for x in part.input if x in model.weights
+        )
         layers.append(
             Layer(
-                name, node.op_type, tuple(activations), made, tuple(constants), macs(node, tensors)
+                name,
+                node.op_type,
+                tuple(dict.fromkeys(activations)),
+                tuple(ends(made, following)),
+                tuple(constants),
+                macs(node, tensors),
             )
         )
-        operators[name] = closure
-    return tuple(layers), Operators(operators, model.opset_import, model.ir_version)
+    return tuple(layers), Operators(operators, model.opset_import, model.ir_version, behind=behind)
+
+
+def ends(made: Iterable[str], behind: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """What becomes of the tensors that a layer's own node makes in the nodes behind it."""
+    following = {node.input[0]: node.output[0] for node in behind}
+    for made_name in made:
+        name = made_name
+        while name in following:
+            name = following[name]
+        yield name
 
 
 def _identity(node: onnx.NodeProto) -> str:

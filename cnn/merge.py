@@ -51,6 +51,7 @@ def merge(models: Sequence[Model]) -> Model:
     tensors: dict[str, Tensor] = {}
     described: dict[str, Tensor] = {}
     nodes: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
     weights: dict[str, Array] = {}
     for model in models:
         network, operators, arrays = raised(model.network, model.operators, model.weights, version)
@@ -61,6 +62,8 @@ def merge(models: Sequence[Model]) -> Model:
         weights |= {rename(name): array for name, array in arrays.items()}
         for name, own in operators.of_layer.items():
             nodes[rename(name)] = tuple(rename.node(node) for node in own)
+        for name, following in operators.behind.items():
+            behind[rename(name)] = tuple(rename.node(node) for node in following)
     merged = Network(
         "+".join(names),
         tuple(layers),
@@ -70,7 +73,7 @@ def merge(models: Sequence[Model]) -> Model:
         tuple(part_name(m.network.name, name) for m in models for name in m.network.outputs),
     )
     ir_version = max(model.operators.ir_version for model in models)
-    operators = Operators(nodes, _imports(models, version), ir_version)
+    operators = Operators(nodes, _imports(models, version), ir_version, behind=behind)
     return Model(merged, _digest(models), None, operators, weights, None, tuple(models))
 
 

@@ -40,16 +40,19 @@ def raised(
     if standard_opset(operators) == version:
         return network, operators, dict(weights)
     all_weights = dict(weights)
-    layers, of_layer = [], {}
+    layers, of_layer, behind = [], {}, {}
     for layer in network.layers:
         nodes, made = _converted(network, layer, operators, weights, version)
-        of_layer[layer.name] = nodes
+        own = len(operators.of_layer[layer.name])
+        of_layer[layer.name] = nodes[:own]
+        if len(nodes) > own:
+            behind[layer.name] = nodes[own:]
         all_weights.update(made)
         read = [name for node in nodes for name in node.input if name in all_weights]
         layers.append(
             Layer(
                 layer.name,
-                nodes[-1].op_type,
+                nodes[own - 1].op_type,
                 layer.inputs,
                 layer.outputs,
                 tuple(dict.fromkeys(read)),
@@ -73,7 +76,7 @@ def raised(
             network.inputs,
             network.outputs,
         ),
-        Operators(of_layer, tuple(imports), operators.ir_version),
+        Operators(of_layer, tuple(imports), operators.ir_version, behind=behind),
         {name: all_weights[name] for name in used},
     )
 
@@ -85,8 +88,12 @@ def _converted(
     weights: Mapping[str, Array],
     version: int,
 ) -> tuple[tuple[onnx.NodeProto, ...], dict[str, Array]]:
-    """The layer's nodes for the other operator set, and the weights that these bring along."""
-    nodes = operators.of_layer[layer.name]
+    """The layer's nodes for the other operator set, those behind its own last, and the weights that
+    these bring along."""
+    own = len(operators.of_layer[layer.name]) - 1
+    nodes = (*operators.of_layer[layer.name], *operators.behind.get(layer.name, ()))
+    if all(node.domain not in STANDARD_DOMAINS for node in nodes):
+        return nodes, {}
     known = [network.tensors[name] for name in (*layer.inputs, *layer.outputs)]
     values = [
         helper.make_tensor_value_info(
@@ -101,8 +108,8 @@ def _converted(
     single = helper.make_model(
         graph, opset_imports=operators.opset_import, ir_version=operators.ir_version
     )
-    if _keeps_its_meaning(network, layer, nodes[-1], standard_opset(operators), version):
-        return _with_axis(nodes), {}
+    if _keeps_its_meaning(network, layer, nodes[own], standard_opset(operators), version):
+        return (*nodes[:own], _with_axis(nodes[own]), *nodes[own + 1 :]), {}
     try:
         converted = version_converter.convert_version(single, version).graph
     except Exception as error:  # whatever the converter's C++ code throws
@@ -124,8 +131,8 @@ def _converted(
         renamed.CopyFrom(node)
         renamed.input[:] = [names.get(name, name) for name in node.input]
         found.append(renamed)
-    preparing = len(nodes) - 1
-    if len(found) != preparing + 1 or not set(found[-1].output) >= set(layer.outputs):
+    made = {name for node in found for name in node.output}
+    if len(found) != len(nodes) or not made >= set(layer.outputs):
         raise _cannot(network, layer, operators, version)
     return tuple(found), {names[name]: array for name, array in constants.items()}
 
@@ -141,13 +148,13 @@ def _keeps_its_meaning(
     return math.prod(shape[axis % len(shape) + 1 :]) == 1
 
 
-def _with_axis(nodes: tuple[onnx.NodeProto, ...]) -> tuple[onnx.NodeProto, ...]:
-    """The nodes with the last one's axis written out: its default is another now."""
+def _with_axis(original: onnx.NodeProto) -> onnx.NodeProto:
+    """A node with its axis written out: its default is another now."""
     node = onnx.NodeProto()
-    node.CopyFrom(nodes[-1])
+    node.CopyFrom(original)
     if not any(attribute.name == "axis" for attribute in node.attribute):
         node.attribute.append(helper.make_attribute("axis", 1))
-    return (*nodes[:-1], node)
+    return node
 
 
 def _cannot(network: Network, layer: Layer, operators: Operators, version: int) -> ModelError:

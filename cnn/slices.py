@@ -16,7 +16,7 @@ import onnx
 from cnn.channels import Rule, Use, rule_of
 from cnn.draft import Draft, DraftLayer
 from cnn.errors import ModelError
-from cnn.prepared import closure, part, shape_of
+from cnn.prepared import closure, operands, part, shape_of
 from cnn.rewrites import Channels, Slices, part_name
 
 
@@ -27,7 +27,7 @@ def sliceable(draft: Draft) -> dict[str, Channels]:
         rule = rule_of(draft, layer)
         if rule is not None:
             in_part = {layer.node.input[use.index] for use in rule.uses}
-            is_channelwise = in_part.issuperset(draft.reads(layer))
+            is_channelwise = in_part.issuperset(operands(draft, layer))
             found[name] = Channels(rule.channels, rule.group_channels, is_channelwise)
     return found
 
@@ -75,7 +75,8 @@ def _slice(
     node = onnx.NodeProto()
     node.CopyFrom(layer.node)
     node.name = layer.name + suffix
-    node.output[0] = draft.add_tensor(whole.name + suffix, shape, whole.dtype)
+    behind = layer.make_parts(node, {whole.name: suffix})
+    draft.add_tensor(whole.name + suffix, shape, whole.dtype)
     inputs = {index: (name, closure(layer, name)) for index, name in enumerate(node.input)}
     for use in rule.uses:
         name, _ = inputs[use.index]
@@ -88,7 +89,7 @@ def _slice(
     node.input[:] = [name for name, _ in inputs.values()]
     preparing = {x.output[0]: x for _, nodes in inputs.values() for x in nodes}
     macs = layer.macs * (stop - start) // rule.channels
-    return DraftLayer(layer.name + suffix, (*preparing.values(), node), macs, layer.origin)
+    return DraftLayer(layer.name + suffix, (*preparing.values(), node), macs, layer.origin, behind)
 
 
 def _along(
