@@ -58,11 +58,12 @@ class _Names:
         copied = []
         for node in (*layer.nodes, *layer.behind):
             read = [inner.get(name, self.copy(name, number)) for name in node.input]
-            if node is layer.node or read != list(node.input):
-                for made in filter(None, node.output):
-                    inner[made] = copy_name(made, number)
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
+            if node is layer.node or read != list(node.input):
+                copy.name = node.name and copy_name(node.name, number)
+                for made in filter(None, node.output):
+                    inner[made] = copy_name(made, number)
             copy.input[:] = read
             copy.output[:] = [inner.get(made, made) for made in node.output]
             copied.append(copy)

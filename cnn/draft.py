@@ -55,7 +55,7 @@ class DraftLayer:
             (end,) = ends(original.output, self.behind)
             copy.input[0] += suffixes[end]
             copy.output[0] += suffixes[end]
-            copy.name = copy.output[0]
+            copy.name = original.name and original.name + suffixes[end]
         node.output[:] = [
             name + suffixes[end] if name else ""
             for name, end in zip(self.node.output, ends(self.node.output, self.behind), strict=True)
