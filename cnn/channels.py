@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from cnn import contrib
 from cnn.draft import Draft, DraftLayer
 from cnn.prepared import is_divisible, shape_of
 from cnn.weights import Array
@@ -49,7 +50,7 @@ class Rule:
 def rule_of(draft: Draft, layer: DraftLayer) -> Rule | None:
     """How `layer` works by output channel; None if it does not, or nobody here knows how."""
     node = layer.node
-    find = _RULES.get(node.op_type)
+    find = (_CONTRIB_RULES if node.domain == contrib.DOMAIN else _RULES).get(node.op_type)
     if find is None or len(layer.outputs) != 1 or draft.is_joining(layer):
         return None
     if not all(is_divisible(draft, layer, name) for name in node.input):
@@ -154,6 +155,11 @@ def _convolution(source: int, kernel: int, per_filter: tuple[int, ...]) -> _Find
     return find
 
 
+def _fused_convolution(operator: _Operator) -> Rule | None:
+    """A convolution with its activation function; not one that also adds a tensor."""
+    return None if operator.has(3) else _convolution(0, 1, (2,))(operator)
+
+
 def _transposed_convolution(operator: _Operator) -> Rule | None:
     channels = operator.output.shape[1]
     groups = operator.integer("group", 1)
@@ -172,6 +178,17 @@ def _gemm(operator: _Operator) -> Rule:
     if operator.has(2):
         added = _operand(operator, 2, 1)
         uses += [added] if added else []
+    return Rule(1, columns, tuple(uses))
+
+
+def _quantised_gemm(operator: _Operator) -> Rule | None:
+    columns = operator.output.shape[1]
+    uses = [Use(3, 0 if operator.integer("transB", 0) else 1)]
+    for index in (4, 5, 6):
+        if operator.has(index) and operator.shape(index) not in {(), (1,)}:
+            if operator.shape(index) != (columns,):
+                return None
+            uses.append(Use(index, 0))
     return Rule(1, columns, tuple(uses))
 
 
@@ -246,3 +263,16 @@ _RULES: Mapping[str, _Finder] = {
     "MatMulInteger": _product(1, (3,)),
     "QLinearMatMul": _product(3, (4, 5)),
 }
+_CONTRIB_RULES: Mapping[str, _Finder] = {
+    **dict.fromkeys(("Gelu", "QuickGelu", "QLinearSigmoid", "QLinearLeakyRelu"), _channelwise),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _broadcast),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantised),
+    "QLinearAveragePool": _channelwise,
+    "QLinearGlobalAveragePool": _channelwise,
+    "FusedConv": _fused_convolution,
+    "FusedGemm": _gemm,
+    "QGemm": _quantised_gemm,
+    "MatMulIntegerToFloat": _product(1, (3, 5, 6)),
+    "DynamicQuantizeMatMul": _product(1, (2, 3, 4)),
+}
+"""Of ONNX Runtime's own operators; their scales and zero points are broadcast like operands."""

@@ -62,6 +62,14 @@ class Operators:
                 yield renamed
         yield from self.behind.get(layer, ())
 
+    def on_activations(self, layers: Iterable[Layer]) -> Iterator[str]:
+        """The operators of these layers that work on activations: their own, and the quantisers
+        around these."""
+        for layer in layers:
+            *before, own = self.of_layer[layer.name]
+            yield from (x.op_type for x in before if not set(layer.inputs).isdisjoint(x.input))
+            yield from (x.op_type for x in (own, *self.behind.get(layer.name, ())))
+
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         """A model around `graph`, for the operator sets that its nodes were written for."""
         return helper.make_model(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from cnn import contrib
 from cnn.receptive_field import Rows
 from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
 from cnn.row_windows import WINDOW_RULES
@@ -52,10 +53,24 @@ _GLOBAL = frozenset(
     )
 )
 
+_CONTRIB = {
+    **dict.fromkeys(
+        ("FastGelu", "Gelu", "QuickGelu", "QLinearLeakyRelu", "QLinearSigmoid"), "Gelu"
+    ),
+    **dict.fromkeys(("BiasGelu", "QLinearAdd", "QLinearMul"), "Add"),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "QuantizeLinear"),
+    "FusedConv": "FusedConv",
+    "QLinearAveragePool": "AveragePool",
+}
+"""Operator of ONNX Runtime's own → one of ONNX's that takes the same rows of the same inputs.
+Scales and zero points, among the operands, are broadcast."""
+
 
 def row_rule(operands: Operands) -> RowRule:
     """The rule of an operator; raises `NoRowRuleError` if it has none."""
     operator = operands.node.op_type
+    if operands.node.domain == contrib.DOMAIN:
+        operator = _CONTRIB.get(operator, "")
     if len(operands.output) <= ROWS_AXIS:
         raise NoRowRuleError("what it makes has no rows")
     if operator in WINDOW_RULES:

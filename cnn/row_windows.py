@@ -17,7 +17,7 @@ import numpy as np
 from cnn.receptive_field import Blocks, Rows, Spread, Window
 from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
 
-_KERNEL = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+_KERNEL = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
 """Operator → index of the input that holds the kernel, which follows from its inputs by then."""
 
 _OPSET_OF_PADS_AS_INPUT = 11

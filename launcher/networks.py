@@ -26,7 +26,6 @@ from launcher.verify import FirstResults
 
 if TYPE_CHECKING:
     from cnn.model import Model
-    from cnn.network import Network
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,12 @@ def parts_of(model: Model) -> tuple[Part, ...]:
     return tuple(Part(part, False) for part in model.parts)
 
 
-def network_numbers(network: Network) -> Numbers:
+def network_numbers(model: Model) -> Numbers:
     """What the network computes with."""
+    network = model.network
     return numbers_of(
         [tensor.dtype for tensor in (*network.tensors.values(), *network.weights.values())],
-        [layer.operator for layer in network.layers],
+        model.operators.on_activations(network.layers),
     )
 
 
@@ -98,7 +98,7 @@ def open_results(
         writer = _Writers(writers)
     first = None
     if cluster.config.verify:
-        first = FirstResults(folder / "first", network_numbers(model.network))
+        first = FirstResults(folder / "first", network_numbers(model))
     return Results(
         inputs,
         model.network.outputs,

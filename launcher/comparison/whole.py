@@ -64,7 +64,7 @@ def compare_all(
 
         place = folder / f"network {index}"
         original = part.model.write_original(place / "original")
-        numbers = network_numbers(part.model.network)
+        numbers = network_numbers(part.model)
         names = tuple(map(part.common, part.model.network.outputs))
         references = _references(part, original, results, place / "reference", tell)
         compared = compare(first, names, _heard(part, references, results), numbers, given)
@@ -95,7 +95,7 @@ def compare_all(
 def _replays(model: Model, ran: Ran | None, folder: Path) -> list[Replay]:
     if ran is None:
         return []
-    numbers = network_numbers(model.network)
+    numbers = network_numbers(model)
     replays = [Replay(model, ran.plan, ran.subnets, numbers, folder)]
     if ran.replanned is not None:
         subnets = cut_subnets(model, ran.replanned, folder / "replanned", lambda _done, _all: None)

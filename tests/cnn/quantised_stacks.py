@@ -93,8 +93,7 @@ class _Stack:
         channels, rows, columns = self.readable[name]
         if min(rows, columns) < 4:
             return self.node("Relu", [self.read(name)]), self.readable[name]
-        operator = self.dice.choice(["MaxPool", "AveragePool"])
-        made = self.node(operator, [self.read(name)], kernel_shape=[2, 2], strides=[2, 2])
+        made = self.node("MaxPool", [self.read(name)], kernel_shape=[2, 2], strides=[2, 2])
         return made, (channels, rows // 2, columns // 2)
 
     def join(self, name: str) -> tuple[str, tuple[int, int, int]]:

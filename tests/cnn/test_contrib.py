@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,9 @@ from onnx import helper
 
 import cnn
 from cnn import contrib
+from cnn.rewrites import Bands, Slices
+from tests.cnn import models
+from tests.cnn.test_bands import outputs
 
 Given = np.ndarray | None
 
@@ -137,26 +140,30 @@ def saved(
     attributes: dict[str, object],
     *,
     outputs: int = 1,
+    weights: Collection[int] = (),
     domain: str = contrib.DOMAIN,
     opset: int = 13,
 ) -> Path:
-    """One such operator of which every input of more than one number is the network's."""
+    """One such operator; its inputs are the network's but for single numbers and `weights`."""
     names = ["" if array is None else f"i{number}" for number, array in enumerate(inputs)]
     made = [f"o{number}" for number in range(outputs)]
     node = helper.make_node(operator, names, made, "node", domain=domain, **attributes)
-    is_scale = [array is not None and array.size == 1 for array in inputs]
+    is_constant = [
+        array is not None and (array.size == 1 or number in weights)
+        for number, array in enumerate(inputs)
+    ]
     graph = helper.make_graph(
         [node],
         "g",
         [
             described(name, array)
-            for name, array, constant in zip(names, inputs, is_scale, strict=True)
+            for name, array, constant in zip(names, inputs, is_constant, strict=True)
             if array is not None and not constant
         ],
         [helper.make_empty_tensor_value_info(name) for name in made],
         [
             onnx.numpy_helper.from_array(array, name)
-            for name, array, constant in zip(names, inputs, is_scale, strict=True)
+            for name, array, constant in zip(names, inputs, is_constant, strict=True)
             if array is not None and constant
         ],
     )
@@ -285,3 +292,90 @@ def test_multiply_accumulates_are_those_of_the_standard_operators(
 ) -> None:
     model = cnn.read(saved(tmp_path, operator, inputs, attributes))
     assert sum(layer.macs for layer in model.network.layers) == macs
+
+
+IMAGE, OTHER = whole(1, 6, 8, 5), whole(1, 6, 8, 5)
+COLUMNS = np.linspace(0.01, 0.03, 5).astype(np.float32)
+
+PARTS: Sequence[tuple[str, Sequence[Given], dict[str, object], Collection[int], str]] = [
+    ("DequantizeLinear", [IMAGE, *FACTORS], {}, (), "both"),
+    ("DynamicQuantizeMatMul", [floats(3, 4), whole(4, 5), COLUMNS], {}, (1, 2), "slices"),
+    ("FusedConv", [floats(1, 2, 6, 7), *GROUPED[1:]], GROUPS, (1,), "both"),
+    (
+        "FusedConv",
+        [floats(1, 2, 6, 7), floats(4, 2, 3, 3), floats(4)],
+        {"activation": "Relu", "pads": [1, 1, 1, 1]},
+        (1, 2),
+        "both",
+    ),
+    (
+        "FusedGemm",
+        [floats(3, 4), floats(4, 5), floats(5)],
+        {"activation": "Relu"},
+        (1, 2),
+        "slices",
+    ),
+    ("Gelu", [floats(1, 6, 8, 5)], {}, (), "both"),
+    (
+        "MatMulIntegerToFloat",
+        [whole(3, 4), whole(4, 5), SCALE, COLUMNS, ZERO, None, floats(5)],
+        {},
+        (1, 3, 6),
+        "slices",
+    ),
+    (
+        "QGemm",
+        [whole(3, 4), *FACTORS, whole(5, 4), COLUMNS, np.full(5, 3, np.uint8), None, *FACTORS],
+        {"transB": 1},
+        (3, 4, 5),
+        "slices",
+    ),
+    ("QLinearAdd", [IMAGE, *FACTORS, OTHER, *FACTORS, *FACTORS], {}, (), "both"),
+    ("QLinearAdd", [IMAGE, *FACTORS, whole(6, 1, 1), *FACTORS, *FACTORS], {}, (3,), "both"),
+    (
+        "QLinearAveragePool",
+        [IMAGE, *FACTORS, *FACTORS],
+        {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 0]},
+        (),
+        "both",
+    ),
+    ("QLinearGlobalAveragePool", [IMAGE, *FACTORS, *FACTORS], {"channels_last": 0}, (), "slices"),
+    ("QLinearLeakyRelu", [IMAGE, *FACTORS, *FACTORS], {"alpha": 0.1}, (), "both"),
+    ("QLinearMul", [IMAGE, *FACTORS, OTHER[:, :, :1, :1], *FACTORS, *FACTORS], {}, (), "both"),
+    ("QLinearSigmoid", [IMAGE, *FACTORS, *FACTORS], {}, (), "both"),
+    ("QLinearSoftmax", [IMAGE, *FACTORS, *FACTORS], {"axis": 1, "opset": 13}, (), "neither"),
+    ("QLinearConcat", [*FACTORS, IMAGE, *FACTORS, OTHER, *FACTORS], {"axis": 1}, (), "neither"),
+    ("SkipLayerNormalization", [floats(2, 3, 8)] * 2 + [floats(8)] * 2, {}, (2, 3), "neither"),
+    ("Attention", ATTENTION, {"num_heads": 2}, (1, 2), "neither"),
+]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes", "weights", "how"),
+    PARTS,
+    ids=[f"{operator}-{number}" for number, (operator, *_) in enumerate(PARTS)],
+)
+def test_parts_compute_what_the_whole_does_or_there_are_none(
+    tmp_path: Path,
+    operator: str,
+    inputs: Sequence[Given],
+    attributes: dict[str, object],
+    weights: Collection[int],
+    how: str,
+) -> None:
+    path = saved(tmp_path, operator, inputs, attributes, weights=weights)
+    built = cnn.read(path)
+    frame = {f"i{n}": array for n, array in enumerate(inputs) if f"i{n}" in built.network.inputs}
+    expected = models.run(path, frame)[0]
+    channels = built.slice_channels()
+    assert ("node" in channels) == (how in ("slices", "both"))
+    assert (built.band_layers() == ("node",)) == (how == "both")
+    rewrites: list[Slices | Bands] = []
+    if "node" in channels:
+        rewrites.append(Slices("node", tuple(x for x in channels["node"].divide([1, 2]) if x)))
+    if how == "both":
+        height = built.fused(["node"]).height
+        rewrites.append(Bands(("node",), (1, height - 1)))
+    for rewrite in rewrites:
+        found = outputs(built.rewritten([rewrite]), frame, tmp_path)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

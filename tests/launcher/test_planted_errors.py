@@ -80,7 +80,7 @@ class Cluster:
         rounds_alike: bool = True,
     ) -> Agreement:
         """What is said of the run in which `nodes` computed and `launcher` has these files."""
-        network, numbers = self.model.network, network_numbers(self.model.network)
+        network, numbers = self.model.network, network_numbers(self.model)
         first = FirstResults(folder / "first", numbers)
         for index, number in enumerate(shown):
             shown_frame = self.frame(number)
