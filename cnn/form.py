@@ -26,7 +26,7 @@ def check_form(proto: onnx.ModelProto, label: str) -> None:
         raise ModelError(f"{label}: the model has no output; export it again")
     damaged = f"{label}: the file is damaged, export or download it again: "
     outside = 0
-    for message in _messages(proto):
+    for message in messages(proto):
         kind = message.DESCRIPTOR.name.removesuffix("Proto")
         if not all(isinstance(text, str) for text in _texts(message)):
             raise ModelError(f"{damaged}a {kind} has a name that is no text")
@@ -41,7 +41,7 @@ def check_form(proto: onnx.ModelProto, label: str) -> None:
         )
 
 
-def _messages(message: Message) -> Iterator[Message]:
+def messages(message: Message) -> Iterator[Message]:
     """A message and all that are inside of it; tensors are not looked into, they may be large."""
     waiting = [message]
     while waiting:

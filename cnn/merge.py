@@ -74,7 +74,14 @@ def merge(models: Sequence[Model]) -> Model:
     )
     ir_version = max(model.operators.ir_version for model in models)
     operators = Operators(nodes, _imports(models, version), ir_version, behind=behind)
-    return Model(merged, _digest(models), None, operators, weights, None, tuple(models))
+    constant_outputs = {
+        part_name(model.network.name, name): array
+        for model in models
+        for name, array in model.constant_outputs.items()
+    }
+    return Model(
+        merged, _digest(models), None, operators, weights, None, tuple(models), constant_outputs
+    )
 
 
 class _Prefix:

@@ -19,17 +19,20 @@ from onnx import helper
 
 from cnn.band_rows import FusedLayers, bandable
 from cnn.bands import carry_out_bands
+from cnn.bfloat16 import widen
 from cnn.copies import carry_out_copies
 from cnn.draft import Draft
 from cnn.errors import ModelError
 from cnn.fill import fill
 from cnn.functions import inlined
 from cnn.inputs import InputShapes, freeze, settle
+from cnn.interface import Constant, Interface
 from cnn.layers import Operators, layers_of
 from cnn.network import Layer, Network, Tensor
+from cnn.node_names import tell_apart
 from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices
 from cnn.shapes import infer
-from cnn.simplify import Simplified, simplify
+from cnn.simplify import simplify
 from cnn.slices import carry_out_slices, sliceable
 from cnn.source import Source, locate
 from cnn.subnet import Subnet, write
@@ -42,9 +45,10 @@ class Model:
     """A network that has been read: its layer graph and all that is needed to cut it.
 
     `digest` (SHA-256, hexadecimal) changes with the file, its external data, the input shapes, the
-    seed if weights were filled in, and the layers that simplification yields. `filled_seed` is that
-    seed, None for a model with weights of its own. `parts` are the models that it was merged from
-    (`cnn.merge`), none if it was read.
+    seed if weights were filled in, the outputs and constants that were asked for, and the layers
+    that simplification yields. `filled_seed` is that seed, None for a model with weights of its
+    own. `parts` are the models that it was merged from (`cnn.merge`), none if it was read.
+    `constant_outputs` are outputs that no input reaches; the network does not have them.
     """
 
     network: Network
@@ -54,6 +58,12 @@ class Model:
     _weights: Mapping[str, Array] = field(repr=False)
     _origin: _Origin | None = field(repr=False)
     parts: tuple[Model, ...] = field(default=(), repr=False)
+    constant_outputs: Mapping[str, Array] = field(default_factory=dict, repr=False)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All that a frame gives: what the network makes, and then `constant_outputs`."""
+        return (*self.network.outputs, *self.constant_outputs)
 
     @property
     def operators(self) -> Operators:
@@ -190,51 +200,62 @@ class _Origin:
     source: Source
     input_shapes: InputShapes
     seed: int
+    interface: Interface
 
     def prepare(self) -> _Original:
-        """Read the model, settle its inputs and fill in what is missing."""
+        """Read the model, settle its inputs and outputs, and fill in what is missing."""
         proto, weights, fingerprint = self.source.load()
         label = self.source.label
         version = opset(proto, label)
         proto = inlined(proto, label)
+        widen(proto)
+        tell_apart(proto.graph.node)
+        asked = self.interface.impose(proto, weights, label)
         check_domains(proto.graph.node, label)
         check_known(proto.graph.node, version, label)
         freeze(proto, weights)
         shapes = settle(proto, self.input_shapes, label)
         filled = fill(proto, weights, self.seed)
-        digest = hashlib.sha256(fingerprint)
+        digest = hashlib.sha256(fingerprint + asked)
         digest.update(repr(sorted(shapes.items())).encode())
         if filled:
             digest.update(f"seed {self.seed}".encode())
         return _Original(proto, weights, filled, digest.digest())
 
 
-def read(path: str | Path, *, input_shapes: InputShapes = None, seed: int = 0) -> Model:
+def read(
+    path: str | Path,
+    *,
+    input_shapes: InputShapes = None,
+    seed: int = 0,
+    outputs: Sequence[str] = (),
+    inputs: Mapping[str, Constant] | None = None,
+) -> Model:
     """Read an ONNX model.
 
     `path` is a file, `onnx-wheel:NAME` or `builtin:NAME` (see `cnn.source`). `input_shapes` settles
     open axes: one shape for a model with one input, or one per input name; an open first axis that
-    is not given becomes 1. `seed` matters if the file holds no weights (see `cnn.fill`).
+    is not given becomes 1. `seed` matters if the file holds no weights (see `cnn.fill`). The
+    network stops at the tensors `outputs`, which may be any that the file names; without them, at
+    the file's own. `inputs` binds inputs to constants, which are no inputs any more.
 
     Raises `ModelError`: one sentence with the file, the layer or input, and what to do.
     """
     source = locate(path)
-    origin = _Origin(source, input_shapes, seed)
+    origin = _Origin(source, input_shapes, seed, Interface(tuple(outputs), dict(inputs or {})))
     original = origin.prepare()
     simplified = simplify(original.proto, original.weights, source.label)
     check_domains(simplified.nodes, source.label)  # of what was in a body before, too
     tensors = infer(simplified, source.label)
     layers, operators = layers_of(simplified, tensors)
-    _check_outputs(simplified, layers, source.label)
     inside = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
-    inputs = tuple(value.name for value in simplified.inputs)
     constants = {name for layer in layers for name in layer.weights}
     network = Network(
         name=source.name,
         layers=layers,
         tensors={name: tensors[name] for name in tensors if name in inside},
         weights={name: tensors[name] for name in tensors if name in constants},
-        inputs=inputs,
+        inputs=tuple(value.name for value in simplified.inputs),
         outputs=tuple(value.name for value in simplified.outputs),
     )
     digest = hashlib.sha256(original.fingerprint)
@@ -247,17 +268,8 @@ def read(path: str | Path, *, input_shapes: InputShapes = None, seed: int = 0) -
         operators,
         {name: simplified.weights[name] for name in network.weights},
         origin,
+        constant_outputs=simplified.constant_outputs,
     )
-
-
-def _check_outputs(model: Simplified, layers: Sequence[Layer], label: str) -> None:
-    made = {name for layer in layers for name in layer.outputs}
-    for value in model.outputs:
-        if value.name not in made:
-            raise ModelError(
-                f"{label}: output {value.name!r} is made by no layer from the model's inputs; "
-                "remove it from the model's outputs"
-            )
 
 
 def _lines(network: Network) -> Iterator[str]:

@@ -92,6 +92,13 @@ def declare(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
             graph.input.append(described(name, array))
 
 
+def widened(array: Array) -> Array:
+    """The exact values in float32 of an array of bfloat16, which may come as its bits (uint16)."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
 def _location(proto: onnx.TensorProto) -> str:
     return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
 
@@ -102,13 +109,16 @@ def _called(proto: onnx.TensorProto, label: str) -> str:
 
 def _array(proto: onnx.TensorProto, external: Mapping[str, Contents], label: str) -> Array:
     what = _called(proto, label)
-    dtype = np.dtype(numpy_dtype(proto.data_type, what))
+    is_bfloat16 = proto.data_type == onnx.TensorProto.BFLOAT16
+    dtype = np.dtype(np.uint16 if is_bfloat16 else numpy_dtype(proto.data_type, what))
     shape = tuple(proto.dims)
     if len(shape) > _MOST_DIMENSIONS or any(size < 0 for size in shape):
         raise ModelError(f"{what} has no possible shape; export the model again")
     try:
         if is_external(proto):
-            return array_in(external[_location(proto)], proto, shape, dtype, what)
-        return np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
+            array = array_in(external[_location(proto)], proto, shape, dtype, what)
+        else:
+            array = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
+        return widened(array) if is_bfloat16 else array
     except (TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{what} does not hold the {math.prod(shape)} values it names") from error

@@ -6,7 +6,6 @@ are text here, relative to the file; `launcher.config_load` reads the file and f
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -16,20 +15,17 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    ValidationInfo,
     field_validator,
 )
 
 from launcher.config_ga import GaConfig
-from launcher.config_units import parse_bytes, parse_link, parse_speed
+from launcher.config_nodes import NAME, NodeConfig
+from launcher.config_units import parse_link
 from launcher.core.intake import Overload, Pace
 from launcher.request import MOST_FRAMES, MOST_SEED
 
 RANDOM = "random"
 """The word that `input:` takes instead of files."""
-
-_ADDRESS = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(\d{1,5})")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class _Strict(BaseModel):
@@ -54,6 +50,10 @@ PerChannel = tuple[float, ...] | float
 
 InputShape = tuple[Annotated[int, Field(ge=1)], ...]
 
+ConstantRow = tuple[bool | int | float, ...]
+Constant = bool | int | float | ConstantRow | tuple[ConstantRow, ...]
+"""What an input of a model may be bound to: a number, a list of numbers, a list of such lists."""
+
 
 class ModelConfig(_Strict):
     """The network. A path alone may stand for the whole mapping."""
@@ -69,6 +69,15 @@ class ModelConfig(_Strict):
         int,
         Field(ge=0, lt=2**32, description="Seed of the weights that a weightless model gets"),
     ] = 0
+    outputs: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...]),
+        Field(min_length=1, description="Tensors of the file at which the network stops instead"),
+    ] = ()
+    inputs: Annotated[
+        dict[str, Constant],
+        Field(description="Input of the file to its value, if that is the same for all frames"),
+    ] = {}
     name: Annotated[
         str | None,
         Field(description="What it is called beside other networks; its file's name by default"),
@@ -77,7 +86,7 @@ class ModelConfig(_Strict):
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str | None) -> str | None:
-        if name is not None and not _NAME.fullmatch(name):
+        if name is not None and not NAME.fullmatch(name):
             raise ValueError(
                 f"{name!r} is no name for a network: use 1 to 64 letters, digits, '.', '_' and "
                 "'-', a letter or digit first"
@@ -102,95 +111,6 @@ Models = Annotated[
     Discriminator(_one_or_several),
 ]
 """The network, or a list of networks that run side by side."""
-
-
-class NodeConfig(_Strict):
-    """One device. Without an address, `launch` starts its agent on this machine."""
-
-    name: Annotated[str, Field(description="Unique; letters, digits, '.', '_' and '-'")]
-    address: Annotated[
-        str | None, Field(description="Where its node-agent listens: tcp://HOST:PORT")
-    ] = None
-    memory: Annotated[
-        int | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_bytes(value),
-            json_schema_input_type=int | str | None,
-        ),
-        Field(description="What its agent may hold at most: 4GB, 512MiB or bytes"),
-    ] = None
-    threads: Annotated[int, Field(ge=1, le=1024, description="Threads of its engine")] = 1
-    macs_per_s: Annotated[
-        float | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_speed(value),
-            json_schema_input_type=float | str | None,
-        ),
-        Field(description="Speed in multiply-accumulates per second, such as 2e10 or 20G"),
-    ] = None
-    accelerator: Annotated[
-        bool, Field(description="Whether a GPU or NPU computes while the CPU serves the network")
-    ] = False
-    cache: Annotated[
-        int | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_bytes(value),
-            json_schema_input_type=int | str | None,
-        ),
-        Field(description="Its accelerator's own memory for weights, such as 8MiB; none: no limit"),
-    ] = None
-    busy_w: Annotated[float, Field(ge=0, description="Watts while it computes")] = 10.0
-    idle_w: Annotated[float, Field(ge=0, description="Watts while it waits")] = 2.5
-    link: Annotated[
-        float | None,
-        BeforeValidator(
-            lambda value: None if value is None else parse_link(value),
-            json_schema_input_type=str | None,
-        ),
-        Field(description="Its network interface's rate in each direction: 1Gbit/s"),
-    ] = None
-    standby: Annotated[
-        bool, Field(description="Whether it is used only once another node is lost")
-    ] = False
-    cpus: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...],
-        Field(description="CPUs that the agent started here is bound to; none: all"),
-    ] = ()
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
-        if name.startswith("@"):
-            raise ValueError(f"{name!r} is taken: names with '@' are the launcher's own")
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is no name for a node: use 1 to 64 letters, digits, '.', '_' and '-', "
-                "a letter or digit first"
-            )
-        return name
-
-    @field_validator("address")
-    @classmethod
-    def _check_address(cls, address: str | None) -> str | None:
-        if address is None:
-            return None
-        match = _ADDRESS.fullmatch(address)
-        if match is None or not 1 <= int(match[2]) <= 65535:
-            raise ValueError(
-                f"{address!r} is no address of an agent; write tcp://HOST:PORT, "
-                "such as tcp://192.168.1.20:5500"
-            )
-        return address
-
-    @field_validator("cpus")
-    @classmethod
-    def _check_cpus(cls, cpus: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
-        if cpus and info.data.get("address") is not None:
-            raise ValueError(
-                "applies only to a node without an address, whose agent launch starts itself; "
-                "give the agent on that machine its CPUs there"
-            )
-        return cpus
 
 
 class InputConfig(_Strict):

@@ -14,10 +14,10 @@ from launcher.config import (
     ClusterConfig,
     InputConfig,
     ModelConfig,
-    NodeConfig,
     RunConfig,
 )
 from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
+from launcher.config_nodes import NodeConfig
 from launcher.config_source import Location, Source
 from launcher.config_units import brief
 
@@ -67,6 +67,8 @@ def _location(problem: Mapping[str, Any]) -> Location:
     for length in range(2, len(location)):
         if location[length - 1] in ("input_shape", "mean", "std"):
             return location[:length]
+        if location[0] == "model" and location[length - 1] == "inputs":
+            return location[: length + 1]
     return location[:2] if location[:1] == ("pins",) else location
 
 
@@ -124,12 +126,8 @@ def _what(
 ) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     given = _as_written(problem.get("input"))
-    if location[-1:] in (("mean",), ("std",)):
-        return f"must be one number, or a list with one per channel, not {brief(given)}"
-    if location[-1:] == ("input_shape",):
-        return (
-            f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {brief(given)}"
-        )
+    if (sentence := _of_several_forms(location, given)) is not None:
+        return sentence
     if kind == "extra_forbidden":
         known = keys(location[:-1])
         key = str(location[-1])
@@ -160,6 +158,24 @@ def _what(
             return "no node is listed; a cluster needs at least one"
         return "must not be empty"
     return str(problem["msg"])
+
+
+def _of_several_forms(location: Location, given: object) -> str | None:
+    """What a key that takes numbers in several forms wants; None for other keys."""
+    if location[-1:] in (("mean",), ("std",)):
+        return f"must be one number, or a list with one per channel, not {brief(given)}"
+    if location[-1:] == ("input_shape",):
+        return (
+            f"must be a list of whole numbers above 0, such as [1, 3, 224, 224], not {brief(given)}"
+        )
+    if location[:1] == ("model",) and location[-2:-1] == ("inputs",):
+        return f"must be a number, a list of numbers or a list of such lists, not {brief(given)}"
+    if location[:1] == ("inputs",) and len(location) == 2 and isinstance(given, int | float):
+        return (
+            f"must be files, not {brief(given)}; an input of the network that is a constant is "
+            f"written as model: {{path: …, inputs: {{{location[1]}: {brief(given)}}}}}"
+        )
+    return None
 
 
 def _wanted(location: Location, kind: str) -> str:

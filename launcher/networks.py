@@ -89,7 +89,7 @@ def open_results(
             network = part.model.network
             results_of = OutputFolder(
                 request.output if part.is_alone else request.output / part.name,
-                network.outputs,
+                part.model.outputs,
                 input_name=_names(inputs, own),
                 top=request.top if is_classifier(network) else 0,
                 labels=labels,
@@ -107,6 +107,7 @@ def open_results(
         truth,
         journal,
         checked=cluster.config.check != "none",
+        constants=model.constant_outputs,
     )
 
 
@@ -175,4 +176,4 @@ class _Writers:
     def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
         """See `OutputFolder.write`."""
         for part, writer in self._writers:
-            writer.write(frame, part.own(outputs, part.model.network.outputs))
+            writer.write(frame, part.own(outputs, part.model.outputs))

@@ -25,8 +25,8 @@ class OutputFolder:
     """Writes results as they come in; a context manager that closes `classes.csv`.
 
     A network of one output gives `000000.npy`, one of several `000000.NAME.npy`, with the frame's
-    number. `top` > 0 adds `classes.csv`: for every frame its `top` likeliest classes, with their
-    names from `labels` where there are any.
+    number. `top` > 0 adds `classes.csv`: for every frame the `top` likeliest classes of the first
+    output, with their names from `labels` where there are any.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class OutputFolder:
             ) from None
 
     def _classes(self, frame: int, outputs: Mapping[str, Array]) -> Iterator[Row]:
-        (output,) = outputs.values()
+        output = next(iter(outputs.values()))
         for rank, guess in enumerate(top_classes(output, self._top), start=1):
             known = guess.number < len(self._labels)
             name = self._labels[guess.number] if known else ""

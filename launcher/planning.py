@@ -14,8 +14,8 @@ from cnn.merge import merge
 from cnn.model import Model, read
 from cnn.network import Network
 from ga.strategies import STRATEGIES
-from launcher.config import NodeConfig
 from launcher.config_load import Cluster
+from launcher.config_nodes import NodeConfig
 from launcher.config_sentences import suggestion
 from launcher.errors import BadInputError
 from launcher.plan_files import SavedPlan, check_assignment, check_made_for
@@ -54,7 +54,13 @@ def read_model(cluster: Cluster) -> Model:
     for wanted in cluster.models:
         config = wanted.config
         try:
-            found = read(wanted.path, input_shapes=config.input_shape, seed=config.fill_seed)
+            found = read(
+                wanted.path,
+                input_shapes=config.input_shape,
+                seed=config.fill_seed,
+                outputs=config.outputs,
+                inputs=config.inputs,
+            )
         except CnnError as error:
             raise cluster.error(wanted.location, str(error)) from error
         models.append(found.called(wanted.name))

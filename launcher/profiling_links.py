@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cnn.model import Model, read
 from cnn.wire_probe import write_wire_probe
-from launcher.config import NodeConfig
+from launcher.config_nodes import NodeConfig
 from launcher.core.addresses import host_of, is_loopback
 from launcher.profiling_bench import Bench
 from launcher.profiling_cache import LinkTimes

@@ -40,7 +40,8 @@ class Remaining:
 class Results:
     """Takes the results of `inputs`, frame by frame.
 
-    `outputs` names the network's outputs; `writer`, `first` and `journal` are None where nothing is
+    `outputs` names the network's outputs; `constants` are those of the model that no input reaches,
+    which are written with every frame's. `writer`, `first` and `journal` are None where nothing is
     to be written, compared or journalled; `truth` is the class of each input, empty where it is not
     known. `frames` are those that are still to be streamed: all, until `restore` has found some in
     the journal.
@@ -56,6 +57,7 @@ class Results:
         journal: Journal | None = None,
         *,
         checked: bool = True,
+        constants: Mapping[str, Array] | None = None,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -69,6 +71,7 @@ class Results:
         """Frames that the source dropped in this run."""
         self.infinite = Infinite() if checked else None
         self._writer = writer
+        self._constants = dict(constants or {})
         self._truth = truth
         self._taken = [0] * len(inputs.items)
         self._right = 0
@@ -113,7 +116,7 @@ class Results:
         if self.infinite is not None:
             self.infinite = self.infinite.seen(frame, outputs)
         if self._writer is not None:
-            self._writer.write(frame, outputs)
+            self._writer.write(frame, {**outputs, **self._constants})
         if self.first is not None:
             self.first.add(number, {name: outputs[name] for name in self.outputs})
         if self._truth:

@@ -89,7 +89,10 @@ def _check(model: Model, folder: Path, on_done: Callable[[int], None]) -> None:
         ),
         strict=True,
     )
-    worst = [max((_difference(found[x], wanted[x]), x) for x in wanted) for found, wanted in pairs]
+    worst = [
+        max((_difference({**model.constant_outputs, **found}[x], wanted[x]), x) for x in wanted)
+        for found, wanted in pairs
+    ]
     limit = _limit(network)
     differing = [(error, name) for error, name in worst if not error <= limit]
     if len(differing) > len(_SCALES) // 2:

@@ -12,11 +12,13 @@ result is the same; what it does not know, it leaves alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx
 
 from cnn.errors import ModelError
+from cnn.node_names import tell_apart
+from cnn.simplify.constant_outputs import take_constant_outputs
 from cnn.simplify.duplicates import remove_duplicates
 from cnn.simplify.fold import fold
 from cnn.simplify.graph import Graph
@@ -33,8 +35,8 @@ _PASSES = (remove_idle, merge_views, remove_duplicates, fuse_kernels)
 class Simplified:
     """Operators in topological order and their constants by name.
 
-    `value_info` describes inputs and outputs of the graph; `described` is what was found out about
-    the tensors between.
+    `inputs` and `outputs` describe those of the graph; `described` is what was found out about the
+    tensors between. `constant_outputs` are outputs of the model that no input reaches.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -44,6 +46,7 @@ class Simplified:
     described: tuple[onnx.ValueInfoProto, ...]
     opset_import: tuple[onnx.OperatorSetIdProto, ...]
     ir_version: int
+    constant_outputs: dict[str, Array] = field(default_factory=dict)
 
 
 def _run_passes(graph: Graph) -> None:
@@ -65,7 +68,9 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
     try:
         fold(graph)
         check_operators(graph.nodes, label)
+        constant_outputs = take_constant_outputs(graph, label)
         _run_passes(graph)
+        tell_apart(graph.nodes)
     except ModelError:
         raise
     except Exception as error:  # whatever a damaged model leads to
@@ -76,8 +81,9 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
         nodes=tuple(graph.nodes),
         weights={name: array for name, array in graph.constants.items() if name in read},
         inputs=tuple(value for value in proto.graph.input if value.name in read),
-        outputs=tuple(proto.graph.output),
+        outputs=tuple(value for value in proto.graph.output if value.name in graph.outputs),
         described=tuple(graph.described()),
         opset_import=tuple(proto.opset_import),
         ir_version=max(proto.ir_version, 4),
+        constant_outputs=constant_outputs,
     )

@@ -65,13 +65,14 @@ def evaluate(
         return None
     if made > _GROWTH and made > 2 * read:
         return None
-    results = _carried_out(graph, node, arrays)
+    results = carried_out(graph, node, arrays)
     return results if results is not None and _is_as_inferred(graph, results) else None
 
 
-def _carried_out(
+def carried_out(
     graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array]
 ) -> dict[str, Array] | None:
+    """The outputs of `node` for these inputs, however long it takes; None if it cannot be done."""
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - most networks need none of it
 
     names = [name for name in node.output if name]

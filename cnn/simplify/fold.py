@@ -5,7 +5,8 @@ own shape inference. An operator that only reads constants is carried out. One t
 shape or a size is a constant once the shape is known. So all arithmetic that exporters write for
 sizes that were open folds away, and in the order in which it would be computed.
 
-An `If` whose condition is constant is replaced by its branch.
+An `If` whose condition is constant is replaced by its branch, and a `Loop` or `Scan` by its
+iterations where it is known how many there are (`unroll`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from cnn import contrib
+from cnn.simplify.bodies import taken_branch
 from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import Graph, attribute, integer
+from cnn.simplify.unroll import Unroller
 from cnn.weights import INLINE_BYTES, Array, tensor
 
 _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
@@ -28,12 +31,22 @@ _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeL
 
 def fold(graph: Graph) -> None:
     """Replace what is constant by its value, and give every tensor a type where that is known."""
-    left = deque(graph.nodes)
-    graph.nodes = []
+    nodes, graph.nodes = graph.nodes, []
+    unroller = Unroller(graph, lambda iteration: _fold(graph, iteration, unroller))
+    _fold(graph, nodes, unroller)
+
+
+def _fold(graph: Graph, nodes: Iterable[onnx.NodeProto], unroller: Unroller) -> None:
+    """Add these nodes to the graph, or their values."""
+    left = deque(nodes)
     while left:
         node = left.popleft()
         if node.op_type == "If" and node.input[0] in graph.constants:
-            left.extendleft(reversed(_taken_branch(graph, node)))
+            branch = taken_branch(graph, node)
+            if branch is not None:
+                left.extendleft(reversed(branch))
+                continue
+        if node.op_type in ("Loop", "Scan") and unroller.unroll(node):
             continue
         known = _constants_of(graph, node)
         if known is None:
@@ -133,40 +146,3 @@ def _inferred_by_function(
     model = helper.make_model(body, opset_imports=graph.opset_import, ir_version=graph.ir_version)
     inferred = shape_inference.infer_shapes(model, data_prop=True).graph
     return {value.name: value.type for value in inferred.output if value.HasField("type")}
-
-
-def _taken_branch(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """The nodes of the branch that a constant condition chooses, under names of their own."""
-    is_then = bool(np.asarray(graph.constants[node.input[0]]).reshape(-1)[0])
-    branch = attribute(node, "then_branch" if is_then else "else_branch")
-    assert isinstance(branch, onnx.GraphProto)  # noqa: S101 - ONNX requires both
-    inner = [x.name for x in branch.initializer]
-    inner += [name for each in branch.node for name in each.output if name]
-    names = {name: graph.new_name(f"{node.output[0]}/{name}") for name in inner}
-    for initial in branch.initializer:
-        graph.set_constant(names[initial.name], numpy_helper.to_array(initial))
-    nodes = [_renamed(each, names) for each in branch.node]
-    for outer, value in zip(node.output, branch.output, strict=True):
-        nodes.append(helper.make_node("Identity", [names.get(value.name, value.name)], [outer]))
-    return nodes
-
-
-def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of `node` that reads and makes tensors under other names, in its bodies too."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.input[:] = [names.get(name, name) for name in node.input]
-    copy.output[:] = [names.get(name, name) for name in node.output]
-    for each in copy.attribute:
-        if each.type == onnx.AttributeProto.GRAPH:
-            _rename_in(each.g, names)
-    return copy
-
-
-def _rename_in(body: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename what a body reads from outside; ONNX forbids it to use such a name for its own."""
-    renamed: Iterable[onnx.NodeProto] = [_renamed(node, names) for node in body.node]
-    del body.node[:]
-    body.node.extend(renamed)
-    for value in body.output:
-        value.name = names.get(value.name, value.name)

@@ -23,7 +23,7 @@ class Graph:
     """
 
     def __init__(self, proto: onnx.ModelProto, weights: dict[str, Array]) -> None:
-        self.nodes = _in_order(proto.graph.node)
+        self.nodes = in_order(proto.graph.node)
         self.constants = weights
         self.inputs = tuple(value.name for value in proto.graph.input)
         self.outputs = tuple(value.name for value in proto.graph.output)
@@ -33,8 +33,8 @@ class Graph:
             value.name: value.type for value in proto.graph.input
         }
         self.opset = max(x.version for x in proto.opset_import if x.domain in STANDARD_DOMAINS)
-        self._names = {*self.inputs, *self.outputs, *weights}
-        self._names.update(name for node in self.nodes for name in node.output)
+        self._names = dict.fromkeys([*self.inputs, *self.outputs, *weights])
+        self._names.update(dict.fromkeys(name for node in self.nodes for name in node.output))
         for name, array in weights.items():
             self.types[name] = type_of(array)
 
@@ -43,8 +43,22 @@ class Graph:
         name, number = wanted, 2
         while name in self._names:
             name, number = f"{wanted}#{number}", number + 1
-        self._names.add(name)
+        self._names[name] = None
         return name
+
+    def mark(self) -> tuple[int, int]:
+        """The present state, for `return_to`: operators may be added until then, at the end and
+        under new names."""
+        return len(self.nodes), len(self._names)
+
+    def return_to(self, mark: tuple[int, int]) -> None:
+        """Forget the operators and the names that were added since the mark."""
+        nodes, names = mark
+        del self.nodes[nodes:]
+        while len(self._names) > names:
+            name, _ = self._names.popitem()
+            self.constants.pop(name, None)
+            self.types.pop(name, None)
 
     def add_constant(self, wanted: str, array: Array) -> str:
         """Add a constant; its name is `wanted` or one like it."""
@@ -141,7 +155,7 @@ class Graph:
                     yield helper.make_value_info(name, self.types[name])
 
 
-def _in_order(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def in_order(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """The nodes in a topological order, otherwise as they stand (Kahn's algorithm).
 
     Nodes on a cycle, and behind one, come last. Converters append the casts that they insert.

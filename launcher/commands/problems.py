@@ -57,7 +57,8 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
     if model is None:
         return cluster
     given = str(Path(model).absolute()) if Path(model).exists() else model
-    changed = cluster.config.models[0].model_copy(update={"path": given, "name": None})
+    another: dict[str, object] = {"path": given, "name": None, "outputs": (), "inputs": {}}
+    changed = cluster.config.models[0].model_copy(update=another)
     return cluster.changed(model=changed)
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from cnn.model import Model
 from launcher.comparison.doubts import Doubt, settle
 from launcher.comparison.replay import Replay
+from launcher.comparison.tolerance import Numbers, strict
 from launcher.networks import Part, network_numbers, parts_of
 from launcher.reference import reference_results
 from launcher.results import Results
 from launcher.runtime import Array, Frame, SubnetFiles
 from launcher.subnet_files import cut_subnets
-from launcher.verify import Agreement, compare, worse
+from launcher.verify import Agreement, agreement, compare, worse
 from partition.plan import Plan
 
 
@@ -67,8 +68,10 @@ def compare_all(
         numbers = network_numbers(part.model)
         names = tuple(map(part.common, part.model.network.outputs))
         references = _references(part, original, results, place / "reference", tell)
-        compared = compare(first, names, _heard(part, references, results), numbers, given)
-        agreement = compared.agreement
+        constants = _Constants(part, numbers, given)
+        heard = _heard(part, constants.compared(references), results)
+        compared = compare(first, names, heard, numbers, given)
+        verdict = worse(compared.agreement, constants.agreement or compared.agreement)
         if compared.doubtful:
             if replays is None:
                 replays = _replays(model, ran, folder / "replay")
@@ -87,9 +90,30 @@ def compare_all(
                 place / "doubts",
                 rounds_alike=ran is not None and ran.rounds_alike,
             )
-            agreement = worse(agreement, settled)
-        found[part.name] = agreement
+            verdict = worse(verdict, settled)
+        found[part.name] = verdict
     return found
+
+
+class _Constants:
+    """Compares the outputs of a network that no input reaches with the whole model's."""
+
+    def __init__(self, part: Part, numbers: Numbers, given: float | None) -> None:
+        self.agreement: Agreement | None = None
+        self._values = part.model.constant_outputs
+        self._numbers = numbers
+        self._given = given
+
+    def compared(
+        self, references: Iterator[tuple[int, Mapping[str, Array]]]
+    ) -> Iterator[tuple[int, Mapping[str, Array]]]:
+        """The references as they come; all have the same constants, so the first ones count."""
+        for number, outputs in references:
+            if self._values and self.agreement is None:
+                wanted = {name: outputs[name] for name in self._values}
+                found = strict(self._values, wanted, self._numbers, self._given, {})
+                self.agreement = agreement(number, found)
+            yield number, outputs
 
 
 def _replays(model: Model, ran: Ran | None, folder: Path) -> list[Replay]:
@@ -124,5 +148,6 @@ def _heard(
     """The references under the names of the run; `results` hears what a lone network says."""
     for number, outputs in references:
         if part.is_alone:
-            results.on_reference(number, outputs)
+            made = part.model.network.outputs
+            results.on_reference(number, {name: outputs[name] for name in made})
         yield number, {part.common(name): array for name, array in outputs.items()}

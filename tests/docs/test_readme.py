@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from benchmarks import results
-from launcher.config import ClusterConfig, NodeConfig, RunConfig
+from launcher.config import ClusterConfig, RunConfig
+from launcher.config_nodes import NodeConfig
 from launcher.config_sentences import validated
 from launcher.config_source import parse_source
 from tests.docs import markdown

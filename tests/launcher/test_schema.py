@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import ClusterConfig, InputConfig, ModelConfig, NodeConfig, RunConfig
+from launcher.config import ClusterConfig, InputConfig, ModelConfig, RunConfig
 from launcher.config_load import load_cluster
+from launcher.config_nodes import NodeConfig
 from launcher.schema import cluster_schema, schema_text
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,111 @@
+"""Bodies of `If`, `Loop` and `Scan`, written out in the graph that they stand in.
+
+A body reads its own inputs and initialisers, what its operators make, and any tensor of the graphs
+around it. What is its own gets new names each time that the body is written out; what it captures
+from around it keeps its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from cnn.simplify.graph import Graph, attribute, in_order
+
+
+class Body:
+    """A body whose initialisers are constants of `graph` already."""
+
+    def __init__(
+        self, graph: Graph, body: onnx.GraphProto, initialisers: Mapping[str, str]
+    ) -> None:
+        self.inputs = tuple(value.name for value in body.input)
+        self.outputs = tuple(body.output)
+        self._graph = graph
+        self._nodes = in_order(body.node)
+        self._initialisers = initialisers
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def written_out(
+        self, inputs: Sequence[str], called: Callable[[str], str]
+    ) -> tuple[list[onnx.NodeProto], list[str]]:
+        """Its operators, which read the tensors `inputs`, and the names of its outputs.
+
+        `called` makes of a name in the body the one that is wanted outside.
+        """
+        names = {**self._initialisers, **dict(zip(self.inputs, inputs, strict=True))}
+        for node in self._nodes:
+            for name in filter(None, node.output):
+                names[name] = self._graph.new_name(called(name))
+        nodes = [_renamed(node, names) for node in self._nodes]
+        return nodes, [names.get(value.name, value.name) for value in self.outputs]
+
+
+def body_of(graph: Graph, node: onnx.NodeProto, name: str) -> Body | None:
+    """The body that is the attribute `name` of a node; None if it holds what no array can be."""
+    body = attribute(node, name)
+    if not isinstance(body, onnx.GraphProto) or body.sparse_initializer:
+        return None
+    arrays = {}
+    for initial in body.initializer:
+        try:
+            arrays[initial.name] = np.asarray(numpy_helper.to_array(initial))
+        except (TypeError, ValueError):
+            return None
+        if arrays[initial.name].dtype.kind not in "fiub":
+            return None
+    first = next(filter(None, node.output), node.op_type)
+    names = {name: graph.add_constant(f"{first}/{name}", array) for name, array in arrays.items()}
+    return Body(graph, body, names)
+
+
+def taken_branch(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The operators of the branch that an `If` with a constant condition takes."""
+    is_then = bool(np.asarray(graph.constants[node.input[0]]).reshape(-1)[0])
+    branch = body_of(graph, node, "then_branch" if is_then else "else_branch")
+    if branch is None:
+        return None
+    first = next(filter(None, node.output), node.op_type)
+    nodes, made = branch.written_out((), lambda name: f"{first}/{name}")
+    return [*nodes, *handed_on(made, node.output)]
+
+
+def handed_on(made: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProto]:
+    """Operators that give tensors the names of outputs; one that nobody reads has none."""
+    return [
+        helper.make_node("Identity", [name], [output])
+        for name, output in zip(made, outputs, strict=False)
+        if output
+    ]
+
+
+def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """A copy of `node` that reads and makes tensors under other names, in its bodies too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = [names.get(name, name) for name in node.input]
+    copy.output[:] = [names.get(name, name) for name in node.output]
+    for each in copy.attribute:
+        if each.type == onnx.AttributeProto.GRAPH:
+            _rename_in(each.g, names)
+    return copy
+
+
+def _rename_in(body: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Rename what a body reads from outside.
+
+    ONNX forbids a body to use such a name for its own; where one does, that is another tensor.
+    """
+    own = {value.name for value in (*body.input, *body.initializer)}
+    own.update(name for node in body.node for name in node.output)
+    outer = {name: new for name, new in names.items() if name not in own}
+    renamed = [_renamed(node, outer) for node in body.node]
+    del body.node[:]
+    body.node.extend(renamed)
+    for value in body.output:
+        value.name = outer.get(value.name, value.name)

@@ -1,0 +1,57 @@
+"""Outputs of a model that no input reaches: anchors, strides, class tables.
+
+They are the same for every frame, so no device has to make or send them.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from cnn.errors import ModelError
+from cnn.simplify.evaluate import carried_out
+from cnn.simplify.graph import Graph
+from cnn.weights import Array, names_read
+
+
+def take_constant_outputs(graph: Graph, label: str) -> dict[str, Array]:
+    """Remove such outputs from `graph`, which is folded already; returns their values by name.
+
+    Raises `ModelError` if that leaves no output, or a value cannot be computed.
+    """
+    varying = set(graph.inputs)
+    for node in graph.nodes:
+        if not varying.isdisjoint(_read(node)):
+            varying.update(filter(None, node.output))
+    found = {name: _value(graph, name, label) for name in graph.outputs if name not in varying}
+    if len(found) == len(graph.outputs):
+        raise ModelError(
+            f"{label}: no output of the model depends on an input, so there is nothing to run"
+        )
+    graph.outputs = tuple(name for name in graph.outputs if name not in found)
+    return found
+
+
+def _read(node: onnx.NodeProto) -> set[str]:
+    bodies = (x.g for x in node.attribute if x.type == onnx.AttributeProto.GRAPH)
+    return {*filter(None, node.input), *(name for body in bodies for name in names_read(body))}
+
+
+def _value(graph: Graph, output: str, label: str) -> Array:
+    """The value of an output; operators that folding left alone are carried out, however long that
+    takes."""
+    wanted, needed = {output}, []
+    for node in reversed(graph.nodes):
+        if not wanted.isdisjoint(node.output):
+            wanted.update(_read(node))
+            needed.append(node)
+    known = {name: graph.constants[name] for name in wanted if name in graph.constants}
+    for node in reversed(needed):
+        known |= carried_out(graph, node, {name: known[name] for name in _read(node)}) or {}
+        if not known.keys() >= set(filter(None, node.output)):
+            break
+    if output not in known:
+        raise ModelError(
+            f"{label}: output {output!r} depends on no input, and its value cannot be computed "
+            "beforehand; list the other outputs as `outputs` of the model"
+        )
+    return known[output]
