@@ -69,8 +69,8 @@ def _stop_at(
             )
         if name in outputs[:index]:
             raise ModelError(f"{label}: outputs: {name!r} is listed twice")
-    described = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
-    ends = [described.get(name, onnx.ValueInfoProto(name=name)) for name in outputs]
+    typed = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+    ends = [typed.get(name, onnx.ValueInfoProto(name=name)) for name in outputs]
     ends = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in ends]
     del graph.output[:]
     graph.output.extend(ends)

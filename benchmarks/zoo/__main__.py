@@ -98,7 +98,12 @@ def _read(entry: Entry) -> Outcome:
     """Read the network and compare it with its original."""
     began = time.monotonic()
     try:
-        model = cnn.read(file_of(entry.name), input_shapes=entry.input_shapes)
+        model = cnn.read(
+            file_of(entry.name),
+            input_shapes=entry.input_shapes,
+            inputs=entry.inputs,
+            outputs=entry.outputs,
+        )
     except cnn.ModelError as error:
         is_expected = bool(entry.refused) and entry.refused in str(error)
         return Outcome(entry.name, _REFUSED if is_expected else f"refused: {error}")
@@ -110,8 +115,11 @@ def _read(entry: Entry) -> Outcome:
         original = _session(model.write_original(path))
     worst = 0.0
     for frame in _frames(network):
-        for found, wanted in zip(whole.run(None, frame), original.run(None, frame), strict=True):
-            worst = max(worst, _relative(found, wanted))
+        made = dict(zip(network.outputs, whole.run(None, frame), strict=True))
+        results = {**model.constant_outputs, **made}
+        names = [output.name for output in original.get_outputs()]
+        for name, wanted in zip(names, original.run(None, frame), strict=True):
+            worst = max(worst, _relative(results[name], wanted))
     what = _AGREES if worst <= LIMIT else "differs from its original"
     if entry.refused:
         what = "runs, though it was expected to be refused"
@@ -156,6 +164,10 @@ def _launched(entry: Entry, strategy: str) -> Outcome:
     model: dict[str, object] = {"path": str(file_of(entry.name))}
     if plain:
         model["input_shape"] = plain
+    if entry.inputs:
+        model["inputs"] = dict(entry.inputs)
+    if entry.outputs:
+        model["outputs"] = list(entry.outputs)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         nodes = [{"name": f"n{number}"} for number in range(_NODES)]

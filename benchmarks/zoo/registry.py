@@ -18,8 +18,9 @@ class Entry:
 
     `exporter` is the module beside this one that makes it, by calling its `export(entry, file)`;
     `model` and `options` are for that module to read. `input_shapes` settles axes that the file
-    leaves open. `refused` is a part of the sentence with which the network is refused, "" if it
-    must run.
+    leaves open, `inputs` binds inputs to constants, and `outputs` are the tensors at which the
+    network stops, if not at the file's own outputs. `refused` is a part of the sentence with which
+    the network is refused, "" if it must run.
     """
 
     name: str
@@ -27,6 +28,8 @@ class Entry:
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
     input_shapes: Mapping[str, Shape] | Shape | None = None
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
     refused: str = ""
 
 
@@ -129,7 +132,7 @@ def _wheels() -> Iterable[Entry]:
     yield Entry("magika", "wheel_files", "magika/models/standard_v3_3/model.onnx")
     yield Entry(
         "silero-vad", "wheel_files", "silero_vad/data/silero_vad.onnx",
-        input_shapes={"input": (1, 512), "state": (2, 1, 128)}, refused="is control flow",
+        input_shapes={"input": (1, 512), "state": (2, 1, 128)}, inputs={"sr": 16000},
     )  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError
+from nodes.executors.onnx_mistakes import mistaken_optimizers
 from nodes.executors.onnx_sessions import (
-    MISTAKEN_OPTIMIZERS,
     engine_errors,
     import_onnxruntime,
 )
@@ -45,7 +45,7 @@ def run(model: Path, inputs: Path, outputs: Path, threads: int) -> None:
             str(model),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=MISTAKEN_OPTIMIZERS,
+            disabled_optimizers=mistaken_optimizers(model.read_bytes()),
         )
     names = [output.name for output in session.get_outputs()]
     for path in frames:

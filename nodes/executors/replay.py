@@ -29,8 +29,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions
+from nodes.executors.onnx_mistakes import mistaken_optimizers
 from nodes.executors.onnx_sessions import (
-    MISTAKEN_OPTIMIZERS,
     engine_errors,
     import_onnxruntime,
 )
@@ -130,11 +130,12 @@ def _session(ort: Any, graph: Path, level: str, outputs: Iterable[str]) -> Any:
     }[level]
     options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
     with engine_errors(ort, str(graph), "load"):
+        model = graph.read_bytes()
         return ort.InferenceSession(
-            with_outputs(graph.read_bytes(), outputs),
+            with_outputs(model, outputs),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=MISTAKEN_OPTIMIZERS,
+            disabled_optimizers=mistaken_optimizers(model),
         )
 
 

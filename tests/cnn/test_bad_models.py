@@ -91,18 +91,14 @@ def branch(name: str, operator: str) -> onnx.GraphProto:
             r"layer 'mine' \(Swirl\) is a custom operator of the domain 'my.ops'",
         ),
         ([node("Swirl", ["y"], ["z"], "odd")], r"'odd' \(Swirl\) is not an operator of ONNX's"),
-        (
-            [node("Cast", ["y"], ["z"], "half", to=onnx.TensorProto.BFLOAT16)],
-            r"layer 'half' \(Cast\) holds bfloat16 values",
-        ),
     ],
-    ids=["control flow", "dynamic", "random", "sequence", "custom", "unknown", "bfloat16"],
+    ids=["control flow", "dynamic", "random", "sequence", "custom", "unknown"],
 )
 def test_operators_that_cannot_be_handled(tmp_path: Path, more, sentence: str) -> None:
     proto = convolution((1, 3, 8, 8), *more)
     del proto.graph.output[:]
-    kinds = {"NonZero": INT64, "Cast": onnx.TensorProto.BFLOAT16}
-    proto.graph.output.append(value("z", None, kinds.get(more[-1].op_type, FLOAT)))
+    kind = INT64 if more[-1].op_type == "NonZero" else FLOAT
+    proto.graph.output.append(value("z", None, kind))
     proto.opset_import.append(onnx.helper.make_opsetid("my.ops", 1))
     refused(save(proto, tmp_path), sentence)
 
@@ -142,10 +138,11 @@ def test_old_operator_sets(tmp_path: Path) -> None:
     refused(save(convolution(opset=6), tmp_path), "operator set 6 is too old.*is 7; convert")
 
 
-def test_an_output_that_no_layer_makes(tmp_path: Path) -> None:
+def test_a_model_whose_outputs_no_input_reaches(tmp_path: Path) -> None:
     proto = convolution()
+    del proto.graph.output[:]
     proto.graph.output.append(value("w", (4, 3, 3, 3)))
-    refused(save(proto, tmp_path), "output 'w' is made by no layer")
+    refused(save(proto, tmp_path), "no output of the model depends on an input")
 
 
 def test_a_model_without_inputs(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ REASONS = {
     r"is control flow": "control flow",
     r"works on sequences": "sequences",
     r"operator set \d+ is too old": "an old operator set",
-    r"is made by no layer": "an output that no input reaches",
+    r"no output of the model depends": "an output that no input reaches",
     r"does not use ONNX's own": "another operator set",
     r"depends on the data": "a shape that depends on the data",
     r"contradict each other": "contradicting shapes",
