@@ -65,11 +65,13 @@ def save(proto: onnx.ModelProto, directory: Path, name: str = "model.onnx") -> P
     return path
 
 
-def run(path: Path, frame: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Run a model as it stands, on one thread and unoptimised."""
+def run(
+    path: Path, frame: dict[str, np.ndarray], outputs: Sequence[str] | None = None
+) -> list[np.ndarray]:
+    """Run a model as it stands, on one thread and unoptimised, for all outputs or for these."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return session.run(None, frame)
+    return session.run(outputs, frame)
