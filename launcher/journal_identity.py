@@ -44,7 +44,7 @@ def differences(journal: Identity, wanted: Identity) -> list[str]:
     """What tells the run of a journal from the one that is wanted, in words."""
     found = []
     if journal.model != wanted.model:
-        found.append("its model differs (the file, its weights, fill_seed or input_shape)")
+        found.append("its model differs (the file, its weights, or what the model's keys say)")
     elif journal.outputs != wanted.outputs:
         found.append("its model has other outputs")
     if journal.inputs != wanted.inputs:

@@ -145,6 +145,16 @@ def _quantised() -> Iterable[Entry]:
         yield Entry(f"{base}-dynamic-int8", "quantised", base, {"form": "dynamic"})
 
 
+def _stopped() -> Iterable[Entry]:
+    """Detectors that stop before the suppression of boxes that overlap."""
+    outputs = {
+        "yolov8n-nms": ("/model/model.22/Concat_3_output_0",),
+        "ssdlite320-old": ("/Softmax_output_0", "/head/regression_head/Concat_12_output_0"),
+    }
+    for name, tensors in outputs.items():
+        yield Entry(f"{name}-stopped", "stopped", name, outputs=tensors)
+
+
 ENTRIES: tuple[Entry, ...] = (
     *_by_hand(),
     *_wheels(),
@@ -153,6 +163,7 @@ ENTRIES: tuple[Entry, ...] = (
     *_keras(),
     *_timm(),
     *_quantised(),
+    *_stopped(),
 )
 
 
