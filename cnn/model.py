@@ -28,8 +28,8 @@ from cnn.functions import inlined
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.interface import Constant, Interface
 from cnn.layers import Operators, layers_of
+from cnn.names import shorten, tell_apart
 from cnn.network import Layer, Network, Tensor
-from cnn.node_names import tell_apart
 from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices
 from cnn.shapes import infer
 from cnn.simplify import simplify
@@ -215,6 +215,7 @@ class _Origin:
         check_known(proto.graph.node, version, label)
         freeze(proto, weights)
         shapes = settle(proto, self.input_shapes, label)
+        shorten(proto.graph, weights)
         filled = fill(proto, weights, self.seed)
         digest = hashlib.sha256(fingerprint + asked)
         digest.update(repr(sorted(shapes.items())).encode())

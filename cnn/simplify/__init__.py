@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from cnn.errors import ModelError
-from cnn.node_names import tell_apart
+from cnn.names import tell_apart
 from cnn.simplify.constant_outputs import take_constant_outputs
 from cnn.simplify.duplicates import remove_duplicates
 from cnn.simplify.fold import fold

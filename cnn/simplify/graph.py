@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.names import short
 from cnn.supported import STANDARD_DOMAINS
 from cnn.weights import Array, names_read
 
@@ -40,6 +41,7 @@ class Graph:
 
     def new_name(self, wanted: str) -> str:
         """A tensor name that nothing has yet."""
+        wanted = short(wanted)
         name, number = wanted, 2
         while name in self._names:
             name, number = f"{wanted}#{number}", number + 1
