@@ -71,6 +71,8 @@ def taken_branch(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | N
     if branch is None:
         return None
     first = next(filter(None, node.output), node.op_type)
+    if len(branch.outputs) != len(node.output):
+        return None
     nodes, made = branch.written_out((), lambda name: f"{first}/{name}")
     return [*nodes, *handed_on(made, node.output)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import onnx
 
 from cnn.errors import ModelError
-from cnn.simplify.evaluate import carried_out
+from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import Graph
 from cnn.weights import Array, names_read
 
@@ -37,8 +37,7 @@ def _read(node: onnx.NodeProto) -> set[str]:
 
 
 def _value(graph: Graph, output: str, label: str) -> Array:
-    """The value of an output; operators that folding left alone are carried out, however long that
-    takes."""
+    """The value of an output; operators that folding left alone are carried out."""
     wanted, needed = {output}, []
     for node in reversed(graph.nodes):
         if not wanted.isdisjoint(node.output):
@@ -46,7 +45,8 @@ def _value(graph: Graph, output: str, label: str) -> Array:
             needed.append(node)
     known = {name: graph.constants[name] for name in wanted if name in graph.constants}
     for node in reversed(needed):
-        known |= carried_out(graph, node, {name: known[name] for name in _read(node)}) or {}
+        arrays = {name: known[name] for name in _read(node)}
+        known |= evaluate(graph, node, arrays, is_wanted=True) or {}
         if not known.keys() >= set(filter(None, node.output)):
             break
     if output not in known:

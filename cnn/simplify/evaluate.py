@@ -44,9 +44,13 @@ _GROWTH = 16 << 10
 
 
 def evaluate(
-    graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array]
+    graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array], *, is_wanted: bool = False
 ) -> dict[str, Array] | None:
-    """The outputs of `node` for these inputs; None if that takes long or cannot be done."""
+    """The outputs of `node` for these inputs; None if that takes long or cannot be done.
+
+    `is_wanted`: the result itself is asked for, so it may take longer, and be larger than what it
+    is made of.
+    """
     if node.op_type in RANDOM or node.domain not in STANDARD_DOMAINS:
         return None
     if any(
@@ -61,18 +65,18 @@ def evaluate(
         made = read * np.dtype(np.int64).itemsize
     if made is None:
         return None
-    if read + made > (_LARGEST_BYTES if node.op_type in _BY_NUMPY else _LARGEST_SLOW_BYTES):
+    is_quick = is_wanted or node.op_type in _BY_NUMPY
+    if read + made > (_LARGEST_BYTES if is_quick else _LARGEST_SLOW_BYTES):
         return None
-    if made > _GROWTH and made > 2 * read:
+    if not is_wanted and made > _GROWTH and made > 2 * read:
         return None
-    results = carried_out(graph, node, arrays)
+    results = _carried_out(graph, node, arrays)
     return results if results is not None and _is_as_inferred(graph, results) else None
 
 
-def carried_out(
+def _carried_out(
     graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array]
 ) -> dict[str, Array] | None:
-    """The outputs of `node` for these inputs, however long it takes; None if it cannot be done."""
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - most networks need none of it
 
     names = [name for name in node.output if name]

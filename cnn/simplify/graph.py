@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 import numpy as np
 import onnx
@@ -61,6 +62,11 @@ class Graph:
             name, _ = self._names.popitem()
             self.constants.pop(name, None)
             self.types.pop(name, None)
+
+    def constant_bytes_since(self, mark: tuple[int, int]) -> int:
+        """The bytes of the constants whose names were added since the mark."""
+        added = islice(reversed(self._names), len(self._names) - mark[1])
+        return sum(self.constants[name].nbytes for name in added if name in self.constants)
 
     def add_constant(self, wanted: str, array: Array) -> str:
         """Add a constant; its name is `wanted` or one like it."""

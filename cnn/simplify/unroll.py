@@ -3,8 +3,8 @@
 A `Scan` runs as often as its sequences are long. A `Loop` ends after its trip count, or when its
 body says so. Whether it does is known once the operators that compute the condition are folded, and
 so iterations are written out one by one and folded at once. If a condition turns out to depend on
-the data, or a model comes to more than `MOST_UNROLLED` operators of iterations, what was written
-out is taken back and the operator stays as it is.
+the data, or a model comes to more than `MOST_UNROLLED` operators of iterations, or to very large
+constants, what was written out is taken back and the operator stays as it is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from cnn.weights import Array
 MOST_UNROLLED = 10_000
 """Operators of all iterations of a model, those included that folding removes."""
 
+_MOST_BYTES = 256 << 20
+"""Of the constants that come of all iterations of a model."""
+
 _SCAN_WITHOUT_BATCH = 9
 """The operator set from which `Scan` works on one sequence and not on a batch of them."""
 
@@ -33,6 +36,7 @@ class Unroller:
         self._graph = graph
         self._fold = fold
         self._left = MOST_UNROLLED
+        self._left_bytes = _MOST_BYTES
 
     def unroll(self, node: onnx.NodeProto) -> bool:
         """Add a `Loop` or `Scan` to the graph iteration by iteration; False, and no change, if
@@ -110,12 +114,14 @@ class Unroller:
     def _iteration(self, body: Body, inputs: Sequence[str], number: int) -> list[str] | None:
         """Add an iteration; the names of its outputs, None if it does not fit in any more."""
         self._left -= len(body) + 1
-        if self._left < 0:
+        if self._left < 0 or self._left_bytes < 0:
             return None
+        mark = self._graph.mark()
         nodes, made = body.written_out(inputs, lambda name: f"{name}[{number}]")
         for node in nodes:
             node.name = node.name and f"{node.name}[{number}]"
         self._fold(nodes)
+        self._left_bytes -= self._graph.constant_bytes_since(mark)
         return made
 
     def _finish(

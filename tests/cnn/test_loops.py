@@ -170,6 +170,14 @@ def test_nor_of_one_that_runs_too_often(count: int, tmp_path: Path) -> None:
         read([loop], ["y"], tmp_path, constant("n", count))
 
 
+def test_nor_of_one_that_comes_to_more_constants_than_memory_should_hold(tmp_path: Path) -> None:
+    inner = body([node("Add", ["t", "t"], ["u"]), node("Neg", ["h"], ["g"])], {"t": "u", "h": "g"})
+    loop = node("Loop", ["n", "", "table", "x"], ["end", "y"], "long", body=inner)
+    table = weight("table", 1000, 1000)
+    with pytest.raises(cnn.ModelError, match=r"layer 'long' \(Loop\)"):
+        read([loop], ["y", "end"], tmp_path, constant("n", 2000), table)
+
+
 @pytest.mark.slow
 def test_nor_of_one_that_never_ends(tmp_path: Path) -> None:
     loop = node("Loop", ["", "", "x"], ["y"], "long", body=negations())
