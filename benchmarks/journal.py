@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Figure, print_json, report
+from cnn.network import Tensor
 from launcher.journal_identity import Identity
 from launcher.journal_open import open_journal
 from launcher.journal_records import DONE, decode
@@ -159,7 +160,7 @@ def told(what: str, taken: list[tuple[float, float]]) -> Figure:
 def alone_us(folder: Path, scores: int, frames: int) -> tuple[float, float]:
     """Microseconds, and those of a CPU, that the journal takes for a result of so many scores,
     closing and syncing included."""
-    specs = output_specs([("scores", "float32", (1, scores))])
+    specs = output_specs([Tensor("scores", (1, scores), "float32")])
     result = {"scores": np.arange(scores, dtype=np.float32).reshape(1, -1)}
     journal = open_journal(
         folder, Identity("", "", frames, specs), resume=False, where="the benchmark"

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from cnn.draft import Draft, DraftLayer
 from cnn.errors import ModelError
+from cnn.network import TAIL
 from cnn.prepared import activation_of, is_divisible, shape_of
 from cnn.prepared import operands as operands_of
 from cnn.receptive_field import Rows, bands_of
@@ -215,6 +216,8 @@ def _has_bands(draft: Draft, layer: DraftLayer) -> bool:
 
 def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
     """Raises `ModelError` if the layer has none."""
+    if layer.operator == TAIL:
+        raise ModelError(f"layer {layer.name!r} is a tail, which runs as a whole")
     names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
     operands = Operands(
         layer.node,

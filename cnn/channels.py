@@ -50,10 +50,10 @@ class Rule:
 def rule_of(draft: Draft, layer: DraftLayer) -> Rule | None:
     """How `layer` works by output channel; None if it does not, or nobody here knows how."""
     node = layer.node
-    find = (_CONTRIB_RULES if node.domain == contrib.DOMAIN else _RULES).get(node.op_type)
+    find = (_CONTRIB_RULES if node.domain == contrib.DOMAIN else _RULES).get(layer.operator)
     if find is None or len(layer.outputs) != 1 or draft.is_joining(layer):
         return None
-    if not all(is_divisible(draft, layer, name) for name in node.input):
+    if not all(is_divisible(draft, layer, name) for name in layer.node.input):
         return None
     rule = find(_Operator(draft, layer))
     return rule if rule is not None and rule.channels > 1 else None

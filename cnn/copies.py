@@ -6,8 +6,7 @@ copies together, under the names that they had.
 
 from __future__ import annotations
 
-import onnx
-
+from cnn.bodies import reads, renamed
 from cnn.draft import Draft, DraftLayer
 from cnn.rewrites import Copies, copy_name
 from cnn.views import Join, Region, region_name
@@ -23,7 +22,8 @@ def carry_out_copies(draft: Draft, rewrite: Copies) -> None:
     draft.tensors, draft.views = {}, {}
     for number in numbers:
         for name, tensor in tensors.items():
-            draft.add_tensor(names.copy(name, number), tensor.shape, tensor.dtype)
+            copy = names.copy(name, number)
+            draft.add_tensor(copy, tensor.shape, tensor.dtype, varies=tensor.varies)
         for name, view in views.items():
             if isinstance(view, Join):
                 parts = tuple(names.copy(part, number) for part in view.parts)
@@ -57,17 +57,15 @@ class _Names:
         inner: dict[str, str] = {}
         copied = []
         for node in (*layer.nodes, *layer.behind):
-            read = [inner.get(name, self.copy(name, number)) for name in node.input]
-            copy = onnx.NodeProto()
-            copy.CopyFrom(node)
-            if node is layer.node or read != list(node.input):
-                copy.name = node.name and copy_name(node.name, number)
-                for made in filter(None, node.output):
-                    inner[made] = copy_name(made, number)
-            copy.input[:] = read
-            copy.output[:] = [inner.get(made, made) for made in node.output]
-            copied.append(copy)
+            called = {name: inner.get(name, self.copy(name, number)) for name in reads(node)}
+            if node is layer.node or any(name != new for name, new in called.items()):
+                inner |= {made: copy_name(made, number) for made in node.output if made}
+                copied.append(renamed(node, called | inner))
+                copied[-1].name = node.name and copy_name(node.name, number)
+            else:
+                copied.append(node)
         own = len(layer.nodes)
         name = copied[own - 1].name = copy_name(layer.name, number)
         nodes, behind = tuple(copied[:own]), tuple(copied[own:])
-        return DraftLayer(name, nodes, layer.macs, layer.origin, behind)
+        results = tuple(self.copy(made, number) for made in layer.results)
+        return DraftLayer(name, nodes, layer.macs, layer.origin, behind, results)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import onnx
 
+from cnn.bodies import reads
 from cnn.errors import ModelError
 from cnn.layers import Operators, ends
-from cnn.network import Layer, Network, Tensor
+from cnn.network import TAIL, Layer, Network, Tensor
 from cnn.supported import STANDARD_DOMAINS
 from cnn.views import Bounds, Join, Region, View, Views, region_name
 from cnn.weights import Array
@@ -25,7 +26,9 @@ class DraftLayer:
     """A layer by its nodes: those that prepare what it reads first, its own last; and those behind
     it, which quantise what it makes element by element.
 
-    The names that nodes read may be those of views. `part_of`: see `cnn.network.Layer`.
+    The names that nodes read may be those of views. `part_of`: see `cnn.network.Layer`. A tail has
+    several nodes of its own; `results` are those of their tensors that leave it, () for any other
+    layer.
     """
 
     name: str
@@ -33,16 +36,22 @@ class DraftLayer:
     macs: int
     part_of: str
     behind: tuple[onnx.NodeProto, ...] = ()
+    results: tuple[str, ...] = ()
 
     @property
     def node(self) -> onnx.NodeProto:
-        """The layer's own node."""
+        """The layer's own node; of a tail, its last."""
         return self.nodes[-1]
+
+    @property
+    def operator(self) -> str:
+        """What its own node does, or `TAIL`."""
+        return TAIL if self.results else str(self.node.op_type)
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The tensors that the layer makes."""
-        return tuple(ends((name for name in self.node.output if name), self.behind))
+        return self.results or tuple(ends((name for name in self.node.output if name), self.behind))
 
     def make_parts(
         self, node: onnx.NodeProto, suffixes: Mapping[str, str]
@@ -86,6 +95,7 @@ class Draft:
                 layer.macs,
                 layer.part_of,
                 operators.behind.get(layer.name, ()),
+                layer.outputs if layer.operator == TAIL else (),
             )
             for layer in network.layers
         }
@@ -113,7 +123,7 @@ class Draft:
         """The activations, views among them, that the layer's nodes read, each once."""
         nodes = (*layer.nodes, *layer.behind)
         made = {name for node in nodes for name in node.output}
-        names = dict.fromkeys(name for node in nodes for name in node.input if name)
+        names = dict.fromkeys(name for node in nodes for name in reads(node))
         return tuple(name for name in names if name not in made and name not in self.weights)
 
     def replace(self, old: Iterable[str], new: Sequence[DraftLayer]) -> None:
@@ -146,11 +156,13 @@ class Draft:
                 layers.update(added)
         self.layers = layers
 
-    def add_tensor(self, name: str, shape: Sequence[int], dtype: str) -> str:
+    def add_tensor(
+        self, name: str, shape: Sequence[int], dtype: str, *, varies: bool = False
+    ) -> str:
         """Describe a new tensor; returns its name."""
         self._check_free(name, self.tensors, "tensor")
         self._check_free(name, self.weights, "weight")
-        self.tensors[name] = Tensor(name, tuple(shape), dtype)
+        self.tensors[name] = Tensor(name, tuple(shape), dtype, varies)
         return name
 
     def region(self, of: str, bounds: Bounds) -> str:
@@ -250,10 +262,10 @@ class Draft:
     def _finished(self, layer: DraftLayer, views: Views) -> Layer:
         read = [x for name in self.reads(layer) for x in views.assembly(name).tensors]
         nodes = (*layer.nodes, *layer.behind)
-        constants = (x for node in nodes for x in node.input if x in self.weights)
+        constants = (x for node in nodes for x in reads(node) if x in self.weights)
         return Layer(
             layer.name,
-            layer.node.op_type,
+            layer.operator,
             tuple(dict.fromkeys(read)),
             layer.outputs,
             tuple(dict.fromkeys(constants)),

@@ -4,21 +4,24 @@ A layer is one operator that reads an activation, its own, together with the ope
 its constants and that folding has left alone on purpose (`DequantizeLinear` of an 8-bit weight).
 Those go wherever the layer goes; if two layers share one, each carries it. In quantised networks
 the operators that dequantise what it reads and quantise what it makes belong to it too
-(`cnn.groups`).
+(`cnn.groups`). Operators whose shapes depend on the data are one layer together (`cnn.tail`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.groups import groups_of
+from cnn.bodies import every_node, reads, renamed
+from cnn.groups import Groups, groups_of
 from cnn.macs import macs
-from cnn.network import Layer, Tensor
+from cnn.network import TAIL, Layer, Tensor
 from cnn.simplify import Simplified
+from cnn.tail import parted
 from cnn.views import Views
 
 PRODUCER = "csdf-edge"
@@ -26,8 +29,9 @@ PRODUCER = "csdf-edge"
 
 @dataclass(frozen=True)
 class Operators:
-    """The ONNX nodes of each layer: those that prepare what it reads first, the layer's own last;
-    and those `behind` it that quantise what it makes, of layers that have such.
+    """The ONNX nodes of each layer: those that prepare what it reads first, the layer's own last,
+    of which a tail has several; and those `behind` it that quantise what it makes, of layers that
+    have such.
 
     They may read `views`, which `described` describes; the network as it was read has none.
     """
@@ -49,23 +53,20 @@ class Operators:
 
     def _with_views(self, layer: str) -> Iterator[onnx.NodeProto]:
         for node in self.of_layer[layer]:
-            read = [self.views.assembly(name) for name in node.input]
-            for assembly in read:
+            read = {name: self.views.assembly(name) for name in reads(node)}
+            for assembly in read.values():
                 yield from assembly.nodes
-            names = [assembly.name for assembly in read]
-            if names == list(node.input):
-                yield node
-            else:
-                renamed = onnx.NodeProto()
-                renamed.CopyFrom(node)
-                renamed.input[:] = names
-                yield renamed
+            names = {name: found.name for name, found in read.items() if name != found.name}
+            yield renamed(node, names) if names else node
         yield from self.behind.get(layer, ())
 
     def on_activations(self, layers: Iterable[Layer]) -> Iterator[str]:
         """The operators of these layers that work on activations: their own, and the quantisers
         around these."""
         for layer in layers:
+            if layer.operator == TAIL:
+                yield from (x.op_type for x in every_node(self.of_layer[layer.name]))
+                continue
             *before, own = self.of_layer[layer.name]
             yield from (x.op_type for x in before if not set(layer.inputs).isdisjoint(x.input))
             yield from (x.op_type for x in (own, *self.behind.get(layer.name, ())))
@@ -84,50 +85,78 @@ def layers_of(
     model: Simplified, tensors: Mapping[str, Tensor]
 ) -> tuple[tuple[Layer, ...], Operators]:
     """Layers in topological order, with unique names, and the operators behind them."""
-    groups = groups_of(model.nodes, model.weights, {value.name for value in model.outputs})
-    preparing: dict[str, tuple[onnx.NodeProto, ...]] = {}
-    dequantised: dict[str, str] = {}
-    absorbed: set[str] = set()
-    layers: list[Layer] = []
-    operators: dict[str, tuple[onnx.NodeProto, ...]] = {}
-    behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
-    for node in model.nodes:
-        if not absorbed.isdisjoint(node.output):
-            continue
-        read = [name for name in dict.fromkeys(node.input) if name]
-        before = [x for name in read if name in preparing for x in preparing[name]]
-        closure = tuple({_identity(x): x for x in (*before, node)}.values())
+    inputs, outputs = ([x.name for x in values] for values in (model.inputs, model.outputs))
+    parts = parted(model.nodes, tensors, inputs, outputs)
+    found = _Layers(model, tensors, groups_of(model.nodes, model.weights, set(outputs)))
+    for node in parts.before:
+        found.add((node,))
+    if parts.results:
+        found.add(parts.tail, parts.results)
+    for node in parts.behind:
+        found.add((node,))
+    return tuple(found.layers), Operators(
+        found.operators, model.opset_import, model.ir_version, behind=found.behind
+    )
+
+
+class _Layers:
+    """The layers so far, and the operators that prepare what those to come read."""
+
+    def __init__(self, model: Simplified, tensors: Mapping[str, Tensor], groups: Groups) -> None:
+        self.layers: list[Layer] = []
+        self.operators: dict[str, tuple[onnx.NodeProto, ...]] = {}
+        self.behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
+        self._weights = model.weights
+        self._tensors = tensors
+        self._groups = groups
+        self._preparing: dict[str, tuple[onnx.NodeProto, ...]] = {}
+        self._dequantised: dict[str, str] = {}
+        self._absorbed: set[str] = set()
+
+    def add(self, nodes: Sequence[onnx.NodeProto], results: tuple[str, ...] = ()) -> None:
+        """Add the layer of an operator, or the tail of these operators, whose `results` leave it.
+
+        An operator that only prepares what others read is remembered, one that belongs to another's
+        layer is left out.
+        """
+        node = nodes[-1]
+        if not self._absorbed.isdisjoint(node.output):
+            return
+        inside = {name for each in nodes for name in each.output}
+        read = [x for x in dict.fromkeys(x for n in nodes for x in reads(n)) if x not in inside]
+        before = [x for name in read if name in self._preparing for x in self._preparing[name]]
+        closure = tuple({_identity(x): x for x in (*before, *nodes)}.values())
         activations = [
-            dequantised.get(name, name)
+            self._dequantised.get(name, name)
             for name in read
-            if name in dequantised or (name not in model.weights and name not in preparing)
+            if name in self._dequantised
+            or (name not in self._weights and name not in self._preparing)
         ]
-        made = tuple(name for name in node.output if name)
-        if not activations or made[0] in groups.in_front:
-            preparing.update(dict.fromkeys(made, closure))
+        made = results or tuple(name for name in node.output if name)
+        if not activations or (not results and made[0] in self._groups.in_front):
+            self._preparing.update(dict.fromkeys(made, closure))
             if activations:
-                dequantised[made[0]] = activations[0]
-            continue
-        name = _unique(node.name or made[0], operators)
-        operators[name] = closure
-        following = groups.nodes_behind(node)
+                self._dequantised[made[0]] = activations[0]
+            return
+        name = _unique(TAIL.lower() if results else node.name or made[0], self.operators)
+        self.operators[name] = closure
+        following = () if results else self._groups.nodes_behind(node)
         if following:
-            behind[name] = following
-            absorbed.update(_identity(x) for x in following)
+            self.behind[name] = following
+            self._absorbed.update(_identity(x) for x in following)
         constants = dict.fromkeys(
-            x for part in (*closure, *following) for x in part.input if x in model.weights
+            x for part in (*closure, *following) for x in reads(part) if x in self._weights
         )
-        layers.append(
+        self.layers.append(
             Layer(
                 name,
-                node.op_type,
+                TAIL if results else node.op_type,
                 tuple(dict.fromkeys(activations)),
-                tuple(ends(made, following)),
+                made if results else tuple(ends(made, following)),
                 tuple(constants),
-                macs(node, tensors),
+                0 if results else macs(node, self._tensors),
             )
         )
-    return tuple(layers), Operators(operators, model.opset_import, model.ir_version, behind=behind)
 
 
 def ends(made: Iterable[str], behind: Iterable[onnx.NodeProto]) -> Iterator[str]:
@@ -138,6 +167,13 @@ def ends(made: Iterable[str], behind: Iterable[onnx.NodeProto]) -> Iterator[str]
         while name in following:
             name = following[name]
         yield name
+
+
+def value_of(tensor: Tensor) -> onnx.ValueInfoProto:
+    """How a model declares a tensor: without a shape if that varies."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    shape = None if tensor.varies else tensor.shape
+    return helper.make_tensor_value_info(tensor.name, kind, shape)
 
 
 def _identity(node: onnx.NodeProto) -> str:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import onnx
 from onnx import helper
 
+from cnn.bodies import reads, renamed
 from cnn.errors import ModelError
 from cnn.layers import Operators
 from cnn.model import Model
@@ -107,12 +108,10 @@ class _Prefix:
         return {self(name): replace(tensor, name=self(name)) for name, tensor in tensors.items()}
 
     def node(self, node: onnx.NodeProto) -> onnx.NodeProto:
-        renamed = onnx.NodeProto()
-        renamed.CopyFrom(node)
-        renamed.name = self(node.name) if node.name else ""
-        renamed.input[:] = [self(name) if name else "" for name in node.input]
-        renamed.output[:] = [self(name) if name else "" for name in node.output]
-        return renamed
+        names = filter(None, (*reads(node), *node.output))
+        copy = renamed(node, {name: self(name) for name in names})
+        copy.name = self(node.name) if node.name else ""
+        return copy
 
 
 def _imports(models: Sequence[Model], version: int) -> tuple[onnx.OperatorSetIdProto, ...]:

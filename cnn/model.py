@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 from onnx import helper
 
 from cnn.band_rows import FusedLayers, bandable
 from cnn.bands import carry_out_bands
 from cnn.bfloat16 import widen
+from cnn.bodies import every_node
 from cnn.copies import carry_out_copies
 from cnn.draft import Draft
 from cnn.errors import ModelError
@@ -27,9 +27,9 @@ from cnn.fill import fill
 from cnn.functions import inlined
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.interface import Constant, Interface
-from cnn.layers import Operators, layers_of
+from cnn.layers import Operators, layers_of, value_of
 from cnn.names import shorten, tell_apart
-from cnn.network import Layer, Network, Tensor
+from cnn.network import Layer, Network
 from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices
 from cnn.shapes import infer
 from cnn.simplify import simplify
@@ -113,11 +113,11 @@ class Model:
         graph = helper.make_graph(
             self._operators.nodes([layer.name for layer in layers]),
             _subnet_name(layers),
-            [_value(self.network.tensors[name]) for name in inputs],
-            [_value(self.network.tensors[name]) for name in outputs],
+            [value_of(self.network.tensors[name]) for name in inputs],
+            [value_of(self.network.tensors[name]) for name in outputs],
             # Engines choose by how many rows a product has.
             value_info=[
-                _value(self.network.tensors[name])
+                value_of(self.network.tensors[name])
                 for layer in layers
                 if layer.operator in ("Gemm", "MatMul")
                 for name in layer.outputs
@@ -211,8 +211,9 @@ class _Origin:
         widen(proto)
         tell_apart(proto.graph.node)
         asked = self.interface.impose(proto, weights, label)
-        check_domains(proto.graph.node, label)
-        check_known(proto.graph.node, version, label)
+        nodes = tuple(every_node(proto.graph.node))
+        check_domains(nodes, label)
+        check_known(nodes, version, label)
         freeze(proto, weights)
         shapes = settle(proto, self.input_shapes, label)
         shorten(proto.graph, weights)
@@ -246,7 +247,6 @@ def read(
     origin = _Origin(source, input_shapes, seed, Interface(tuple(outputs), dict(inputs or {})))
     original = origin.prepare()
     simplified = simplify(original.proto, original.weights, source.label)
-    check_domains(simplified.nodes, source.label)  # of what was in a body before, too
     tensors = infer(simplified, source.label)
     layers, operators = layers_of(simplified, tensors)
     inside = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
@@ -277,8 +277,3 @@ def _lines(network: Network) -> Iterator[str]:
     yield repr((network.inputs, network.outputs))
     for layer in network.layers:
         yield repr(layer)
-
-
-def _value(tensor: Tensor) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
-    return helper.make_tensor_value_info(tensor.name, kind, tensor.shape)

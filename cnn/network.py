@@ -3,13 +3,14 @@
 A `Network` is what every later step reads: strategies weigh its layers, the converter turns it
 into dataflow, the cost model sums its bytes. A layer is one operator of the simplified model. An
 edge is a tensor that one layer produces and others consume; a tensor with several consumers is one
-tensor, not several. Shapes are static and carry every axis, the batch axis included.
+tensor, not several. Shapes carry every axis, the batch axis included. They are static but for
+results that a tail makes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,11 +19,17 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One activation or weight: its name, static shape and NumPy dtype name (such as `float32`)."""
+    """One activation or weight: its name, shape and NumPy dtype name (such as `float32`).
+
+    If it `varies`, it has another shape in every frame; `shape` is then the one that memory and
+    traffic are reckoned with: the largest where that follows from other shapes, else a guess
+    (`cnn.varying`). Only a tail makes such a tensor, and no layer reads it: it is a result.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    varies: bool = False
 
     @property
     def elements(self) -> int:
@@ -35,9 +42,14 @@ class Tensor:
         return self.elements * np.dtype(self.dtype).itemsize
 
 
+TAIL = "Tail"
+"""What stands for an operator in a layer that is a tail: all operators whose shapes depend on the
+data, and those on paths between them (`cnn.tail`). It runs as a whole, on one device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One operator.
+    """One operator, or a tail.
 
     `inputs` and `outputs` name activations only (keys of `Network.tensors`), each once and in the
     operator's order; `weights` names its constants (keys of `Network.weights`). `macs` is the
@@ -77,9 +89,7 @@ class Network:
             if layer.name in names:
                 raise ValueError(f"two layers are called {layer.name!r}")
             names.add(layer.name)
-            for tensor in layer.inputs:
-                if tensor not in known:
-                    raise ValueError(f"layer {layer.name!r} reads {tensor!r} before it is produced")
+            self._check_reads(layer, known)
             for tensor in layer.outputs:
                 if tensor in known:
                     raise ValueError(f"tensor {tensor!r} is produced twice")
@@ -93,6 +103,13 @@ class Network:
         for tensor in self.outputs:
             if tensor not in known:
                 raise ValueError(f"network output {tensor!r} is produced by no layer")
+
+    def _check_reads(self, layer: Layer, known: Container[str]) -> None:
+        for tensor in layer.inputs:
+            if tensor not in known:
+                raise ValueError(f"layer {layer.name!r} reads {tensor!r} before it is produced")
+            if tensor in self.tensors and self.tensors[tensor].varies:
+                raise ValueError(f"layer {layer.name!r} reads {tensor!r}, whose shape varies")
 
     @cached_property
     def layer(self) -> Mapping[str, Layer]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
 import onnx
 from onnx import helper, numpy_helper, version_converter
 
+from cnn.bodies import bodies
 from cnn.errors import ModelError
-from cnn.layers import Operators
-from cnn.network import Layer, Network, Tensor
+from cnn.layers import Operators, value_of
+from cnn.network import TAIL, Layer, Network, Tensor
 from cnn.supported import STANDARD_DOMAINS
 from cnn.weights import Array, declare
 
@@ -52,7 +52,7 @@ def raised(
         layers.append(
             Layer(
                 layer.name,
-                nodes[own - 1].op_type,
+                TAIL if layer.operator == TAIL else nodes[own - 1].op_type,
                 layer.inputs,
                 layer.outputs,
                 tuple(dict.fromkeys(read)),
@@ -92,15 +92,12 @@ def _converted(
     these bring along."""
     own = len(operators.of_layer[layer.name]) - 1
     nodes = (*operators.of_layer[layer.name], *operators.behind.get(layer.name, ()))
+    if any(True for node in nodes for _ in bodies(node)):  # the converter leaves them as they are
+        raise _cannot(network, layer, operators, version)
     if all(node.domain not in STANDARD_DOMAINS for node in nodes):
         return nodes, {}
     known = [network.tensors[name] for name in (*layer.inputs, *layer.outputs)]
-    values = [
-        helper.make_tensor_value_info(
-            tensor.name, helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)), tensor.shape
-        )
-        for tensor in known
-    ]
+    values = [value_of(tensor) for tensor in known]
     graph = helper.make_graph(
         list(nodes), layer.name, values[: len(layer.inputs)], values[len(layer.inputs) :]
     )

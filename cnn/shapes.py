@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx
 from onnx import helper
@@ -11,15 +11,17 @@ from cnn import contrib
 from cnn.errors import ModelError
 from cnn.network import Tensor
 from cnn.simplify import Simplified
-from cnn.supported import describe, numpy_dtype
+from cnn.supported import STANDARD_DOMAINS, describe, numpy_dtype
+from cnn.varying import reckoned_shape
 from cnn.weights import declare
 
 
 def infer(model: Simplified, label: str) -> dict[str, Tensor]:
-    """Describe every activation and constant by name.
+    """Describe every activation and constant by name; what is no tensor, such as a sequence, is
+    left out.
 
     Weights take part by shape only, so a model of any size can be inferred. Raises `ModelError`
-    naming the first layer whose output has no static shape or no numeric type.
+    naming the first layer whose output holds no numbers, or has a type that nobody knows.
     """
     weights = {
         name: Tensor(name, tuple(array.shape), array.dtype.name)
@@ -29,12 +31,24 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
     values = _inferred(model, label)
     for value in model.inputs:
         known[value.name] = _tensor(value, label, f"input {value.name!r}")
+    opset = max(x.version for x in model.opset_import if x.domain in STANDARD_DOMAINS)
     for node in model.nodes:
-        for name in node.output:
-            if name:
-                known[name] = _output(node, values.get(name, []), label)
+        for name in filter(None, node.output):
+            what = f"an output of {describe(node)}"
+            found = values.get(name, [])
+            static = next(filter(_static, found), None)
+            if static is not None:
+                known[name] = _tensor(static, label, what)
+            elif (dtype := _dtype(found, label, what)) is not None:
+                axes = _axes(found)
+                shape = reckoned_shape(node, name, axes, known, model.weights, opset)
+                known[name] = Tensor(name, shape, dtype, varies=True)
         if node.op_type == "Conv":
             _check_channels(node, known, label)
+    for value in model.outputs:
+        made = values.get(value.name, [])
+        if value.name not in known and made:
+            _tensor(made[0], label, f"output {value.name!r}")
     return known
 
 
@@ -63,23 +77,33 @@ def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfo
     return found
 
 
-def _output(node: onnx.NodeProto, values: list[onnx.ValueInfoProto], label: str) -> Tensor:
-    what = f"an output of {describe(node)}"
+def _dtype(values: Sequence[onnx.ValueInfoProto], label: str, what: str) -> str | None:
+    """The dtype of a tensor without a static shape; None for what is no tensor."""
+    tensors = [value.type.tensor_type for value in values if value.type.HasField("tensor_type")]
+    if values and not tensors and any(value.type.WhichOneof("value") for value in values):
+        return None
+    types = [tensor.elem_type for tensor in tensors if tensor.elem_type]
+    if not types:
+        raise ModelError(
+            f"{label}: the type and shape of {what} cannot be inferred; cut this operator and what "
+            "follows it off the model, or export the model with fixed shapes"
+        )
+    return numpy_dtype(types[0], f"{label}: {what}")
+
+
+def _axes(values: Sequence[onnx.ValueInfoProto]) -> list[int | None] | None:
+    """The axes of a tensor, None for those that are not known; None if nothing is."""
     for value in values:
-        if _static(value):
-            return _tensor(value, label, what)
-    for value in values:
-        if not value.type.HasField("tensor_type"):
-            _tensor(value, label, what)
-    raise ModelError(
-        f"{label}: the shape of {what} depends on the data or cannot be inferred, and every shape "
-        "must be known beforehand; cut this operator and what follows it off the model, or export "
-        "the model with fixed shapes"
-    )
+        if value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    return None
 
 
 def _check_channels(node: onnx.NodeProto, known: Mapping[str, Tensor], label: str) -> None:
     """What ONNX's inference lets pass and every engine refuses: another number of channels."""
+    if any(name not in known or known[name].varies for name in node.input[:2]):
+        return
     group = next((x.i for x in node.attribute if x.name == "group"), 1)
     source, kernel = known[node.input[0]].shape, known[node.input[1]].shape
     if source[1] != kernel[1] * group:

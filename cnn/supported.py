@@ -9,11 +9,11 @@ import onnx
 from onnx import helper
 
 from cnn import contrib
+from cnn.bodies import every_node
 from cnn.errors import ModelError
 
 OLDEST_OPSET = 7
 
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 RANDOM = frozenset(
     {
         "Bernoulli",
@@ -88,26 +88,18 @@ def check_known(nodes: Iterable[onnx.NodeProto], version: int, label: str) -> No
 
 
 def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
-    """Refuse control flow, randomness, sequences and optionals, after constants were folded."""
-    for node in nodes:
+    """Refuse randomness and texts, in bodies too, after constants were folded."""
+    for node in every_node(nodes):
         called = f"{label}: {describe(node)}"
-        if node.op_type in CONTROL_FLOW:
-            raise ModelError(
-                f"{called} is control flow, which a static dataflow graph cannot hold; export the "
-                "model with fixed input shapes, or unroll it"
-            )
         if node.op_type in RANDOM:
             raise ModelError(
                 f"{called} draws random numbers, so no run could be compared with another; "
                 "export the model for inference"
             )
-        if node.op_type.startswith(("Sequence", "Optional", "String")) or node.op_type in {
-            "ConcatFromSequence",
-            "SplitToSequence",
-        }:
+        if node.op_type.startswith("String"):
             raise ModelError(
-                f"{called} works on sequences, optionals or strings; only tensors of numbers can "
-                "travel between devices. Cut this part off the model before exporting it"
+                f"{called} works on texts; only tensors of numbers can travel between devices. Cut "
+                "this part off the model before exporting it"
             )
 
 

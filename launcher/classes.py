@@ -34,6 +34,8 @@ def is_classifier(network: Network) -> bool:
     if len(network.outputs) != 1:
         return False
     tensor = network.tensors[network.outputs[0]]
+    if tensor.varies:
+        return False
     significant = [length for length in tensor.shape if length > 1]
     batch_is_one = len(tensor.shape) < 2 or tensor.shape[0] == 1
     floating = np.issubdtype(np.dtype(tensor.dtype), np.floating)

@@ -119,4 +119,5 @@ def _specify(number: int, channel: PlannedChannel, index: Mapping[str, int]) -> 
             else tuple(index[target] for target in channel.targets)
         ),
         capacity_frames=channel.capacity_frames,
+        varies=channel.tensor.varies,
     )

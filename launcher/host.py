@@ -18,7 +18,7 @@ from launcher.core.run_stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.runtime import Array, Frame, Frames, OnDrop, OnResult
 from launcher.sockets import FromData, Sockets
-from nodes.core.deployment import tensor_bytes
+from nodes.core.deployment import most_bytes
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
 
@@ -83,7 +83,7 @@ class Host:
         self.advance()
         for node, address in data_addresses.items():
             feeds = self._stream.sink.channels_from(node)
-            longest_bytes = max((tensor_bytes(c) for c in feeds), default=0)
+            longest_bytes = max((most_bytes(c) for c in feeds), default=0)
             touched = (*feeds, *self._stream.source.channels_to(node))
             agreed = sum(c.capacity_frames for c in touched)  # tensors, and credits one by one
             try:

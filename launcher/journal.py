@@ -1,12 +1,12 @@
 """Results and progress of a run on disk, so that it can be interrupted at any point and resumed.
 
 A journal is a folder: `run.json` says which run it is of; there is a .npy file for each output, in
-which row k is frame k's result; and `journal` has a record for every frame that is settled
-(`launcher.journal_records`). A result is written first, its record right after it, and neither is
-ever written again. What was written survives the end of the process, `kill -9` included. Once a
-second a thread of its own has the disk take it (fdatasync), so a power cut costs what came since
-then. A record whose result does not have the checksum that it states counts for nothing: that frame
-is computed again, no other is.
+which row k is frame k's result (a folder with a file for each frame where the shape varies); and
+`journal` has a record for every frame that is settled (`launcher.journal_records`). A result is
+written first, its record right after it, and neither is ever written again. What was written
+survives the end of the process, `kill -9` included. Once a second a thread of its own has the disk
+take it (fdatasync), so a power cut costs what came since then. A record whose result does not have
+the checksum that it states counts for nothing: that frame is computed again, no other is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
-
 from launcher.errors import RunFailedError
 from launcher.journal_identity import Identity
 from launcher.journal_records import (
@@ -32,7 +30,7 @@ from launcher.journal_records import (
     decode,
     encode,
 )
-from launcher.journal_results import ResultFile
+from launcher.journal_results import ResultFile, ResultFolder
 from launcher.runtime import Array
 
 RECORDS = "journal"
@@ -59,9 +57,14 @@ class Journal:
             opened.callback(os.close, self._file)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._records = self._read()
-            self._results: list[ResultFile] = []
+            self._results: list[ResultFile | ResultFolder] = []
             for spec in identity.outputs:
-                self._results.append(ResultFile(folder, spec, self.frames))
+                made = (
+                    ResultFolder(folder, spec)
+                    if spec.varies
+                    else ResultFile(folder, spec, self.frames)
+                )
+                self._results.append(made)
                 opened.callback(self._results[-1].close)
             sync_folder(folder)
             self._opened = opened.pop_all()
@@ -134,8 +137,7 @@ class Journal:
         """
         if self._kinds[frame]:
             raise RuntimeError(f"frame {frame} is settled already")
-        rows = [np.ascontiguousarray(outputs[file.spec.name]).data for file in self._results]
-        rows = [row.cast("B") if row.nbytes else memoryview(b"") for row in rows]
+        rows = [file.row(outputs[file.spec.name]) for file in self._results]
         try:
             for file, row in zip(self._results, rows, strict=True):
                 file.write(frame, row)
@@ -179,7 +181,7 @@ class Journal:
     def _sync(self) -> None:
         self._dirty.clear()
         for file in self._results:
-            os.fdatasync(file.descriptor)
+            file.sync()
         os.fdatasync(self._file)
 
     def close(self) -> None:

@@ -34,7 +34,13 @@ class Identity:
     def from_json(cls, data: Mapping[str, Any]) -> Identity:
         """What `as_json` gave; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
         outputs = tuple(
-            OutputSpec(str(o["name"]), str(o["file"]), str(o["dtype"]), tuple(map(int, o["shape"])))
+            OutputSpec(
+                str(o["name"]),
+                str(o["file"]),
+                str(o["dtype"]),
+                tuple(map(int, o["shape"])),
+                bool(o.get("varies", False)),
+            )
             for o in data["outputs"]
         )
         return cls(str(data["model"]), str(data["inputs"]), int(data["frames"]), outputs)

@@ -70,7 +70,7 @@ def run_journal(request: Request, cluster: Cluster, model: Model, inputs: Inputs
             )
         return None
     tensors = [model.network.tensors[name] for name in model.network.outputs]
-    specs = output_specs((tensor.name, tensor.dtype, tensor.shape) for tensor in tensors)
+    specs = output_specs(tensors)
     identity = Identity(model.digest, inputs.digest(), len(inputs), specs)
     where = place(request, cluster)
     return open_journal(cluster.path(named), identity, resume=request.resume, where=where)

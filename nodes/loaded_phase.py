@@ -42,6 +42,7 @@ class LoadedPhase:
             for channel in (*self.inputs.values(), *outgoing)
         }
         self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
+        self.varying = {channel.tensor for channel in outgoing if channel.varies}
         self.kept = {
             channel.tensor: len(channel.target_phases)
             for channel in outgoing
@@ -62,6 +63,8 @@ class LoadedPhase:
                     f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, "
                     "as its plan says: make the plan anew"
                 )
+            if channel.varies and found.dtype == channel.dtype:
+                continue
             if (found.dtype, tuple(found.shape)) != (channel.dtype, channel.shape):
                 raise NodeError(
                     f"phase {self.spec.name!r}: its subnet's {what} {tensor!r} is "

@@ -27,8 +27,9 @@ import numpy.typing as npt
 from nodes.code_pages import forget_code_pages
 from nodes.core import events as ev
 from nodes.core.actions import Fire
+from nodes.core.deployment import MAX_VARYING_BYTES, fits
 from nodes.core.errors import NodeError
-from nodes.core.messages import Deployment
+from nodes.core.messages import ChannelSpec, Deployment
 from nodes.errand import Call, Errand
 from nodes.executors.base import Executor, LoadOptions
 from nodes.executors.heap import give_back_free_memory
@@ -201,13 +202,15 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
             return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason)
+        shapes = {tensor: outputs[tensor].shape for tensor in phase.varying}
+        sent = {tensor: outputs[tensor].data for tensor in phase.sent}
         return ev.FiringEnded(
-            firing.epoch, firing.phase, firing.frame, outputs, busy_s, cpu_s, began_s
+            firing.epoch, firing.phase, firing.frame, sent, busy_s, cpu_s, began_s, shapes
         )
 
     def _compute(
         self, phase: LoadedPhase, firing: Fire
-    ) -> tuple[dict[str, object], float, float, float]:
+    ) -> tuple[dict[str, Array], float, float, float]:
         frame = firing.frame
         inputs = {
             tensor: (
@@ -222,11 +225,8 @@ class Worker:
         cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
         for tensor, channel in phase.outputs.items():
             made = outputs[tensor]
-            if made.dtype != phase.dtypes[tensor] or made.shape != channel.shape:
-                raise NodeError(
-                    f"{tensor!r} came out as {made.dtype}{list(made.shape)} instead of "
-                    f"{channel.dtype}{list(channel.shape)}"
-                )
+            if not fits(channel, made.dtype.name, made.shape):
+                raise NodeError(_unfit(channel, made))
         phase.check_values(inputs, outputs)
         for tensor in inputs.keys() - firing.inputs.keys():
             array, readers = self._store.pop((tensor, frame))
@@ -234,8 +234,7 @@ class Worker:
                 self._store[tensor, frame] = array, readers - 1
         for tensor, readers in phase.kept.items():
             self._store[tensor, frame] = outputs[tensor], readers
-        sent: dict[str, object] = {tensor: outputs[tensor].data for tensor in phase.sent}
-        return sent, began, busy_s, cpu_s
+        return outputs, began, busy_s, cpu_s
 
     def _unload(self, epoch: int) -> None:
         if self._epoch == epoch:
@@ -254,6 +253,16 @@ class Worker:
 def _threads(deployment: Deployment) -> int:
     """More threads than processors gain nothing, and each subnet has its own: hundreds of them."""
     return min(deployment.threads, len(os.sched_getaffinity(0)))
+
+
+def _unfit(channel: ChannelSpec, made: Array) -> str:
+    found = f"{channel.tensor!r} came out as {made.dtype}{list(made.shape)}"
+    if channel.varies and made.dtype.name == channel.dtype:
+        return (
+            f"{found}, and a result of varying shape has {MAX_VARYING_BYTES >> 20} MiB at most: "
+            "let the network select fewer"
+        )
+    return f"{found} instead of {channel.dtype}{list(channel.shape)}"
 
 
 def _let_go() -> None:

@@ -53,11 +53,17 @@ def _torchvision() -> Iterable[Entry]:
         for way in ("old", "new"):
             options = {"shape": image, "dynamo": way == "new", "arguments": arguments}
             yield Entry(f"{name}-{way}", "torchvision_models", f"segmentation.{name}", options)
-    options = {"shape": (1, 3, 320, 320), "dynamo": False, "arguments": {"weights_backbone": None}}
-    yield Entry(
-        "ssdlite320-old", "torchvision_models", "detection.ssdlite320_mobilenet_v3_large",
-        options, refused="is control flow",
-    )  # fmt: skip
+    small = {"min_size": 224, "max_size": 320}
+    for name, model, arguments in (
+        ("ssdlite320-old", "ssdlite320_mobilenet_v3_large", {}),
+        ("retinanet-old", "retinanet_resnet50_fpn", small),
+        ("fasterrcnn-old", "fasterrcnn_mobilenet_v3_large_320_fpn", {}),
+    ):
+        options = {
+            "shape": (1, 3, 320, 320), "dynamo": False,
+            "arguments": {"weights_backbone": None, **arguments},
+        }  # fmt: skip
+        yield Entry(name, "torchvision_models", f"detection.{model}", options)
 
 
 def _ultralytics() -> Iterable[Entry]:
@@ -72,10 +78,7 @@ def _ultralytics() -> Iterable[Entry]:
             (1, 3, 320, 320),
         )  # fmt: skip
     for name in ("yolov8n", "yolo11n"):
-        yield Entry(
-            f"{name}-nms", "ultralytics_models", name, {"imgsz": 320, "nms": True},
-            refused="depends on the data",
-        )  # fmt: skip
+        yield Entry(f"{name}-nms", "ultralytics_models", name, {"imgsz": 320, "nms": True})
         yield Entry(f"{name}-half", "ultralytics_models", name, {"imgsz": 320, "as_float16": True})
 
 

@@ -9,6 +9,7 @@ import torch
 
 from benchmarks.zoo.registry import Entry
 from benchmarks.zoo.torch_exports import as_trained, seeded, write
+from benchmarks.zoo.torchvision_operators import supply
 
 
 class _Tensors(torch.nn.Module):
@@ -25,6 +26,7 @@ class _Tensors(torch.nn.Module):
 
 def export(entry: Entry, file: Path) -> None:
     seeded()
+    supply()
     place, _, name = f"torchvision.models.{entry.model}".rpartition(".")
     made = getattr(importlib.import_module(place), name)
     model = as_trained(made(weights=None, **entry.options["arguments"]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.zoo.registry import Entry
 from benchmarks.zoo.torch_exports import as_trained, seeded
+from benchmarks.zoo.torchvision_operators import supply
 
 
 def export(entry: Entry, file: Path) -> None:
@@ -16,6 +17,7 @@ def export(entry: Entry, file: Path) -> None:
         os.chdir(folder)
         from ultralytics import YOLO  # noqa: PLC0415 - it reads its settings when imported
 
+        supply()
         seeded()
         model = YOLO(f"{entry.model}.yaml")
         as_trained(model.model)

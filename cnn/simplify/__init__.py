@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from cnn.bodies import reads
 from cnn.errors import ModelError
 from cnn.names import tell_apart
 from cnn.simplify.constant_outputs import take_constant_outputs
@@ -76,7 +77,7 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
     except Exception as error:  # whatever a damaged model leads to
         check_operators(graph.nodes, label)
         raise ModelError(f"{label}: the model cannot be simplified: {error}") from error
-    read = {name for node in graph.nodes for name in node.input}
+    read = {name for node in graph.nodes for name in reads(node)}
     return Simplified(
         nodes=tuple(graph.nodes),
         weights={name: array for name, array in graph.constants.items() if name in read},

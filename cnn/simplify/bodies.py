@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from cnn.bodies import renamed
 from cnn.simplify.graph import Graph, attribute, in_order
 
 
@@ -42,7 +43,7 @@ class Body:
         for node in self._nodes:
             for name in filter(None, node.output):
                 names[name] = self._graph.new_name(called(name))
-        nodes = [_renamed(node, names) for node in self._nodes]
+        nodes = [renamed(node, names) for node in self._nodes]
         return nodes, [names.get(value.name, value.name) for value in self.outputs]
 
 
@@ -84,30 +85,3 @@ def handed_on(made: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProt
         for name, output in zip(made, outputs, strict=False)
         if output
     ]
-
-
-def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of `node` that reads and makes tensors under other names, in its bodies too."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.input[:] = [names.get(name, name) for name in node.input]
-    copy.output[:] = [names.get(name, name) for name in node.output]
-    for each in copy.attribute:
-        if each.type == onnx.AttributeProto.GRAPH:
-            _rename_in(each.g, names)
-    return copy
-
-
-def _rename_in(body: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Rename what a body reads from outside.
-
-    ONNX forbids a body to use such a name for its own; where one does, that is another tensor.
-    """
-    own = {value.name for value in (*body.input, *body.initializer)}
-    own.update(name for node in body.node for name in node.output)
-    outer = {name: new for name, new in names.items() if name not in own}
-    renamed = [_renamed(node, outer) for node in body.node]
-    del body.node[:]
-    body.node.extend(renamed)
-    for value in body.output:
-        value.name = outer.get(value.name, value.name)

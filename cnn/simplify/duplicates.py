@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from cnn.bodies import reads, rename
 from cnn.simplify.graph import Graph
 from cnn.weights import INLINE_BYTES
 
@@ -19,8 +20,7 @@ def remove_duplicates(graph: Graph) -> bool:
     first: dict[tuple[object, ...], onnx.NodeProto] = {}
     kept = []
     for node in graph.nodes:
-        for index, name in enumerate(node.input):
-            node.input[index] = instead.get(name, name)
+        rename(node, instead)
         known = first.setdefault(_key(graph, node), node)
         if known is node or not set(node.output).isdisjoint(graph.outputs):
             kept.append(node)
@@ -34,7 +34,7 @@ def _key(graph: Graph, node: onnx.NodeProto) -> tuple[object, ...]:
     attributes = sorted(x.SerializeToString(deterministic=True) for x in node.attribute)
     inputs = tuple(_identity(graph, name) for name in node.input)
     outputs = tuple(bool(name) for name in node.output)
-    if all(name in graph.constants for name in node.input):  # it goes wherever its reader goes
+    if all(name in graph.constants for name in reads(node)):  # it goes wherever its reader goes
         inputs = (*inputs, node.output[0])
     return node.domain, node.op_type, tuple(attributes), inputs, outputs
 

@@ -10,9 +10,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.bodies import captured, reads, rename
 from cnn.names import short
 from cnn.supported import STANDARD_DOMAINS
-from cnn.weights import Array, names_read
+from cnn.weights import Array
 
 Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | None
 
@@ -110,7 +111,7 @@ class Graph:
         """Tensor → the nodes that read it, each as often as it does."""
         found: dict[str, list[onnx.NodeProto]] = {}
         for node in self.nodes:
-            for name in node.input:
+            for name in (*node.input, *captured(node)):
                 found.setdefault(name, []).append(node)
         return found
 
@@ -119,14 +120,9 @@ class Graph:
         return {name: node for node in self.nodes for name in node.output if name}
 
     def rename(self, new_names: Mapping[str, str]) -> None:
-        """Read and make tensors under other names; no node may have a body."""
+        """Read and make tensors under other names."""
         for node in self.nodes:
-            for index, name in enumerate(node.input):
-                if name in new_names:
-                    node.input[index] = new_names[name]
-            for index, name in enumerate(node.output):
-                if name in new_names:
-                    node.output[index] = new_names[name]
+            rename(node, new_names)
 
     def remove_unread(self) -> bool:
         """Remove the nodes that no output depends on, and optional outputs that nobody reads;
@@ -138,10 +134,7 @@ class Graph:
             while len(node.output) > 1 and self._is_spare(node) and node.output[-1] not in wanted:
                 del node.output[-1]
             kept.append(node)
-            wanted.update(node.input)
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    wanted.update(names_read(attribute.g))
+            wanted.update(reads(node))
         is_changed = len(kept) < len(self.nodes)
         self.nodes = kept[::-1]
         return is_changed
@@ -173,11 +166,7 @@ def in_order(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
     awaited: list[set[int]] = []
     readers: dict[int, list[int]] = {}
     for index, node in enumerate(found):
-        read = {*node.input}
-        for each in node.attribute:
-            if each.type == onnx.AttributeProto.GRAPH:
-                read.update(names_read(each.g))
-        awaited.append({maker[name] for name in read if name in maker})
+        awaited.append({maker[name] for name in reads(node) if name in maker})
         for before in awaited[index]:
             readers.setdefault(before, []).append(index)
     ready = [index for index, makers in enumerate(awaited) if not makers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from cnn.bodies import rename
 from cnn.simplify.graph import Graph, given, has_input, integers
 from cnn.weights import Array
 
@@ -26,8 +27,7 @@ def remove_idle(graph: Graph) -> bool:
     made = {name for node in graph.nodes for name in node.output}
     kept = []
     for node in graph.nodes:
-        for index, name in enumerate(node.input):
-            node.input[index] = instead.get(name, name)
+        rename(node, instead)
         index_of_same = _unchanged_input(graph, node)
         if index_of_same is None:
             kept.append(node)

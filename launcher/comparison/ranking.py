@@ -21,9 +21,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cnn.network import TAIL
 from launcher.runtime import Array
 
-RANKING_OPERATORS = frozenset({"TopK", "NonMaxSuppression"})
+RANKING_OPERATORS = frozenset({"TopK", "NonMaxSuppression", TAIL})
+"""A tail may have the others inside of it, and mostly does."""
 
 MOST_FORGIVEN = 0.25
 
@@ -87,7 +89,7 @@ def _rankings(outputs: _Outputs) -> Iterator[tuple[NDArray[np.float64], tuple[st
 
 
 def _fall(scores: Array) -> bool:
-    if not 2 <= scores.shape[-1] <= MOST_ROWS or not np.isfinite(scores).all():
+    if not scores.size or not 2 <= scores.shape[-1] <= MOST_ROWS or not np.isfinite(scores).all():
         return False
     return not (np.diff(scores.astype(np.float64), axis=-1) > 0).any()
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from launcher.core.dealing import Dealing
+from nodes.core.deployment import fits
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import ChannelSpec, Credit, TensorHeader
 
@@ -135,7 +136,7 @@ class Sink(Generic[Payload]):
         channel = self.channels.get(header.channel)
         if channel is None or channel.source_node != node:
             raise RemoteProtocolError(f"it sent on channel {header.channel}, which is not its own")
-        if (header.dtype, header.shape) != (channel.dtype, channel.shape):
+        if not fits(channel, header.dtype, header.shape):
             raise RemoteProtocolError(
                 f"it sent {header.dtype}{list(header.shape)} as {channel.tensor!r}, "
                 f"which is {channel.dtype}{list(channel.shape)}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from nodes.core.actions import Action, Dial, Fire, SendData
 from nodes.core.actor import Actor, Ports
-from nodes.core.deployment import check, described, tensor_bytes
+from nodes.core.deployment import bytes_of, check, described, tensor_bytes
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.events import FiringEnded, Link
 from nodes.core.fifo import Inlet, Outlet
@@ -212,8 +212,9 @@ class DataPlane:
         for spec in self._remote_outputs[phase]:
             if self._outlets[spec.number].send() != frame:
                 raise LocalProtocolError(f"{described(spec)} is not at frame {frame}")
-            header = TensorHeader(self.epoch, spec.number, frame, spec.dtype, spec.shape)
+            shape = event.shapes[spec.tensor] if spec.varies else spec.shape
+            header = TensorHeader(self.epoch, spec.number, frame, spec.dtype, shape)
             payload = event.outputs[spec.tensor]
             sending.append(SendData(self._link_to[spec.target_node], header, payload))
-            self.sent_bytes += self._bytes[spec.number]
+            self.sent_bytes += bytes_of(spec, shape)
         return sending + self._fire()

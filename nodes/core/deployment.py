@@ -18,14 +18,36 @@ from nodes.core.wiring import Wiring
 MAX_TENSOR_BYTES = 1 << 30
 """Longest tensor that an agent's data port takes."""
 
+MAX_VARYING_BYTES = 64 << 20
+"""Longest frame of a channel whose shape varies: what a detector finds is far below."""
+
 
 class DeploymentError(NodeError):
     """A deployment that contradicts itself; the message names the channel or phase."""
 
 
 def tensor_bytes(channel: ChannelSpec) -> int:
-    """Bytes of one frame of a channel."""
-    return math.prod(channel.shape) * DTYPE_BYTES[channel.dtype]
+    """Bytes of one frame of a channel; where its shape varies, of the one reckoned with."""
+    return bytes_of(channel, channel.shape)
+
+
+def most_bytes(channel: ChannelSpec) -> int:
+    """The most that one frame of a channel may have."""
+    return MAX_VARYING_BYTES if channel.varies else tensor_bytes(channel)
+
+
+def bytes_of(channel: ChannelSpec, shape: tuple[int, ...]) -> int:
+    """Bytes of a frame of this shape."""
+    return math.prod(shape) * DTYPE_BYTES[channel.dtype]
+
+
+def fits(channel: ChannelSpec, dtype: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor may be a frame of the channel."""
+    if dtype != channel.dtype:
+        return False
+    if channel.varies:
+        return bytes_of(channel, shape) <= MAX_VARYING_BYTES
+    return shape == channel.shape
 
 
 def described(channel: ChannelSpec) -> str:
@@ -68,6 +90,8 @@ def _check_channel(
     node = deployment.node
     if node not in (channel.source_node, channel.target_node):
         raise refuse(f"does not touch node {node!r}")
+    if channel.varies and channel.target_node != HOST:
+        raise refuse("has no static shape, and such a tensor goes to the launcher only")
     if tensor_bytes(channel) > MAX_TENSOR_BYTES:
         raise refuse(f"has frames of {tensor_bytes(channel)} bytes, at most {MAX_TENSOR_BYTES} go")
     if channel.source_node == node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nodes.core.messages import Control, Data
@@ -152,7 +152,8 @@ class LoadFailed:
 @dataclass(frozen=True, slots=True)
 class FiringEnded:
     """A firing that began at `began_s` ended after `busy_s` seconds, for `cpu_s` of which the
-    executor's thread had a CPU; its outputs by tensor name, as opaque payloads."""
+    executor's thread had a CPU; its outputs by tensor name, as opaque payloads, and the shapes of
+    those that vary."""
 
     epoch: int
     phase: int
@@ -161,6 +162,7 @@ class FiringEnded:
     busy_s: float
     cpu_s: float = 0.0
     began_s: float = 0.0
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

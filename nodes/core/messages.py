@@ -1,4 +1,4 @@
-"""The words that launchers and agents exchange: the whole protocol, version 3.
+"""The words that launchers and agents exchange: the whole protocol, version 4.
 
 **Control** (one launcher at a time, DEALER → ROUTER on an agent's control address). A launcher
 opens a session with `Hello` and is told `Welcome` or `Refused`. It asks which blobs the agent
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
@@ -93,7 +93,8 @@ class ChannelSpec:
 
     `source_phase` and `target_phases` are indices into that node's `Deployment.phases`; for the
     node `HOST` they are None or empty. Source and target may be the same node: such a channel
-    never touches a socket. `capacity_frames` ≥ 1 counts frames.
+    never touches a socket. `capacity_frames` ≥ 1 counts frames. If the shape `varies`, each frame
+    has one of its own, and `shape` is what was reckoned with; only the host gets such tensors.
     """
 
     number: int
@@ -105,6 +106,7 @@ class ChannelSpec:
     target_node: str
     target_phases: tuple[int, ...]
     capacity_frames: int
+    varies: bool = False
 
 
 @dataclass(frozen=True, slots=True)

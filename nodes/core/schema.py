@@ -59,6 +59,7 @@ _CHANNEL = Record(
         "target_node": _name,
         "target_phases": several(_index),
         "capacity_frames": _positive,
+        "varies": flag,
     },
 )
 

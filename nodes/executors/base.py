@@ -44,14 +44,18 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output of a subnet: NumPy's name of its dtype, and its static shape."""
+    """An input or output of a subnet: NumPy's name of its dtype, and its shape. An output that
+    varies has another shape in every run, and () here."""
 
     dtype: str
     shape: tuple[int, ...]
+    varies: bool = False
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one such tensor."""
+        """Bytes of one such tensor; 0 where they vary."""
+        if self.varies:
+            return 0
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 

@@ -40,10 +40,6 @@ _WRITTEN_DOMAINS = frozenset({CONTRIB_DOMAIN, "com.microsoft.nchwc", "com.ms.int
 _COMPILED = frozenset({"EPContext"})
 """Operators that are programs compiled for some engine, which would run them unseen."""
 
-_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-"""Operators that run a graph of their own, perhaps without end: nothing that a node runs has them,
-and what allows some of them one day belongs here and into `onnx_schema`."""
-
 _PLACE = re.compile(r"[0-9]{1,18}")
 _PREPACKED = re.compile(r"prepacked_[0-9]{1,9}")
 """Where ONNX Runtime's optimiser notes what a kernel has laid out anew in the same file."""
@@ -71,7 +67,8 @@ def inspect(path: Path) -> OnnxFile:
     A weight file whose name is a SHA-256 is taken at its word: the blob store has checked it.
     Raises ExecutorError if the file is missing or no ONNX, names a weight file that is missing,
     shorter than it says or not simply a file beside it, or has what no launcher sends: operators
-    that are neither ONNX's own nor in `onnx_operators`, control flow, functions, compiled programs.
+    that are neither ONNX's own nor in `onnx_operators`, functions, compiled programs, external
+    weights of a body.
     """
     content = _mapped(path)
     name, weights, contrib_layer = _looked_through(content, path, is_written=False)
@@ -112,11 +109,15 @@ def _looked_through(
         with memoryview(content) as model:
             called = graph_name(model)
             name = None if called is None else printable(called)
-            for kind, message in walk(model):
+            for kind, message, bodies in walk(model):
                 if kind == NODE:
                     found = _check_operator(message, is_written=is_written)
                     contrib_layer = contrib_layer or found
                 elif kind == TENSOR and (entries := external_entries(message)) is not None:
+                    if bodies and not is_written:
+                        raise NotAllowedError(
+                            "weights in another file for a graph inside of a node"
+                        )
                     location, end = _place(entries, is_written=is_written)
                     ends[location] = max(end, ends.get(location, 0))
     except NotAllowedError as error:
@@ -142,11 +143,6 @@ def _check_operator(node: memoryview, *, is_written: bool) -> str:
         raise NotAllowedError(
             f"layer {name!r}, whose operator {operator} is a compiled program, which is never run "
             "here"
-        )
-    if operator in _CONTROL_FLOW:
-        raise NotAllowedError(
-            f"layer {name!r} ({operator}), which is control flow and could run without end; export "
-            "the network with fixed input shapes, or unroll it"
         )
     if domain in _STANDARD_DOMAINS:
         return ""

@@ -16,6 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nodes.cache_room import Room
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
 from nodes.executors.fork_server import ForkServer
@@ -206,9 +208,10 @@ class OnnxRuntimeSubnet:
         self._name = name
         self._on_close = on_close
         self._inputs = tensor_specs(name, session.get_inputs())
-        self._outputs = tensor_specs(name, session.get_outputs())
+        self._outputs = tensor_specs(name, session.get_outputs(), may_vary=True)
         self._check = InputCheck(name, self._inputs)
         self._allocator = OutputAllocator(self._outputs)
+        self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)
         self._session: Any = session
         self._run_options = run_options
         self._binding: Any = session.io_binding()
@@ -235,8 +238,22 @@ class OnnxRuntimeSubnet:
                 binding.bind_input(name, "cpu", 0, array.dtype, array.shape, address(array))
             for name, array in outputs.items():
                 binding.bind_output(name, "cpu", 0, array.dtype, array.shape, address(array))
+            for name in self._varying:
+                binding.bind_output(name, "cpu")
             session.run_with_iobinding(binding, self._run_options)
+            if self._varying:
+                outputs = self._with_varying(outputs)
         return outputs
+
+    def _with_varying(self, outputs: dict[str, Array]) -> dict[str, Array]:
+        """All outputs in order: those of varying shape lie in the engine's memory until now."""
+        made = self._binding.get_outputs()
+        found = dict(zip((*outputs, *self._varying), made, strict=True))
+        self._binding.clear_binding_outputs()
+        return {
+            name: outputs[name] if name in outputs else np.array(found[name].numpy(), order="C")
+            for name in self._outputs
+        }
 
     def close(self) -> None:
         """Give the memory back."""

@@ -6,8 +6,9 @@ those that it does not know. So this one walks through every message by a table 
 of the format, and refuses a field that the table does not have. `tests/nodes/executors` holds the
 table to the `onnx` package.
 
-Refused altogether is what no launcher sends: functions, graphs inside of nodes (the bodies of
-control flow), sparse tensors, and training.
+A graph inside of a node (the body of an `If`, a `Loop` or a `Scan`) is walked like the model's own,
+so whatever holds for that holds for it. Bodies may be nested `MOST_BODIES` deep. Refused altogether
+is what no launcher sends: functions, sparse tensors, and training.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ class Message:
 
 _TRAINING = "steps of training"
 _FUNCTIONS = "functions of its own"
-_BODY = "a graph inside of a node"
 _SPARSE = "sparse tensors"
 
 MESSAGES: Mapping[str, Message] = {
@@ -50,11 +50,15 @@ MESSAGES: Mapping[str, Message] = {
     NODE: Message(frozenset({1, 2, 3, 4, 6, 7, 8, 9, 10}), {5: ATTRIBUTE}),
     ATTRIBUTE: Message(
         frozenset({1, 2, 3, 4, 7, 8, 9, 13, 14, 15, 20, 21}),
-        {5: TENSOR, 10: TENSOR},
-        {6: _BODY, 11: _BODY, 22: _SPARSE, 23: _SPARSE},
+        {5: TENSOR, 6: GRAPH, 10: TENSOR, 11: GRAPH},
+        {22: _SPARSE, 23: _SPARSE},
     ),
     TENSOR: Message(frozenset({*range(1, 15), 16})),
 }
+
+MOST_BODIES = 16
+"""How deep bodies may be nested: far more than any network has, and far less than would exhaust the
+stack of whoever reads them."""
 
 # Field numbers that are looked at.
 _MODEL_GRAPH, _GRAPH_NAME = 7, 2
@@ -66,13 +70,18 @@ _OUTSIDE = 1
 """`TensorProto.data_location`: in another file."""
 
 
-def walk(message: memoryview, kind: str = MODEL) -> Iterator[tuple[str, memoryview]]:
-    """Every message of the table inside of `message`, itself first: what it is, and its bytes.
+def walk(
+    message: memoryview, kind: str = MODEL, bodies: int = 0
+) -> Iterator[tuple[str, memoryview, int]]:
+    """Every message of the table inside of `message`, itself first: what it is, its bytes, and in
+    how many bodies it lies.
 
     Each is valid until the next is asked for. Raises NotAllowedError for what the table refuses or
     does not have, ValueError or IndexError where the file is malformed.
     """
-    yield kind, message
+    if bodies > MOST_BODIES:
+        raise NotAllowedError(f"more than {MOST_BODIES} graphs one inside of the other")
+    yield kind, message, bodies
     known = MESSAGES[kind]
     for number, value in fields(message):
         if (refused := known.refused.get(number)) is not None:
@@ -81,7 +90,7 @@ def walk(message: memoryview, kind: str = MODEL) -> Iterator[tuple[str, memoryvi
         if isinstance(value, memoryview):
             with value:
                 if inner is not None:
-                    yield from walk(value, inner)
+                    yield from walk(value, inner, bodies + (kind == ATTRIBUTE and inner == GRAPH))
         elif inner is not None:
             raise ValueError(f"field {number} of {kind} is no message")
         if inner is None and number not in known.plain:

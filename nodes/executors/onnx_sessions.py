@@ -239,10 +239,10 @@ def _run_smallest_and_shrink(ort: Any) -> None:
     session.run(None, {"x": np.zeros(1, np.float32)}, run_options)
 
 
-def tensor_specs(subnet: str, arguments: Any) -> dict[str, TensorSpec]:
-    """Names, dtypes and shapes of a session's inputs or outputs.
+def tensor_specs(subnet: str, arguments: Any, *, may_vary: bool = False) -> dict[str, TensorSpec]:
+    """Names, dtypes and shapes of a session's inputs, or of its outputs, which may vary.
 
-    Raises ExecutorError for a dynamic shape or a type that NumPy does not know.
+    Raises ExecutorError for a dynamic shape of an input, or a type that NumPy does not know.
     """
     specs = {}
     for argument in arguments:
@@ -253,6 +253,9 @@ def tensor_specs(subnet: str, arguments: Any) -> dict[str, TensorSpec]:
                 "convert the model's tensors to float, integer or bool"
             )
         if not all(isinstance(dim, int) for dim in argument.shape):
+            if may_vary:
+                specs[argument.name] = TensorSpec(dtype, (), varies=True)
+                continue
             raise ExecutorError(
                 f'subnet {subnet}: "{argument.name}" has the dynamic shape {argument.shape}; '
                 "give the model a static `input_shape`"

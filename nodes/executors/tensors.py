@@ -49,11 +49,14 @@ class InputCheck:
 
 
 class OutputAllocator:
-    """Makes fresh output arrays, so that no run writes into what an earlier one returned."""
+    """Makes fresh output arrays, so that no run writes into what an earlier one returned; but for
+    outputs that vary, whose size only the engine knows."""
 
     def __init__(self, specs: Mapping[str, TensorSpec]) -> None:
         self._specs = tuple(
-            (name, np.dtype(spec.dtype), spec.shape) for name, spec in specs.items()
+            (name, np.dtype(spec.dtype), spec.shape)
+            for name, spec in specs.items()
+            if not spec.varies
         )
 
     def allocate(self) -> dict[str, Array]:

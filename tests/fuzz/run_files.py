@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from cnn.network import Tensor
 from launcher.errors import BadInputError
 from launcher.journal import RECORDS
 from launcher.journal_identity import Identity
@@ -21,7 +22,7 @@ from partition.plan import Plan
 from tests.fuzz.input_files import is_good_sentence
 
 FRAMES = 5
-IDENTITY = Identity("m" * 64, "i" * 64, FRAMES, output_specs([("y", "float32", (1, 2))]))
+IDENTITY = Identity("m" * 64, "i" * 64, FRAMES, output_specs([Tensor("y", (1, 2), "float32")]))
 _RESULT = np.array([[1, 2]], np.float32)
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cnn.network import Tensor
 from launcher.errors import BadInputError, RunFailedError
 from launcher.journal import Journal
 from launcher.journal_identity import Identity
@@ -31,7 +32,7 @@ from launcher.journal_results import output_specs
 RUN = b"run one!"
 FRAMES = 4
 NPY_HEAD = 128
-SPECS = output_specs([("score", "float32", (1, 2)), ("aux/map", "uint8", (3,))])
+SPECS = output_specs([Tensor("score", (1, 2), "float32"), Tensor("aux/map", (3,), "uint8")])
 IDENTITY = Identity("model", "inputs", FRAMES, SPECS)
 
 records = st.builds(Record, st.integers(0, 2**40), st.sampled_from([DONE, DROPPED]), st.just(7))
@@ -306,3 +307,47 @@ def test_a_disk_that_fills_up_ends_the_run_and_keeps_what_is_saved(
                 made.write(1, outputs(1))
     with opened(tmp_path / "run") as again:
         assert restored(again) == [0]
+
+
+# ---------------------------------------------------------------- results of any shape
+
+VARYING = output_specs(
+    [Tensor("boxes", (100, 4), "float32", varies=True), Tensor("journal", (9,), "int64", True)]
+)
+
+
+def found(frame: int) -> dict[str, np.ndarray]:
+    """As many boxes as the frame's number: none in the first."""
+    boxes = np.arange(frame * 4, dtype=np.float32).reshape(frame, 4)
+    return {"boxes": boxes, "journal": np.arange(frame)[:, None] + 7}
+
+
+def test_results_whose_shape_varies_come_back_as_they_were(tmp_path: Path, quick: None) -> None:
+    identity = Identity("model", "inputs", FRAMES, VARYING)
+    with opened(tmp_path / "j", resume=False, identity=identity) as made:
+        for frame in range(FRAMES):
+            made.write(frame, found(frame))
+    with opened(tmp_path / "j", identity=identity) as again:
+        for frame, result in again.results():
+            for name, array in found(frame).items():
+                np.testing.assert_array_equal(result[name], array)
+                assert result[name].dtype == array.dtype
+        assert again.done == FRAMES
+    assert np.load(tmp_path / "j" / "boxes.frames" / "000003.npy").shape == (3, 4)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", None])
+def test_a_varying_result_that_is_damaged_is_computed_again(
+    tmp_path: Path, quick: None, damage: bytes | None
+) -> None:
+    identity = Identity("model", "inputs", FRAMES, VARYING)
+    with opened(tmp_path / "j", resume=False, identity=identity) as made:
+        for frame in range(FRAMES):
+            made.write(frame, found(frame))
+    file = tmp_path / "j" / "boxes.frames" / "000002.npy"
+    file.unlink() if damage is None else file.write_bytes(damage)
+    with opened(tmp_path / "j", identity=identity) as again:
+        assert [frame for frame, _ in again.results()] == [0, 1, 3]
+        again.write(2, found(2))
+    with opened(tmp_path / "j", identity=identity) as last:
+        assert len(list(last.results())) == FRAMES

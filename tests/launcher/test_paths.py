@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cnn.network import Tensor
 from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
 from launcher.file_names import distinct, plain
@@ -72,7 +73,7 @@ def test_a_journal_stays_in_its_folder(
     tmp_path_factory: pytest.TempPathFactory, outputs: list[str]
 ) -> None:
     around = tmp_path_factory.mktemp("around")
-    specs = output_specs((name, "float32", (1, 2)) for name in outputs)
+    specs = output_specs(Tensor(name, (1, 2), "float32") for name in outputs)
     identity = Identity("m", "i", 1, specs)
     for resume in (False, True):
         with open_journal(around / "run", identity, resume=resume, where="--journal") as journal:
@@ -87,7 +88,7 @@ def test_a_journal_stays_in_its_folder(
 def test_a_journals_head_names_no_file(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     """Files are called after the model's outputs; a head that says otherwise is another run's."""
     around = tmp_path_factory.mktemp("around")
-    identity = Identity("m", "i", 1, output_specs([("y", "float32", (1, 2))]))
+    identity = Identity("m", "i", 1, output_specs([Tensor("y", (1, 2), "float32")]))
     open_journal(around / "run", identity, resume=False, where="--journal").close()
     head = around / "run" / RUN
     data = json.loads(head.read_text())

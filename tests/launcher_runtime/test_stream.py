@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -221,3 +222,14 @@ def test_answers_nobody_waits_for_are_a_breach() -> None:
     upload.due()
     with pytest.raises(RemoteProtocolError, match="was due"):
         upload.stored(Stored(blob(0, 10).digest, 5, complete=True))
+
+
+def test_a_result_whose_shape_varies_may_have_any_up_to_a_bound() -> None:
+    channel = replace(outward(0, 4), varies=True)
+    sink: Sink[int] = Sink([channel], 4, EPOCH)
+    for frame, shape in enumerate([(0, 6), (3,), (), (1 << 24,)]):
+        assert sink.tensor("n0", TensorHeader(EPOCH, 0, frame, "float32", shape), frame)
+    for dtype, shape in (("float64", (2,)), ("float32", ((1 << 24) + 1,))):
+        sink = Sink([channel], 4, EPOCH)
+        with pytest.raises(RemoteProtocolError, match="it sent"):
+            sink.tensor("n0", TensorHeader(EPOCH, 0, 0, dtype, shape), 0)

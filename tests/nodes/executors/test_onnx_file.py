@@ -226,10 +226,6 @@ def with_compiled_program(model: onnx.ModelProto) -> None:
     )
 
 
-def with_loop(model: onnx.ModelProto) -> None:
-    model.graph.node.append(helper.make_node("Loop", ["n", "c"], ["y"], name="round", body=body()))
-
-
 def with_own_operator(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("Swirl", ["x"], ["y"], "odd", domain="my.ops"))
 
@@ -248,12 +244,11 @@ def with_an_operator_of_one_machines_layout(model: onnx.ModelProto) -> None:
     [
         (with_function, "functions of its own|layer 'y' .* of the domain 'f'"),
         (with_training, "steps of training"),
-        (with_body, "a graph inside of a node"),
-        (with_bodies, "a graph inside of a node"),
+        (with_body, "in another file for a graph inside of a node"),
+        (with_bodies, "in another file for a graph inside of a node"),
         (with_sparse_weights, "sparse tensors"),
         (with_sparse_constant, "sparse tensors"),
         (with_compiled_program, "EPContext is a compiled program"),
-        (with_loop, r"layer 'round' \(Loop\), which is control flow"),
         (with_own_operator, r"layer 'odd' \(Swirl\) of the domain 'my.ops'"),
         (with_an_engines_operator, r"layer 'b' \(BeamSearch\) of the domain 'com.microsoft'"),
         (with_an_operator_of_one_machines_layout, r"layer 'c' \(Conv\) of the domain"),

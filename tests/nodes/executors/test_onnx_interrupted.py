@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -64,7 +66,7 @@ def computed_s(thread: threading.Thread) -> float:
 def test_a_run_without_end_is_interrupted_and_others_go_on(
     tmp_path: Path, proto: onnx.ModelProto
 ) -> None:
-    """Also in a loop, which is given to the engine directly, past whatever refuses it."""
+    """Also in a loop, which is given to the engine directly: preparing tries it out first."""
     cpu = OnnxRuntimeExecutor(tmp_path / "cache")
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(),
@@ -93,4 +95,33 @@ def test_a_run_without_end_is_interrupted_and_others_go_on(
     cpu.resume()
     subnet = load(cpu, models.residual(), tmp_path)
     assert subnet.run(some_inputs(subnet)).keys() == subnet.outputs.keys()
+    cpu.close()
+
+
+@pytest.mark.slow
+def test_a_loop_without_end_ends_with_the_process_that_tries_it_out(tmp_path: Path) -> None:
+    cpu = OnnxRuntimeExecutor(tmp_path / "cache")
+    graph = models.save(looping(), tmp_path)
+    errors: list[ExecutorError] = []
+
+    def prepare() -> None:
+        try:
+            cpu.prepare([graph], OPTIONS)
+        except ExecutorError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=prepare, daemon=True)
+    thread.start()
+    while not (children := list(cpu._child._children)):
+        os.sched_yield()
+    (child,) = children
+    assert isinstance(child, subprocess.Popen)
+    trying = 2.0  # seconds of a CPU: importing the engine takes less
+    while int(Path(f"/proc/{child.pid}/schedstat").read_text().split()[0]) / 1e9 < trying:
+        os.sched_yield()
+    cpu.interrupt()
+    thread.join(10.0)
+    assert not thread.is_alive()
+    assert "looping" in str(errors[0])
+    assert child.returncode == -signal.SIGKILL
     cpu.close()
