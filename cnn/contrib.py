@@ -18,6 +18,8 @@ import onnx
 from onnx import helper, shape_inference
 from onnx.shape_inference import InferenceError
 
+from cnn.errors import CnnError
+
 DOMAIN = "com.microsoft"
 
 Shape: TypeAlias = tuple[int, ...]
@@ -25,7 +27,7 @@ Made: TypeAlias = tuple[int, Shape | None]
 """The ONNX element type and the shape of one output."""
 
 
-class UnknownTypeError(ValueError):
+class UnknownTypeError(CnnError):
     """The types of a node's outputs do not follow from those of its inputs."""
 
 
@@ -101,7 +103,15 @@ def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str
     rule = RULES.get(node.op_type) or BEFORE_ONNX[node.op_type]
     try:
         made = rule(_Node(node, types))
-    except (InferenceError, ValueError, IndexError, KeyError, ZeroDivisionError, RuntimeError):
+    except (
+        UnknownTypeError,
+        InferenceError,
+        ValueError,
+        IndexError,
+        KeyError,
+        ZeroDivisionError,
+        RuntimeError,
+    ):
         return {}  # a network that contradicts itself
     return {
         name: helper.make_tensor_type_proto(kind, shape)

@@ -69,11 +69,12 @@ def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
             raise ModelError(
                 f"{called} one of ONNX Runtime's own operators (domain {node.domain!r}), of which "
                 "only those that its quantizer and optimiser write for CNNs and transformers can "
-                "be run; export the model without it"
+                "be run; export the model without it, or stop before it by `outputs`"
             )
         raise ModelError(
-            f"{called} a custom operator of the domain {node.domain!r}; "
-            "export the model with standard ONNX operators only"
+            f"{called} a custom operator of the domain {node.domain!r}, whose shapes are not known "
+            "here; export the model with standard ONNX operators only, or stop before it by "
+            "`outputs`"
         )
 
 

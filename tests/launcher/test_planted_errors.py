@@ -251,7 +251,7 @@ def test_an_error_that_only_a_node_has_is_put_down_to_the_nodes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["float32", "float16", "qdq"])
 def test_slices_are_compared_with_the_parts_that_they_are(
     cluster: Callable[..., Cluster], tmp_path: Path, kind: str
 ) -> None:
