@@ -110,12 +110,13 @@ class CostModel:
         levels = self._traffic.levels(device_of)
         individuals = device_of.shape[1]
         shape = (len(self.devices), individuals)
-        compute, weights, activations = (np.zeros(shape) for _ in range(3))
+        compute, weights, activations, packing = (np.zeros(shape) for _ in range(4))
         for number in range(len(self.devices)):
             mine = device_of == number
             compute[number] = self.layer_s[:, number] @ mine
             weights[number] = self._rows.weights(mine)
             activations[number] = self._rows.largest_activation(mine)
+            packing[number] = self._rows.largest_packing(mine)
         phases = _phases(device_of, levels, len(self.devices))
         flows = self._traffic.flows(device_of, levels, self._hosts)
         uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
@@ -125,7 +126,7 @@ class CostModel:
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
         tensors = weights + activations + flows.held_bytes
-        memory = np.maximum(tensors + engine, START_UP_BYTES)
+        memory = np.maximum(tensors + engine, START_UP_BYTES + packing)
         return Costs(
             period,
             compute.T,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
+from partition.memory import packing_bytes
 from partition.traffic import Floats
 
 
@@ -34,6 +35,9 @@ class LayerRows:
         self._activations = np.array(
             [[network.activation_bytes(layer.name)] for layer in network.layers], dtype=np.float64
         )
+        self._packing = np.array(
+            [[packing_bytes(network, (layer.name,))] for layer in network.layers], dtype=np.float64
+        )
 
     def weights(self, mine: NDArray[np.bool_]) -> Floats:
         """Bytes of weights of the layers in `mine` [layers, individuals]."""
@@ -45,3 +49,7 @@ class LayerRows:
     def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
         """Largest inputs + outputs of any one layer in `mine`."""
         return np.asarray((self._activations * mine).max(axis=0))
+
+    def largest_packing(self, mine: NDArray[np.bool_]) -> Floats:
+        """What packing takes for a moment, of that layer in `mine` for which it takes most."""
+        return np.asarray((self._packing * mine).max(axis=0))

@@ -1,6 +1,11 @@
 """What every device of a planned dataflow holds.
 
-**Weights**: each once per device. **Activations**: the largest live set of any phase, since the
+What is predicted is the most that is ever resident in the agent's process (`VmHWM` of proc(5)):
+memory that no file backs, and the pages of files that it has mapped, which weights and code are.
+
+**Weights**: each once per device. Engines lay them out anew or pack them, but then they drop the
+original. A CPU has no arithmetic for half precision, so it holds such weights as float32, and the
+activations too. **Activations**: the largest live set of any phase, since the
 engine's arena is shared by all phases of a device and one phase runs at a time. A phase's own
 inputs and outputs are counted in it although their frames lie in channels, because engines make
 copies in a layout of their own. **Channels**: a frame of a channel is claimed before the firing
@@ -11,13 +16,20 @@ the capacity of each that goes out; of a tensor that goes to several devices it 
 the slowest of them. **Engine**: the agent itself and a session per phase.
 
 All four are upper bounds: a device that has less than their sum may still suffice.
+
+**Packing** comes before all that: while a phase is loaded, the weights of its matrices are packed
+one after the other, and for a moment both the original and the copy are in memory, beside the code
+that loading runs, but no other weights and no tensors. So it counts only where one matrix is larger
+than all else together: the last layer of a recogniser of characters (34 of 54 MB) is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from cnn.network import Network
+from cnn.network import Network, Tensor
 from csdf.from_network import Dataflow, Phase
 from csdf.skew import Pipeline
 from partition.devices import Device
@@ -25,26 +37,38 @@ from partition.engine_memory import engine_bytes
 from partition.paper_equations import device_beta_bytes
 from partition.plan import MemoryPrediction
 
+PACKED = frozenset(
+    {"Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN", "ConvTranspose", "QLinearMatMul"}
+)
+"""Operators whose weights ONNX Runtime packs while it loads a subnet."""
+
+PRODUCTS = frozenset({"Gemm", "MatMul"})
+"""Of these not those of one row, if a subnet has no others (`nodes.executors.onnx_packing`)."""
+
+HALF = frozenset({"float16", "bfloat16"})
+
 
 def predict_memory(
     dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
 ) -> dict[str, MemoryPrediction]:
     """Device name → what it will hold, with the paper's Eq. 2 beside it."""
     names = [device.name for device in devices]
+    network = dataflow.network
+    widened = _widened(network)
     eq2 = device_beta_bytes(dataflow.network, dataflow.partition, names)
     channels = channel_bytes(dataflow, pipeline.capacity_frames, names)
     predictions = {}
-    for name in names:
-        phases = dataflow.devices.get(name, ())
+    for device in devices:
+        phases = dataflow.devices.get(device.name, ())
         layers = {layer for phase in phases for layer in phase.layers}
-        predictions[name] = MemoryPrediction(
-            weights_bytes=dataflow.network.weight_bytes(layers),
-            activations_bytes=max(
-                (live_bytes(dataflow.network, phase) for phase in phases), default=0
-            ),
-            channels_bytes=channels[name],
+        computed = network if device.wire_is_free else widened
+        predictions[device.name] = MemoryPrediction(
+            weights_bytes=computed.weight_bytes(layers),
+            activations_bytes=max((live_bytes(computed, phase) for phase in phases), default=0),
+            channels_bytes=channels[device.name],
             engine_bytes=engine_bytes(len(phases)),
-            eq2_bytes=eq2[name],
+            eq2_bytes=eq2[device.name],
+            packing_bytes=max((packing_bytes(network, p.layers) for p in phases), default=0),
         )
     return predictions
 
@@ -74,6 +98,30 @@ def live_bytes(network: Network, phase: Phase) -> int:
                 alive.discard(tensor)
                 held -= network.tensors[tensor].bytes
     return largest
+
+
+def packing_bytes(network: Network, names: Sequence[str]) -> int:
+    """The largest weight that an engine packs, as it is and packed, if it loads these layers."""
+    layers = [network.layer[name] for name in names]
+    products = [layer for layer in layers if layer.operator in PRODUCTS]
+    rows = [math.prod(network.tensors[layer.outputs[0]].shape[:-1]) for layer in products]
+    unpacked = PRODUCTS if all(count == 1 for count in rows) else frozenset()
+    packed = [layer for layer in layers if layer.operator in PACKED - unpacked]
+    weights = (name for layer in packed for name in layer.weights)
+    return 2 * max((network.weights[name].bytes for name in weights), default=0)
+
+
+def _widened(network: Network) -> Network:
+    """The network as a processor without half precision computes it."""
+    if not any(tensor.dtype in HALF for tensor in network.weights.values()):
+        return network
+    tensors = {name: _wide(tensor) for name, tensor in network.tensors.items()}
+    weights = {name: _wide(tensor) for name, tensor in network.weights.items()}
+    return replace(network, tensors=tensors, weights=weights)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return replace(tensor, dtype="float32") if tensor.dtype in HALF else tensor
 
 
 def channel_bytes(

@@ -57,19 +57,23 @@ class PlannedChannel:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPrediction:
-    """What a device will hold, in bytes (DESIGN §7), and the paper's Eq. 2 beside it."""
+    """What a device will hold, in bytes, and the paper's Eq. 2 beside it.
+
+    `packing_bytes` are the engine's for a moment while it loads, before the tensors are there.
+    """
 
     weights_bytes: int
     activations_bytes: int
     channels_bytes: int
     engine_bytes: int
     eq2_bytes: int
+    packing_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        """Weights + live activations + channels + engine; not less than starting up takes."""
+        """Weights + live activations + channels + engine; not less than loading takes."""
         tensors = self.weights_bytes + self.activations_bytes + self.channels_bytes
-        return max(tensors + self.engine_bytes, START_UP_BYTES)
+        return max(tensors + self.engine_bytes, START_UP_BYTES + self.packing_bytes)
 
 
 @dataclass(frozen=True)

@@ -207,10 +207,21 @@ def _refuse_overfull(devices: Sequence[Device], memory: Mapping[str, MemoryPredi
     others = f" (too much for {names} as well)" if names else ""
     raise DoesNotFitError(
         f"device {device.name!r} would hold {_megabytes(need.total_bytes)} "
-        f"(weights {_megabytes(need.weights_bytes)}, activations "
-        f"{_megabytes(need.activations_bytes)}, channels {_megabytes(need.channels_bytes)}, "
-        f"engine {_megabytes(need.engine_bytes)}) and may hold {_megabytes(limit)}, even with "
+        f"({_terms(need)}) and may hold {_megabytes(limit)}, even with "
         f"channels as small as they can be{others}; {_what_would_help(devices, memory, device)}"
+    )
+
+
+def _terms(need: MemoryPrediction) -> str:
+    if need.total_bytes == START_UP_BYTES + need.packing_bytes:
+        return (
+            f"while it loads: engine {_megabytes(START_UP_BYTES)}, the largest matrix and its "
+            f"packed copy {_megabytes(need.packing_bytes)}"
+        )
+    return (
+        f"weights {_megabytes(need.weights_bytes)}, activations "
+        f"{_megabytes(need.activations_bytes)}, channels {_megabytes(need.channels_bytes)}, "
+        f"engine {_megabytes(need.engine_bytes)}"
     )
 
 

@@ -11,6 +11,8 @@ thresholds below as with glibc's own (`benchmarks/fifo.py`).
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -38,6 +40,25 @@ def keep_one_heap() -> None:
         libc.mallopt(_M_ARENA_MAX, 1)
         libc.mallopt(_M_MMAP_THRESHOLD, LARGEST_IN_HEAP_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, KEEP_BYTES)
+
+
+@contextmanager
+def large_blocks_apart() -> Iterator[None]:
+    """Map larger blocks by themselves inside the block, in a process that keeps one heap.
+
+    While an engine loads a subnet it packs one matrix after the other and drops each copy again. In
+    the heap these copies would lie between blocks that stay, and add up: a network of captchas
+    (`ddddocr`, 54 MB of weights, of which an LSTM has 17) took 8 MB more at its peak.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
+        yield
+        return
+    libc.mallopt(_M_MMAP_THRESHOLD, SMALLEST_MAPPED_BYTES)
+    try:
+        yield
+    finally:
+        libc.mallopt(_M_MMAP_THRESHOLD, LARGEST_IN_HEAP_BYTES)
 
 
 def give_back_at_once() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from nodes.cache_room import Room
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
 from nodes.executors.fork_server import ForkServer
-from nodes.executors.heap import give_back_free_memory
+from nodes.executors.heap import give_back_free_memory, large_blocks_apart
 from nodes.executors.onnx_file import OnnxFile, check_written, inspect
 from nodes.executors.onnx_light import needed_bytes
 from nodes.executors.onnx_optimise import MODEL
@@ -152,7 +152,7 @@ class OnnxRuntimeExecutor:
             check_written(path)
         if optimised and (Job.is_of_light(entry.name) or (entry / UNPACKED).exists()):
             keep_packing_off(session_options)
-        with engine_errors(self._ort, file.name, "load"):
+        with engine_errors(self._ort, file.name, "load"), large_blocks_apart():
             session = self._ort.InferenceSession(
                 str(path),
                 session_options,

@@ -9,6 +9,10 @@ Memory (measured by `benchmarks/executor_memory.py`):
   fills with holes. It keeps its first region for ever, so that one is made as small as can be.
 - No memory patterns: a pattern is one block as large as a whole run's activations laid out side by
   side; without it each tensor is taken from the arena, where freed ones are used again.
+- No reuse of tensors that is planned when a subnet is loaded: such a tensor is kept from its first
+  use to its last, whatever lies between. Freed at once instead, a Swin transformer's tensors take
+  15 MB in the arena and not 39, YOLOv8's 6 and not 9, and all of 12 networks were computed as fast
+  or up to 4 % faster. For a GPU it stays as it comes.
 - A thread pool per session even so: the process-wide one cannot be kept from spinning.
 """
 
@@ -164,6 +168,7 @@ def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
     session_options.graph_optimization_level = (
         level.ORT_DISABLE_ALL if optimised else level.ORT_ENABLE_ALL
     )
+    session_options.enable_mem_reuse = not optimised
     _make_shared_arena(ort)
     session_options.add_session_config_entry("session.use_env_allocators", "1")
     return session_options

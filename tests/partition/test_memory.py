@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cnn.network import Layer, Network, Tensor
 from csdf.from_network import Phase, convert
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES
-from partition.memory import channel_bytes, live_bytes
+from partition.errors import DoesNotFitError
+from partition.memory import channel_bytes, live_bytes, packing_bytes
 from partition.planner import make_plan
 from tests.partition.networks import chain
 
@@ -81,3 +84,70 @@ def test_a_plan_predicts_the_parts_of_each_device() -> None:
     outgoing = next(c.capacity_frames for c in plan.channels if c.source_device == "b")
     assert plan.memory["b"].channels_bytes == 4000 * (incoming + outgoing)
     assert plan.memory["idle"].total_bytes == START_UP_BYTES
+
+
+def products(*rows_and_bytes: tuple[int, int], operator: str = "MatMul") -> Network:
+    """Products of matrices one behind the other, each with so many rows and bytes of weights."""
+    names = [f"l{number}" for number in range(len(rows_and_bytes))]
+    tensors = {
+        name: Tensor(name, (rows, 8), "float32")
+        for name, (rows, _) in zip(names, rows_and_bytes, strict=True)
+    }
+    return Network(
+        "example",
+        tuple(
+            Layer(name, operator, (before,), (name,), (f"w {name}",))
+            for before, name in zip(["x", *names], names, strict=False)
+        ),
+        {"x": Tensor("x", (1, 8), "float32"), **tensors},
+        {
+            f"w {name}": Tensor(f"w {name}", (size,), "int8")
+            for name, (_, size) in zip(names, rows_and_bytes, strict=True)
+        },
+        ("x",),
+        (names[-1],),
+    )
+
+
+def test_the_largest_matrix_is_there_twice_while_it_is_packed() -> None:
+    net = products((5, 100), (5, 300), (5, 200))
+    assert packing_bytes(net, ("l0", "l1", "l2")) == 2 * 300
+    assert packing_bytes(net, ("l0", "l2")) == 2 * 200
+
+
+def test_nothing_is_packed_for_single_rows_unless_another_product_has_more() -> None:
+    net = products((1, 300), (5, 200))
+    assert packing_bytes(net, ("l0",)) == 0
+    assert packing_bytes(net, ("l0", "l1")) == 2 * 300
+
+
+def test_recurrent_weights_are_packed_and_those_of_convolutions_are_not() -> None:
+    assert packing_bytes(products((1, 300), operator="LSTM"), ("l0",)) == 2 * 300
+    assert packing_bytes(products((5, 300), operator="Conv"), ("l0",)) == 0
+
+
+def test_loading_a_matrix_may_take_more_than_running_and_a_refusal_says_so() -> None:
+    size = 30_000_000
+    net = products((5, size))
+    plan = make_plan(net, "", (Device("a"),), {"l0": "a"}, strategy="any", explanation="")
+    assert plan.memory["a"].total_bytes == START_UP_BYTES + 2 * size
+    small = Device("a", memory_bytes=START_UP_BYTES + 2 * size - 1)
+    with pytest.raises(DoesNotFitError, match=r"largest matrix and its packed copy 60\.0 MB"):
+        make_plan(net, "", (small,), {"l0": "a"}, strategy="any", explanation="")
+
+
+def test_a_processor_holds_half_precision_as_float32_and_an_accelerator_as_it_is() -> None:
+    net = Network(
+        "example",
+        (Layer("l", "Conv", ("x",), ("y",), ("w",)),),
+        {name: Tensor(name, (10,), "float16") for name in "xy"},
+        {"w": Tensor("w", (1000,), "float16")},
+        ("x",),
+        ("y",),
+    )
+    held = [
+        make_plan(net, "", (device,), {"l": "d"}, strategy="any", explanation="").memory["d"]
+        for device in (Device("d"), Device("d", wire_is_free=True))
+    ]
+    assert [one.weights_bytes for one in held] == [4000, 2000]
+    assert [one.activations_bytes for one in held] == [80, 40]
