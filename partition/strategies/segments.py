@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES, engine_bytes
+from partition.memory import packing_bytes
 from partition.strategies.base import Problem
 from partition.traffic import Floats
 
@@ -29,7 +30,8 @@ class Segments:
     `kinds` lists the device numbers of each kind and `devices` has one device of each. Where a
     segment is impossible (b < a, or it holds a layer pinned to another device) `allowed` [kinds,
     layers + 1, layers + 1] is False. `layer_s` [kinds] sums the layers' seconds; `held_bytes` is
-    what a device holds: weights, largest activation, channels, engine.
+    what a device holds: weights, largest activation, channels, engine. `packing_bytes` are the
+    engine's for a moment while it loads (`partition.memory`).
     """
 
     kinds: tuple[tuple[int, ...], ...]
@@ -38,6 +40,7 @@ class Segments:
     layer_s: Floats
     weight_bytes: Floats
     held_bytes: Floats
+    packing_bytes: Floats
     received_bytes: Floats
     received_tensors: Floats
     sent_bytes: Floats
@@ -47,7 +50,13 @@ class Segments:
         """The allowed segments that the memory of their kind of device holds."""
         limits = [np.inf if d.memory_bytes is None else d.memory_bytes for d in self.devices]
         room = np.array(limits)[:, None, None]
-        return np.asarray(self.allowed & (np.maximum(self.held_bytes, self._start_up) <= room))
+        return np.asarray(self.allowed & (self.peak_bytes <= room))
+
+    @property
+    def peak_bytes(self) -> Floats:
+        """The most that a device holds, while it loads or later."""
+        loading = START_UP_BYTES + self.packing_bytes
+        return np.where(self.held_bytes > 0, np.maximum(self.held_bytes, loading), 0.0)
 
     @cached_property
     def busy_s(self) -> Floats:
@@ -87,10 +96,6 @@ class Segments:
         usual = max((limit for limit in limits if limit is not None), default=1)
         return np.stack([self.held_bytes / (limit or usual) for limit in limits])
 
-    @property
-    def _start_up(self) -> Floats:
-        return np.where(self.held_bytes > 0, float(START_UP_BYTES), 0.0)
-
     def _busy(self, kind: int) -> Floats:
         device = self.devices[kind]
         moved = self.received_bytes + self.sent_bytes
@@ -126,6 +131,7 @@ class Segments:
             layer_s=self.layer_s[each],
             weight_bytes=self.weight_bytes[grid],
             held_bytes=self.held_bytes[grid],
+            packing_bytes=self.packing_bytes[grid],
             received_bytes=self.received_bytes[grid],
             received_tensors=self.received_tensors[grid],
             sent_bytes=self.sent_bytes[grid],
@@ -153,6 +159,7 @@ def segments(problem: Problem) -> Segments:
         np.stack([range_sum(problem.costs.layer_s[:, members[0]]) for members in kinds]),
         weights,
         np.where(starts[:, None] < starts, held, 0.0),
+        _range_max(_packing(problem)),
         received,
         received_tensors,
         sent,
@@ -181,6 +188,13 @@ def _weights(problem: Problem) -> Floats:
 def _activations(problem: Problem) -> Floats:
     network = problem.network
     return np.array([network.activation_bytes(layer.name) for layer in network.layers], dtype=float)
+
+
+def _packing(problem: Problem) -> Floats:
+    network = problem.network
+    return np.array(
+        [packing_bytes(network, (layer.name,)) for layer in network.layers], dtype=float
+    )
 
 
 def range_sum(values: Floats) -> Floats:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.devices import Device
-from partition.engine_memory import START_UP_BYTES, engine_bytes
+from partition.engine_memory import engine_bytes
 from partition.strategies.balanced_split import Report, balanced_split, refined
 from partition.strategies.base import Problem, SearchProgress, Solution
 from partition.strategies.best_cuts import best_cuts
@@ -133,7 +133,7 @@ def _room(devices: tuple[Device, ...]) -> list[float]:
 def _excess(priced: Segments) -> Floats:
     """Bytes of every segment that each kind of device has no room for: in its cache for weights and
     inputs, in its memory for everything."""
-    held = np.where(priced.held_bytes > 0, np.maximum(priced.held_bytes, START_UP_BYTES), 0.0)
+    held = priced.peak_bytes
     tables = []
     for device in priced.devices:
         excess = np.zeros_like(held)
