@@ -1,189 +1,165 @@
-"""What becomes of the zoo's networks: `python -m benchmarks.zoo [NAME …] [--launch STRATEGY …]`.
+"""What becomes of the zoo's networks: `python -m benchmarks.zoo [NAME …]`.
 
-Each is read and simplified, and the result computes what the original does by ONNX Runtime, on
-noise of several sizes, on black and on white frames; or it is refused in the words that `registry`
-has. With `--launch` each also runs over three nodes of this machine and is compared there. Networks
-that are not exported yet are left out, and named.
+Each is read and simplified, and the result computes what the original does by ONNX Runtime; or it
+is refused in the words that `registry` has. With `--in-process` each is also planned for three
+devices, cut, and run phase by phase in one process; with `--launch` it runs over three nodes of
+this machine. Both compare what comes out by the rules of a launch. Small networks come first.
+Networks that are not exported yet are left out, and named.
+
+Outcomes are added to a file, one JSON line each. What stands there already, of the same commit, is
+not done again (`--known`); failures leave a log beside the file.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-import onnxruntime as ort
-
-import cnn
-from benchmarks.agreement import LIMIT
-from benchmarks.zoo.cache import file_of
+from benchmarks.zoo.cache import file_of, folder
+from benchmarks.zoo.frames import CHOICES
+from benchmarks.zoo.outcomes import Ledger, Outcome, Trial, as_line, from_line
 from benchmarks.zoo.registry import Entry, chosen
 
-_SCALES = (1.0, 100.0, 0.01)
-_FLOOR = 1e-6
-"""Differences below it are none: of a detector that sees nothing, all results are about 0."""
-
-_LONGEST_S = 600
-_NODES = 3
-_REFUSED, _AGREES = "refused as expected", "agrees"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one network, in words; `error` is relative to the largest value."""
-
-    name: str
-    what: str
-    layers: int = 0
-    seconds: float = 0.0
-    error: float = 0.0
-
-    @property
-    def is_good(self) -> bool:
-        """Whether that is as it should be."""
-        return self.what in (_REFUSED, _AGREES)
+STRATEGIES = ("auto", "vertical", "hybrid", "sequential")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--launch", nargs="*", default=[], metavar="STRATEGY")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    """Run all that is asked for; 1 if anything is not as expected."""
+    arguments = _arguments()
     entries = chosen(arguments.names)
-    if arguments.one:
-        print(json.dumps(asdict(_read(entries[0]))))
-        return 0
+    if arguments.part:
+        return _part(entries[0], arguments)
     there = [entry for entry in entries if file_of(entry.name).exists()]
-    bad = 0
-    for entry in there:
-        outcomes = [_in_own_process(entry)]
-        if outcomes[0].what == _AGREES:
-            outcomes += [_launched(entry, strategy) for strategy in arguments.launch]
-        for found in outcomes:
-            bad += not found.is_good
-            print(
-                f"{found.name:34} {found.layers:5} layers {found.seconds:5.1f} s "
-                f"{found.error:8.1e}  {found.what}",
-                flush=True,
-            )
+    there.sort(key=lambda entry: file_of(entry.name).stat().st_size)
+    ledger = Ledger(arguments.outcomes or folder() / "outcomes.jsonl", arguments.known)
+    bad = done = 0
+    for number, entry in enumerate(there):
+        for outcome in _outcomes(entry, number, arguments, ledger):
+            done += 1
+            bad += not outcome.is_good
+            print(outcome, flush=True)
     missing = [entry.name for entry in entries if entry not in there]
     print(
-        f"{len(there)} networks, {bad} not as expected; not exported: {', '.join(missing) or '-'}"
+        f"{len(there)} networks, {done} trials, {bad} not as expected; "
+        f"not exported: {', '.join(missing) or '-'}"
     )
     return min(bad, 1)
 
 
-def _in_own_process(entry: Entry) -> Outcome:
-    command = [sys.executable, "-m", "benchmarks.zoo", "--one", entry.name]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LONGEST_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Outcome(entry.name, f"not read after {_LONGEST_S} s")
-    if ended.returncode:
-        reason = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-        return Outcome(entry.name, reason)
-    return Outcome(**json.loads(ended.stdout.splitlines()[-1]))
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
+    strategies = {"nargs": "*", "metavar": "STRATEGY", "choices": STRATEGIES}
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--launch", default=[], **strategies, help="over nodes of this machine")
+    parser.add_argument("--in-process", default=[], **strategies, help="phase by phase, here")
+    parser.add_argument(
+        "--rotate", action="store_true", help="launch each network under one of these strategies"
+    )
+    parser.add_argument("--frames", choices=tuple(CHOICES), default="mix")
+    parser.add_argument("--limit-s", type=float, default=600.0, help="seconds for each trial")
+    parser.add_argument("--outcomes", type=Path, help="file; in the zoo's folder by default")
+    parser.add_argument(
+        "--known", choices=("commit", "any", "none"), default="commit",
+        help="which outcomes in the file count: of this commit, all, none",
+    )  # fmt: skip
+    parser.add_argument(
+        "--part", choices=("read", "in-process", "launched"), help=argparse.SUPPRESS
+    )
+    return parser.parse_args()
 
 
-def _read(entry: Entry) -> Outcome:
-    """Read the network and compare it with its original."""
-    began = time.monotonic()
-    try:
-        model = cnn.read(
-            file_of(entry.name),
-            input_shapes=entry.input_shapes,
-            inputs=entry.inputs,
-            outputs=entry.outputs,
-        )
-    except cnn.ModelError as error:
-        is_expected = bool(entry.refused) and entry.refused in str(error)
-        return Outcome(entry.name, _REFUSED if is_expected else f"refused: {error}")
-    seconds = time.monotonic() - began
-    network = model.network
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        whole = _session(model.cut(network.layer, network.inputs, network.outputs, path).graph)
-        original = _session(model.write_original(path))
-    worst = 0.0
-    for frame in _frames(network):
-        made = dict(zip(network.outputs, whole.run(None, frame), strict=True))
-        results = {**model.constant_outputs, **made}
-        names = [output.name for output in original.get_outputs()]
-        for name, wanted in zip(names, original.run(None, frame), strict=True):
-            worst = max(worst, _relative(results[name], wanted))
-    what = _AGREES if worst <= LIMIT else "differs from its original"
-    if entry.refused:
-        what = "runs, though it was expected to be refused"
-    return Outcome(entry.name, what, len(network.layers), seconds, worst)
+def _outcomes(
+    entry: Entry, number: int, arguments: argparse.Namespace, ledger: Ledger
+) -> Iterator[Outcome]:
+    """What becomes of one network; nothing is tried with one that cannot be read."""
+    launches = arguments.launch
+    if arguments.rotate and launches:
+        launches = [launches[number % len(launches)]]
+    frames = arguments.frames
+    first = [Trial(entry.name, "read")]
+    second = [Trial(entry.name, "in-process", name, frames) for name in arguments.in_process]
+    third = [Trial(entry.name, "launched", name, frames) for name in launches]
+    for trials in (first, second, third):
+        is_good = True
+        for outcome in _tried(trials, arguments.limit_s, ledger):
+            yield outcome
+            is_good &= outcome.what == "agrees"
+        if trials is first and not is_good:
+            return
 
 
-def _session(path: Path) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def _tried(trials: Sequence[Trial], limit_s: float, ledger: Ledger) -> Iterator[Outcome]:
+    """Known outcomes, and those of trials that are made now, in processes of their own."""
+    open_trials = []
+    for trial in trials:
+        known = ledger.find(trial)
+        if known is None:
+            open_trials.append(trial)
+        else:
+            yield known
+    while open_trials:
+        for outcome in _made(open_trials, limit_s, ledger):
+            ledger.add(outcome)
+            open_trials.remove(outcome.trial)
+            yield outcome
 
 
-def _frames(network: cnn.Network) -> list[dict[str, np.ndarray]]:
-    """Noise of several sizes, black and white; small whole numbers where inputs are integers."""
-    generator = np.random.default_rng(0)
-    found = []
-    for make in (*(lambda shape, s=s: generator.standard_normal(shape) * s for s in _SCALES),
-                 np.zeros, np.ones):  # fmt: skip
-        frame = {}
-        for name in network.inputs:
-            tensor = network.tensors[name]
-            values = make(tensor.shape)
-            if np.dtype(tensor.dtype).kind != "f":
-                values = np.abs(values) % 2
-            frame[name] = np.asarray(values, tensor.dtype)
-        found.append(frame)
+def _made(trials: Sequence[Trial], limit_s: float, ledger: Ledger) -> list[Outcome]:
+    """Outcomes of one process: at least that of the first trial."""
+    first = trials[0]
+    together = trials if first.way == "in-process" else trials[:1]
+    strategies = [trial.strategy for trial in together if trial.strategy]
+    command = [
+        sys.executable, "-m", "benchmarks.zoo", first.name, "--part", first.way,
+        "--frames", first.frames, "--limit-s", str(limit_s),
+        "--outcomes", str(ledger.log_of(first)),
+        *(["--launch", *strategies] if strategies else []),
+    ]  # fmt: skip
+    reason = ""
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as told:
+        process = subprocess.Popen(command, stdout=said, stderr=told)
+        try:
+            process.wait(len(together) * limit_s + 60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            reason = f"not done after {limit_s:.0f} s"
+        said.seek(0)
+        told.seek(0)
+        found = [from_line(line)[0] for line in said.read().splitlines() if line.startswith("{")]
+        complaint = told.read()
+    if len(found) < len(together):
+        code = process.returncode
+        reason = reason or (complaint.strip().splitlines() or [""])[-1]
+        what = f"crashed: {reason}" if code >= 0 else f"died by signal {-code}: {reason}"
+        log = ledger.log_of(together[len(found)])
+        log.write_text(complaint, "utf-8")
+        found.append(Outcome(together[len(found)], what, log=str(log)))
     return found
 
 
-def _relative(found: np.ndarray, wanted: np.ndarray) -> float:
-    one, other = (np.nan_to_num(x.astype(np.float64)) for x in (found, wanted))
-    difference = float(np.abs(one - other).max(initial=0.0))
-    scale = float(np.abs(other).max(initial=0.0))
-    return difference / max(scale, _FLOOR / LIMIT)
+def _part(entry: Entry, arguments: argparse.Namespace) -> int:
+    """What a process of its own does: print a line for each trial."""
+    if arguments.part == "read":
+        from benchmarks.zoo.reading import read  # noqa: PLC0415 - the main process stays small
 
+        print(as_line(read(entry, Trial(entry.name, "read"))))
+    elif arguments.part == "launched":
+        from benchmarks.zoo.launching import launched  # noqa: PLC0415
 
-def _launched(entry: Entry, strategy: str) -> Outcome:
-    """Run the network over nodes of this machine."""
-    shapes = entry.input_shapes
-    plain = {k: list(v) for k, v in shapes.items()} if isinstance(shapes, dict) else shapes
-    model: dict[str, object] = {"path": str(file_of(entry.name))}
-    if plain:
-        model["input_shape"] = plain
-    if entry.inputs:
-        model["inputs"] = dict(entry.inputs)
-    if entry.outputs:
-        model["outputs"] = list(entry.outputs)
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        nodes = [{"name": f"n{number}"} for number in range(_NODES)]
-        cluster = {"model": model, "nodes": nodes, "input": "random", "frames": 6}
-        file = Path(folder) / "cluster.yaml"
-        file.write_text(json.dumps({**cluster, "strategy": strategy}))
-        command = [str(Path(sys.executable).parent / "launch"), str(file)]
-        try:
-            ended = subprocess.run(
-                command, capture_output=True, text=True, timeout=_LONGEST_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return Outcome(f"  {strategy}", f"not done after {_LONGEST_S} s")
-    said = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
-    what = _AGREES if ended.returncode == 0 else f"exit code {ended.returncode}: {said[-3:]}"
-    return Outcome(f"  {strategy}", what, seconds=time.monotonic() - began)
+        trial = Trial(entry.name, "launched", arguments.launch[0], arguments.frames)
+        print(as_line(launched(entry, trial, arguments.limit_s, arguments.outcomes)))
+    else:
+        from benchmarks.zoo.in_process import try_strategies  # noqa: PLC0415
+
+        with tempfile.TemporaryDirectory() as place:
+            for outcome in try_strategies(entry, arguments.launch, arguments.frames, Path(place)):
+                print(as_line(outcome), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

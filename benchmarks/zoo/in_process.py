@@ -1,0 +1,185 @@
+"""Networks of the zoo planned for three devices, cut, and run phase by phase in one process.
+
+That costs a small part of a launch, and finds what is wrong with planning, rewriting, cutting and
+comparing: subnets are prepared and loaded by the executor that agents have, and the results are
+compared by the rules of a launch. Searches are short, and layers' times estimated: which plan is
+found matters less than that it is computed rightly.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.zoo.cache import file_of
+from benchmarks.zoo.frames import frames
+from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
+from benchmarks.zoo.registry import Entry
+from cnn.model import Model
+from cnn.rewrites import Copies, original_name
+from ga.hybrid import Effort, Hybrid
+from launcher.comparison.doubts import Doubt, settle
+from launcher.comparison.replay import Replay
+from launcher.config_load import Cluster, load_cluster
+from launcher.errors import BadInputError, LauncherError
+from launcher.networks import network_numbers
+from launcher.planning import problem_of, read_model
+from launcher.reference import reference_results
+from launcher.runtime import Array, Frame, SubnetFiles
+from launcher.subnet_files import cut_subnets
+from launcher.tuning import configured
+from launcher.verify import Agreement, FirstResults, compare, worse
+from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.registry import open_executor
+from partition.errors import PartitionError
+from partition.plan import Plan
+from partition.planner import plan_solution
+from partition.strategies.base import Strategy
+
+NODES = 3
+_ELSEWHERE = "tcp://192.0.2.{}:5500"
+"""Addresses that no machine has, so that the devices do not share this one's cores."""
+
+_QUICK = {"vertical": {"budget": 0.05}}
+_QUICK_HYBRID = Effort(chains=16, work=2e6, least_steps=60, finalists=3, refinements=1)
+
+
+def settings(entry: Entry) -> dict[str, object]:
+    """What `cluster.yaml` says of the model."""
+    shapes = entry.input_shapes
+    plain = {k: list(v) for k, v in shapes.items()} if isinstance(shapes, dict) else shapes
+    return {"path": str(file_of(entry.name))} | ({"input_shape": plain} if plain else {})
+
+
+def try_strategies(
+    entry: Entry, strategies: Sequence[str], choice: str, folder: Path
+) -> Iterator[Outcome]:
+    """What becomes of the network under each strategy; `folder` is for passing files."""
+    trials = [Trial(entry.name, "in-process", strategy, choice) for strategy in strategies]
+    try:
+        cluster = _cluster(entry, folder)
+        model = read_model(cluster)
+    except BadInputError as error:
+        yield from (Outcome(trial, refusal(entry, str(error))) for trial in trials)
+        return
+    shown = frames(model.network, choice)
+    original = model.write_original(folder / "original")
+    wanted = list(
+        reference_results(
+            original, len(shown), shown.__getitem__, folder / "reference", lambda _: None
+        )
+    )
+    for trial in trials:
+        began = time.monotonic()
+        own = folder / trial.strategy
+        outcome = Outcome(trial, "", layers=len(model.network.layers))
+        try:
+            plan = _plan(cluster, model, trial.strategy)
+            outcome = replace(
+                outcome, phases=len(plan.phases), nodes=len({p.device for p in plan.phases})
+            )
+            found = _compared(model, plan, shown, wanted, original, own)
+        except (LauncherError, PartitionError, ExecutorError) as error:
+            yield replace(outcome, what=f"refused: {error}", seconds=time.monotonic() - began)
+            continue
+        begins = found.begins.sentence if found.begins is not None else ""
+        yield replace(
+            outcome,
+            what=AGREES if found.agrees else f"differs in {found.worst_output!r}: {begins}",
+            seconds=time.monotonic() - began,
+            error=found.max_relative_error,
+            allowed=found.allowed,
+            rule=found.rule,
+            memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        )
+
+
+def _cluster(entry: Entry, folder: Path) -> Cluster:
+    folder.mkdir(parents=True, exist_ok=True)
+    nodes = [
+        {"name": f"n{number}", "address": _ELSEWHERE.format(number + 1)} for number in range(NODES)
+    ]
+    file = folder / "cluster.yaml"
+    file.write_text(json.dumps({"model": settings(entry), "nodes": nodes, "ga": _QUICK}))
+    return load_cluster(file)
+
+
+def _plan(cluster: Cluster, model: Model, name: str) -> Plan:
+    problem = problem_of(cluster, model, None)
+    strategy: Strategy = configured(cluster.config.ga, name)
+    if isinstance(strategy, Hybrid):
+        strategy = Hybrid(_QUICK_HYBRID)
+    return plan_solution(problem, strategy.solve(problem), model_digest=model.digest, strategy=name)
+
+
+def _compared(
+    model: Model,
+    plan: Plan,
+    shown: Sequence[Frame],
+    wanted: Sequence[tuple[int, Mapping[str, Array]]],
+    original: Path,
+    folder: Path,
+) -> Agreement:
+    network, numbers = model.network, network_numbers(model.network)
+    subnets = cut_subnets(model, plan, folder / "subnets", lambda _done, _all: None)
+    first = FirstResults(folder / "first", numbers)
+    for number, outputs in _results(model, plan, subnets, shown, folder / "cache"):
+        first.add(number, outputs)
+    compared = compare(first, network.outputs, iter(wanted), numbers)
+    if not compared.doubtful:
+        return compared.agreement
+    doubt = Doubt(
+        original,
+        {name: name for name in network.inputs},
+        {name: name for name in network.outputs},
+        numbers,
+        compared.doubtful,
+    )
+    replay = Replay(model, plan, subnets, numbers, folder / "replay")
+    settled = settle(
+        doubt, [replay], first, shown.__getitem__, folder / "doubts", rounds_alike=True
+    )
+    return worse(compared.agreement, settled)
+
+
+def _results(
+    model: Model,
+    plan: Plan,
+    subnets: Mapping[str, SubnetFiles],
+    shown: Sequence[Frame],
+    cache: Path,
+) -> Iterator[tuple[int, dict[str, Array]]]:
+    """What the phases make of each frame, one phase after the other; if there are copies of the
+    network, each computes all frames."""
+    network = model.rewritten(plan.rewrites).network if plan.rewrites else model.network
+    copied = any(isinstance(rewrite, Copies) for rewrite in plan.rewrites)
+    own = {name: original_name(name) if copied else name for name in network.inputs}
+    tensors = [{name: frame[of] for name, of in own.items()} for frame in shown]
+    executor, options = open_executor("onnxruntime", cache), LoadOptions()
+    executor.prepare([subnets[phase.name].graph for phase in plan.phases], options)
+    waiting = list(plan.phases)
+    while waiting:
+        ready = next(phase for phase in waiting if tensors[0].keys() >= set(phase.inputs))
+        waiting.remove(ready)
+        subnet = executor.load(subnets[ready.name].graph, options)
+        needed = {*network.outputs, *(name for phase in waiting for name in phase.inputs)}
+        for held in tensors:
+            held.update(subnet.run({name: held[name] for name in ready.inputs}))
+            for name in held.keys() - needed:
+                del held[name]
+        subnet.close()
+    executor.close()
+    names = model.network.outputs
+    for start in range(0, len(network.outputs), len(names)):
+        for number, held in enumerate(tensors):
+            yield (
+                number,
+                {
+                    name: held[made]
+                    for name, made in zip(names, network.outputs[start:], strict=False)
+                },
+            )

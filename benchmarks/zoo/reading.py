@@ -1,0 +1,74 @@
+"""A network of the zoo read and simplified, and compared with its file by plain ONNX Runtime."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+import cnn
+from benchmarks.agreement import LIMIT
+from benchmarks.zoo.cache import file_of
+from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
+from benchmarks.zoo.registry import Entry
+
+_SCALES = (1.0, 100.0, 0.01)
+_FLOOR = 1e-6
+"""Differences below it are none: of a detector that sees nothing, all results are about 0."""
+
+
+def read(entry: Entry, trial: Trial) -> Outcome:
+    """What becomes of it: noise of several sizes, black and white frames."""
+    began = time.monotonic()
+    try:
+        model = cnn.read(file_of(entry.name), input_shapes=entry.input_shapes)
+    except cnn.ModelError as error:
+        return Outcome(trial, refusal(entry, str(error)))
+    seconds = time.monotonic() - began
+    network = model.network
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        whole = _session(model.cut(network.layer, network.inputs, network.outputs, path).graph)
+        original = _session(model.write_original(path))
+    worst = 0.0
+    for frame in _frames(network):
+        for found, wanted in zip(whole.run(None, frame), original.run(None, frame), strict=True):
+            worst = max(worst, _relative(found, wanted))
+    what = AGREES if worst <= LIMIT else "differs from its original"
+    if entry.refused:
+        what = "runs, though it was expected to be refused"
+    return Outcome(trial, what, len(network.layers), seconds=seconds, error=worst, allowed=LIMIT)
+
+
+def _session(path: Path) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _frames(network: cnn.Network) -> list[dict[str, np.ndarray]]:
+    """Noise of several sizes, black and white; small whole numbers where inputs are integers."""
+    generator = np.random.default_rng(0)
+    found = []
+    for make in (*(lambda shape, s=s: generator.standard_normal(shape) * s for s in _SCALES),
+                 np.zeros, np.ones):  # fmt: skip
+        frame = {}
+        for name in network.inputs:
+            tensor = network.tensors[name]
+            values = make(tensor.shape)
+            if np.dtype(tensor.dtype).kind != "f":
+                values = np.abs(values) % 2
+            frame[name] = np.asarray(values, tensor.dtype)
+        found.append(frame)
+    return found
+
+
+def _relative(found: np.ndarray, wanted: np.ndarray) -> float:
+    one, other = (np.nan_to_num(x.astype(np.float64)) for x in (found, wanted))
+    difference = float(np.abs(one - other).max(initial=0.0))
+    scale = float(np.abs(other).max(initial=0.0))
+    return difference / max(scale, _FLOOR / LIMIT)
