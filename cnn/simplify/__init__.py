@@ -5,9 +5,9 @@ a constant. A batch norm behind a convolution is part of it, and so are a bias a
 front. Identities, dropouts and whatever else changes nothing are gone. Weights are held once, as
 arrays, apart from the operators.
 
-Each pass (`fold`, `idle`, `views`, `duplicates`, `kernels`) rewrites a `Graph`, in which tensors
-have types. A pass rewrites an operator only where the types and constants at hand prove that the
-result is the same; what it does not know, it leaves alone.
+Each pass (`fold`, `idle`, `views`, `duplicates`, `layouts`, `kernels`) rewrites a `Graph`, in which
+tensors have types. A pass rewrites an operator only where the types and constants at hand prove
+that the result is the same; what it does not know, it leaves alone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from cnn.simplify.fold import fold
 from cnn.simplify.graph import Graph
 from cnn.simplify.idle import remove_idle
 from cnn.simplify.kernels import fuse_kernels
+from cnn.simplify.layouts import change_layouts
 from cnn.simplify.views import merge_views
 from cnn.supported import check_operators
 from cnn.weights import Array
 
-_PASSES = (remove_idle, merge_views, remove_duplicates, fuse_kernels)
+_PASSES = (remove_idle, merge_views, remove_duplicates, change_layouts, fuse_kernels)
 
 
 @dataclass(frozen=True)

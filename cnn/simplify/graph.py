@@ -119,6 +119,10 @@ class Graph:
         """Tensor → the node that makes it."""
         return {name: node for node in self.nodes for name in node.output if name}
 
+    def sort(self) -> None:
+        """Bring nodes that were added anywhere into a topological order."""
+        self.nodes = _in_order(self.nodes)
+
     def rename(self, new_names: Mapping[str, str]) -> None:
         """Read and make tensors under other names."""
         for node in self.nodes:

@@ -1,14 +1,17 @@
-"""Fuses convolutions with the batch norm, bias or zeros beside them, and products with their bias.
+"""Fuses convolutions with the batch norm, constants or zeros beside them, products with their bias.
 
 With a batch norm of scale γ, bias β, mean μ and variance σ² behind it, a convolution with kernel W
 and bias b computes, per output channel,
 
     γ (W∗x + b − μ) / √(σ² + ε) + β = (s W)∗x + s (b − μ) + β,   s = γ / √(σ² + ε).
 
-New weights are computed in double precision and rounded once.
+Some exporters write it as a difference, a product and a sum with a constant for each channel. New
+weights are computed in double precision and rounded once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -20,6 +23,7 @@ from cnn.simplify.pads import pads_of
 from cnn.weights import Array
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
 _FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16})
 _DEFAULT_EPSILON = 1e-5
 
@@ -38,8 +42,10 @@ def fuse_kernels(graph: Graph) -> bool:
                 continue
             if node.op_type == "BatchNormalization" and name == node.input[0]:
                 is_changed |= _fuse_norm(graph, first, node)
-            elif node.op_type == "Add":
-                is_changed |= _fuse_bias(graph, first, node, name)
+            elif node.op_type == "Add" and first.op_type == "MatMul":
+                is_changed |= _fuse_product(graph, first, node)
+            elif node.op_type in _AFFINE:
+                is_changed |= _fuse_affine(graph, first, node, name)
     if is_changed:
         graph.remove_unread()
     return is_changed
@@ -60,40 +66,62 @@ def _fuse_norm(graph: Graph, first: onnx.NodeProto, norm: onnx.NodeProto) -> boo
     assert isinstance(epsilon, float)  # noqa: S101 - ONNX knows no other
     with np.errstate(all="ignore"):
         scale = gamma / np.sqrt(variance + epsilon)
-        fused = (np.asarray(kernel, np.float64) * _over_channels(first, kernel, scale)).astype(
-            kernel.dtype
-        )
-        shifted = ((bias - mean) * scale + beta).astype(kernel.dtype)
-    if not (np.isfinite(fused).all() and np.isfinite(shifted).all()):
-        return False
-    _become(graph, norm, first, [fused, shifted])
-    return True
+        shifted = (bias - mean) * scale + beta
+    return _scale(graph, norm, first, scale, shifted)
 
 
-def _fuse_bias(graph: Graph, first: onnx.NodeProto, add: onnx.NodeProto, name: str) -> bool:
-    """Make `add` the convolution or product that it follows, with another bias."""
-    number = 1 if add.input[0] == name else 0
-    summand = graph.constant(add, number)
-    if summand is None or graph.element_type(add.output[0]) not in _FLOATS:
-        return False
-    if first.op_type == "MatMul":
-        return _fuse_product(graph, first, add, summand)
+def _fuse_affine(graph: Graph, first: onnx.NodeProto, node: onnx.NodeProto, name: str) -> bool:
+    """Make `node`, which adds, takes off, multiplies or divides by one constant per channel, the
+    convolution that it follows, with other weights."""
+    number = 1 if node.input[0] == name else 0
+    constant = graph.constant(node, number)
     kernel = graph.constant(first, 1)
-    if first.op_type not in _CONVOLUTIONS or kernel is None:
+    if first.op_type not in _CONVOLUTIONS or constant is None or kernel is None:
+        return False
+    if graph.element_type(node.output[0]) not in _FLOATS:
+        return False
+    if number == 0 and node.op_type in ("Sub", "Div"):
         return False
     bias, channels = _bias(graph, first), _channels(first, kernel)
-    shape = (1,) * (kernel.ndim - summand.ndim) + summand.shape
+    shape = (1,) * (kernel.ndim - constant.ndim) + constant.shape
     if bias is None or shape != (1, channels, *(1,) * (kernel.ndim - 2)):
         return False
-    shifted = (bias + summand.reshape(-1).astype(np.float64)).astype(kernel.dtype)
-    _become(graph, add, first, [None, shifted])
+    values = constant.reshape(-1).astype(np.float64)
+    if node.op_type in ("Add", "Sub"):
+        shifted = bias + values if node.op_type == "Add" else bias - values
+        _become(graph, node, first, [None, shifted.astype(kernel.dtype)])
+        return True
+    with np.errstate(all="ignore"):
+        scale = values if node.op_type == "Mul" else 1 / values
+        scaled = bias * scale
+    return _scale(graph, node, first, scale, scaled)
+
+
+def _scale(
+    graph: Graph,
+    node: onnx.NodeProto,
+    kernel: onnx.NodeProto,
+    scale: NDArray[np.float64],
+    bias: NDArray[np.float64],
+) -> bool:
+    """Make `node` the convolution `kernel` with channels `scale` times as large and this bias;
+    not if a weight is not finite then."""
+    weights = graph.constant(kernel, 1)
+    assert weights is not None  # noqa: S101 - the caller has looked
+    with np.errstate(all="ignore"):
+        scaled = np.asarray(weights, np.float64) * _over_channels(kernel, weights, scale)
+        fused = [scaled.astype(weights.dtype), bias.astype(weights.dtype)]
+    if not all(np.isfinite(array).all() for array in fused):
+        return False
+    _become(graph, node, kernel, fused)
     return True
 
 
-def _fuse_product(
-    graph: Graph, product: onnx.NodeProto, add: onnx.NodeProto, summand: Array
-) -> bool:
+def _fuse_product(graph: Graph, product: onnx.NodeProto, add: onnx.NodeProto) -> bool:
     """A product of matrices and a bias that keeps its shape are a `Gemm`."""
+    summand = graph.constant(add, 1 if add.input[0] == product.output[0] else 0)
+    if summand is None or graph.element_type(add.output[0]) not in _FLOATS:
+        return False
     rows = graph.shape(product.input[0])
     right = graph.constant(product, 1)
     if rows is None or len(rows) != 2 or right is None or right.ndim != 2:
@@ -133,7 +161,7 @@ def _fuse_zeros(graph: Graph, pad: onnx.NodeProto | None, node: onnx.NodeProto) 
 
 
 def _become(
-    graph: Graph, node: onnx.NodeProto, kernel: onnx.NodeProto, weights: list[Array | None]
+    graph: Graph, node: onnx.NodeProto, kernel: onnx.NodeProto, weights: Sequence[Array | None]
 ) -> None:
     """Make `node` a copy of `kernel` that still makes its own output; a weight that is None is that
     of `kernel`."""
