@@ -6,8 +6,10 @@ them; mapped from another offset of the file, a block makes them crash. So the f
 everything in it at such an offset, and with it the model that names the places.
 
 A packed block is named in its weight's `external_data`: the value of `prepacked_0` is
-`KERNEL+HASH|OFFSET;LENGTH;SUM`, with more of `|OFFSET;LENGTH;SUM` if there are several blocks. The
-numbers of fields are those of onnx.proto3.
+`KERNEL+HASH|OFFSET;LENGTH;SUM`, with more of `|OFFSET;LENGTH;SUM` if there are several blocks. A
+kernel may leave a block empty (`QLinearConv` with one channel per group does), which ONNX Runtime
+writes and cannot read again; so its blocks are left out, and it packs when it is loaded.
+The numbers of fields are those of onnx.proto3.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ Move = Callable[[int, int], int]
 
 
 def realign(model: Path, weights: Path) -> bool:
-    """Write both files anew if a packed block lies at no multiple of `ALIGNMENT`.
+    """Write both files anew if a packed block is empty or lies at no multiple of `ALIGNMENT`.
 
     False, and nothing is written, for a model with bodies, whose weights are not followed. Raises
     ValueError or IndexError for what is no ONNX model, OSError if the disk refuses.
@@ -54,7 +56,7 @@ def realign(model: Path, weights: Path) -> bool:
         return offset
 
     _moved(content, lambda offset, _: offset, note)
-    if not any(offset % ALIGNMENT for offset in packed):
+    if not any(offset % ALIGNMENT for offset in packed) and not _has_empty_blocks(content):
         return True
     aligned = weights.with_name(f"{weights.name}.aligned")
     with weights.open("rb") as source, aligned.open("wb") as target:
@@ -82,6 +84,27 @@ def _has_bodies(model: bytes) -> bool:
         if inner == _NODE_ATTRIBUTE
         for part, _ in submessages(attribute)
     )
+
+
+def _has_empty_blocks(model: bytes) -> bool:
+    return any(
+        _is_empty(text_field(entry, _ENTRY_VALUE) or "")
+        for outer, graph in submessages(memoryview(model))
+        if outer == _GRAPH
+        for number, tensor in submessages(graph)
+        if number == _INITIALIZER
+        for part, entry in submessages(tensor)
+        if part == _TENSOR_EXTERNAL and _is_packed(text_field(entry, _ENTRY_KEY) or "")
+    )
+
+
+def _is_packed(key: str) -> bool:
+    return key.startswith("prepacked")
+
+
+def _is_empty(text: str) -> bool:
+    """Whether one of the packed blocks in a value of `external_data` has no bytes."""
+    return any(block.split(";")[1] == "0" for block in text.split("|")[1:])
 
 
 def _copy(source: IO[bytes], offset: int, size: int, target: IO[bytes]) -> None:
@@ -124,8 +147,9 @@ def _moved_tensor(tensor: memoryview, move: Move, move_packed: Move) -> bytes:
         else:
             others.append(bytes(part))
     entries["offset"] = str(move(int(entries.get("offset", 0)), int(entries["length"])))
+    entries = {k: v for k, v in entries.items() if not (_is_packed(k) and _is_empty(v))}
     for key, text in entries.items():
-        if key.startswith("prepacked"):
+        if _is_packed(key):
             entries[key] = _moved_blocks(text, move_packed)
     written = (
         field(_TENSOR_EXTERNAL, field(_ENTRY_KEY, k.encode()) + field(_ENTRY_VALUE, v.encode()))
