@@ -1,0 +1,134 @@
+"""Trials of the zoo's networks are gone on with, show black and white frames, and find what is
+wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cnn
+from benchmarks.zoo.cache import VARIABLE
+from benchmarks.zoo.frames import CHOICES, KINDS, frames, write
+from benchmarks.zoo.outcomes import AGREES, Ledger, Outcome, Trial
+from launcher.inputs_arrays import LastArchive, open_arrays
+from tests.cnn.models import convolution, model, node, save, value
+
+TRIAL = Trial("unet", "in-process", "vertical")
+LAUNCH = Trial("unet", "launched", "vertical")
+
+FLOAT, BYTE, INDEX, TRUTH, HALF = 1, 2, 7, 9, 10
+
+
+def network(directory: Path, *kinds: int) -> cnn.Network:
+    """One with an input of each kind."""
+    inputs = [value(f"x{number}", (1, 3, 4, 4), kind) for number, kind in enumerate(kinds)]
+    outputs = [value(f"y{number}", None, FLOAT) for number in range(len(kinds))]
+    nodes = [
+        node(kind, [f"{source}{number}"], [f"{target}{number}"], **more)
+        for number in range(len(kinds))
+        for kind, source, target, more in (("Cast", "x", "c", {"to": 1}), ("Tanh", "c", "y", {}))
+    ]
+    return cnn.read(save(model(nodes, inputs, outputs), directory)).network
+
+
+def test_what_is_known_of_this_commit_is_not_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    Ledger(path).add(Outcome(TRIAL, AGREES, error=None, seconds=2.5))
+    assert Ledger(path).find(TRIAL) == Outcome(TRIAL, AGREES, error=None, seconds=2.5)
+    assert Ledger(path).find(LAUNCH) is None
+    assert Ledger(path, "none").find(TRIAL) is None
+
+
+def test_what_is_known_of_another_commit_is_if_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    Ledger(path).add(Outcome(TRIAL, AGREES))
+    line = json.loads(path.read_text())
+    path.write_text(json.dumps({**line, "commit": "another"}) + "\n")
+    assert Ledger(path).find(TRIAL) is None
+    assert Ledger(path, "any").find(TRIAL) == Outcome(TRIAL, AGREES)
+
+
+def test_the_last_outcome_counts_and_a_torn_line_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    ledger = Ledger(path)
+    ledger.add(Outcome(TRIAL, "crashed"))
+    ledger.add(Outcome(TRIAL, AGREES))
+    with path.open("a") as file:
+        file.write('{"trial": {"name": "un')
+    found = Ledger(path).find(TRIAL)
+    assert found is not None
+    assert found.is_good
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_frames_are_what_the_choice_says(choice: str, tmp_path: Path) -> None:
+    shown = frames(network(tmp_path, FLOAT, HALF), choice)
+    assert len(shown) == len(CHOICES[choice])
+    for kind, frame in zip(CHOICES[choice], shown, strict=True):
+        for name in ("x0", "x1"):
+            found = frame[name]
+            assert np.isfinite(found).all()
+            if kind in ("black", "white", "glare"):
+                assert set(found.flat) == {{"black": 0, "white": 1, "glare": 255}[kind]}
+            else:
+                assert len(set(found.flat)) > found.size / 4
+
+
+def test_a_cameras_white_is_255_and_indices_stay_small(tmp_path: Path) -> None:
+    for frame, kind in zip(
+        frames(network(tmp_path, BYTE, INDEX, TRUTH), "mix"), CHOICES["mix"], strict=True
+    ):
+        assert [frame[name].dtype for name in frame] == [np.uint8, np.int64, np.bool_]
+        assert frame["x1"].max() <= 99
+        if kind in ("white", "glare"):
+            assert (frame["x0"] == 255).all()
+        if kind == "black":
+            assert not any(array.any() for array in frame.values())
+
+
+def test_a_mix_has_every_kind_and_noise_twice() -> None:
+    assert set(CHOICES["mix"]) == set(KINDS)
+    assert CHOICES["mix"].count("noise") == 2
+
+
+def test_a_launch_streams_them_in_this_order(tmp_path: Path) -> None:
+    found = network(tmp_path, FLOAT, BYTE)
+    tensors = [found.tensors[name] for name in found.inputs]
+    shown = frames(found, "mix")
+    files = write(shown, tmp_path)
+    assert files == sorted(files)
+    for file, frame in zip(files, shown, strict=True):
+        opened = open_arrays(file, tensors, LastArchive())
+        assert opened.frames == 1
+        for name, array in opened.frame(0).items():
+            assert np.array_equal(array, frame[name])
+
+
+@pytest.mark.slow
+def test_a_network_is_tried_in_processes_of_its_own(tmp_path: Path) -> None:
+    more = [node("Relu", ["y"], ["z"]), node("GlobalAveragePool", ["z"], ["p"])]
+    save(convolution((1, 3, 16, 16), *more), tmp_path, "unet.onnx")
+    outcomes = tmp_path / "outcomes.jsonl"
+    command = [
+        sys.executable, "-m", "benchmarks.zoo", "unet", "--in-process", "vertical", "auto",
+        "--launch", "sequential", "--outcomes", str(outcomes),
+    ]  # fmt: skip
+    again = []
+    for _ in range(2):
+        ran = subprocess.run(
+            command, env={**os.environ, VARIABLE: str(tmp_path)}, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        again.append(ran.stdout)
+    assert again[0] == again[1]
+    lines = [json.loads(line) for line in outcomes.read_text().splitlines()]
+    assert [line["trial"]["way"] for line in lines] == [
+        "read", "in-process", "in-process", "launched",
+    ]  # fmt: skip
+    assert {line["what"] for line in lines} == {AGREES}
