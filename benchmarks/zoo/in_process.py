@@ -15,15 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.zoo.cache import file_of
 from benchmarks.zoo.frames import frames
+from benchmarks.zoo.models import settings
 from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
 from benchmarks.zoo.registry import Entry
 from cnn.model import Model
 from cnn.rewrites import Copies, original_name
 from ga.hybrid import Effort, Hybrid
 from launcher.comparison.doubts import Doubt, settle
-from launcher.comparison.replay import Replay
+from launcher.comparison.replay import INPUT, Replay
+from launcher.comparison.tape import Tape
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, LauncherError
 from launcher.networks import network_numbers
@@ -32,7 +33,7 @@ from launcher.reference import reference_results
 from launcher.runtime import Array, Frame, SubnetFiles
 from launcher.subnet_files import cut_subnets
 from launcher.tuning import configured
-from launcher.verify import Agreement, FirstResults, compare, worse
+from launcher.verify import Agreement, FirstResults, agreement, compare, worse
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.registry import open_executor
 from partition.errors import PartitionError
@@ -46,13 +47,6 @@ _ELSEWHERE = "tcp://192.0.2.{}:5500"
 
 _QUICK = {"vertical": {"budget": 0.05}}
 _QUICK_HYBRID = Effort(chains=16, work=2e6, least_steps=60, finalists=3, refinements=1)
-
-
-def settings(entry: Entry) -> dict[str, object]:
-    """What `cluster.yaml` says of the model."""
-    shapes = entry.input_shapes
-    plain = {k: list(v) for k, v in shapes.items()} if isinstance(shapes, dict) else shapes
-    return {"path": str(file_of(entry.name))} | ({"input_shape": plain} if plain else {})
 
 
 def try_strategies(
@@ -124,26 +118,41 @@ def _compared(
     original: Path,
     folder: Path,
 ) -> Agreement:
+    """As a launch compares; and each phase by itself, since few of what random weights compute
+    reaches the outputs."""
     network, numbers = model.network, network_numbers(model.network)
     subnets = cut_subnets(model, plan, folder / "subnets", lambda _done, _all: None)
     first = FirstResults(folder / "first", numbers)
     for number, outputs in _results(model, plan, subnets, shown, folder / "cache"):
         first.add(number, outputs)
-    compared = compare(first, network.outputs, iter(wanted), numbers)
-    if not compared.doubtful:
-        return compared.agreement
-    doubt = Doubt(
-        original,
-        {name: name for name in network.inputs},
-        {name: name for name in network.outputs},
-        numbers,
-        compared.doubtful,
-    )
     replay = Replay(model, plan, subnets, numbers, folder / "replay")
-    settled = settle(
-        doubt, [replay], first, shown.__getitem__, folder / "doubts", rounds_alike=True
-    )
-    return worse(compared.agreement, settled)
+    compared = compare(first, network.outputs, iter(wanted), numbers)
+    found = compared.agreement
+    if compared.doubtful:
+        doubt = Doubt(
+            original,
+            {name: name for name in network.inputs},
+            {name: name for name in network.outputs},
+            numbers,
+            compared.doubtful,
+        )
+        place = folder / "doubts"
+        settled = settle(doubt, [replay], first, shown.__getitem__, place, rounds_alike=True)
+        found = worse(found, settled)
+    if found.agrees and (wrong := _wrong_phase(replay, shown, folder / "tape")) is not None:
+        return wrong
+    return found
+
+
+def _wrong_phase(replay: Replay, shown: Sequence[Frame], folder: Path) -> Agreement | None:
+    """The first phase that computes something else than the whole network does, given the whole
+    network's own tensors of the first frame."""
+    tape = Tape(folder, [0])
+    for name, array in shown[0].items():
+        tape.put(0, INPUT, name, array)
+    replay.record(tape, chain=False)
+    wrong = replay.wrong_step(tape, 0)
+    return None if wrong is None else agreement(0, wrong[1], replay.begins_in(tape, 0, *wrong))
 
 
 def _results(

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import cnn
-from benchmarks.zoo.cache import file_of
 from benchmarks.zoo.frames import frames, write
-from benchmarks.zoo.in_process import NODES, settings
+from benchmarks.zoo.in_process import NODES
+from benchmarks.zoo.models import model_of, settings
 from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
 from benchmarks.zoo.registry import Entry
 
@@ -26,7 +26,7 @@ def launched(entry: Entry, trial: Trial, limit_s: float, log: Path) -> Outcome:
     """Launch the network; `log` is written if that does not end well."""
     began = time.monotonic()
     try:
-        network = cnn.read(file_of(entry.name), input_shapes=entry.input_shapes).network
+        network = model_of(entry).network
     except cnn.ModelError as error:
         return Outcome(trial, refusal(entry, str(error)))
     outcome = Outcome(trial, "", layers=len(network.layers))

@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 import cnn
 from benchmarks.agreement import LIMIT
-from benchmarks.zoo.cache import file_of
+from benchmarks.zoo.models import model_of
 from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
 from benchmarks.zoo.registry import Entry
 
@@ -24,7 +24,7 @@ def read(entry: Entry, trial: Trial) -> Outcome:
     """What becomes of it: noise of several sizes, black and white frames."""
     began = time.monotonic()
     try:
-        model = cnn.read(file_of(entry.name), input_shapes=entry.input_shapes)
+        model = model_of(entry)
     except cnn.ModelError as error:
         return Outcome(trial, refusal(entry, str(error)))
     seconds = time.monotonic() - began

@@ -74,12 +74,12 @@ class Replay:
         )
         self._order = _in_order(plan.phases, rewritten.network.inputs)
 
-    def record(self, tape: Tape) -> None:
-        """Compute all three streams; the inputs are on the tape."""
+    def record(self, tape: Tape, *, chain: bool = True) -> None:
+        """Compute all three streams, or all but the chain; the inputs are on the tape."""
         tape.run(
             [
                 self._whole_step(tape, "all", self.crossing()),
-                *(self._step(tape, phase, CHAIN) for phase in self._order),
+                *(self._step(tape, phase, CHAIN) for phase in self._order if chain),
                 *(self._step(tape, phase, _STEP["all"]) for phase in self._order),
             ]
         )

@@ -1,0 +1,19 @@
+"""How a network of the zoo is read, and what a `cluster.yaml` says of it."""
+
+from __future__ import annotations
+
+import cnn
+from benchmarks.zoo.cache import file_of
+from benchmarks.zoo.registry import Entry
+
+
+def model_of(entry: Entry) -> cnn.Model:
+    """The network as the project reads it; raises `cnn.ModelError`."""
+    return cnn.read(file_of(entry.name), input_shapes=entry.input_shapes)
+
+
+def settings(entry: Entry) -> dict[str, object]:
+    """The section `model` of a `cluster.yaml`."""
+    shapes = entry.input_shapes
+    plain = {k: list(v) for k, v in shapes.items()} if isinstance(shapes, dict) else shapes
+    return {"path": str(file_of(entry.name))} | ({"input_shape": plain} if plain else {})
