@@ -52,8 +52,8 @@ soak: setup
 	$(BIN)/python -m benchmarks.soak
 
 # Networks as practitioners export them: what is exported already is read, compared with its original,
-# and with ZOO="--launch vertical hybrid" run. ZOO_PYTHON, if given, exports first: a Python that has
-# torch, keras and the rest (benchmarks/zoo/export.py).
+# and with ZOO="--in-process vertical hybrid --launch auto" planned and run. ZOO_PYTHON, if given,
+# exports first: a Python that has torch, keras and the rest (benchmarks/zoo/export.py).
 zoo: setup
 	$(if $(ZOO_PYTHON),$(ZOO_PYTHON) -m benchmarks.zoo.export || true)
 	$(BIN)/python -m benchmarks.zoo $(ZOO)
