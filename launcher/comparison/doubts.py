@@ -89,10 +89,11 @@ def settle(
             frames = numbers[start : start + _AT_A_TIME]
             batch = _Batch(doubt, replays, first, frames, Path(tapes))
             batch.record(frame)
-            found += [batch.judge(number, rounds_alike=rounds_alike) for number in frames]
-        wrong = next((one for one in found if not one.agrees), None)
-        if wrong is not None:
-            return wrong
+            for number in frames:
+                judged = batch.judge(number, rounds_alike=rounds_alike)
+                if not judged.agrees:  # to look for where others begin would take as long again
+                    return judged
+                found.append(judged)
     return functools.reduce(worse, found)
 
 
