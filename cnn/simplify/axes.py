@@ -7,6 +7,7 @@ x that it makes from those that it reads, once it is renumbered: an axis i becom
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -123,13 +124,12 @@ class _Numbers:
 
     def quantiser(self) -> Carried | None:
         """`axis`, of the scales."""
-        if integer(self.node, "block_size", 0):
+        scales = self.graph.shape(self.node.input[1])
+        if scales is None or integer(self.node, "block_size", 0):
             return None
-        axis = integer(self.node, "axis", 1)
-        is_per_tensor = np.prod(self.graph.shape(self.node.input[1]) or (), dtype=int) == 1
-        if is_per_tensor:
+        if math.prod(scales) == 1:
             return self.plain((0,))
-        return self._with_axis(axis, (0,))
+        return self._with_axis(integer(self.node, "axis", 1), (0,))
 
     def along_an_axis(self) -> Carried | None:
         """`axis`."""

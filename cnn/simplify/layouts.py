@@ -34,8 +34,12 @@ def change_layouts(graph: Graph) -> bool:
     for order in sorted(orders):
         change = _Change(graph, order)
         paying = [region for region in change.regions() if change.pays(region)]
+        touched: set[int] = set()
         for region in paying:
-            change.carry_out(region)
+            beside = change.transpositions(region)
+            if touched.isdisjoint(beside):  # else what it pays is to be counted again
+                change.carry_out(region)
+                touched |= beside
         if paying:
             graph.sort()
             graph.remove_unread()
@@ -128,10 +132,10 @@ class _Change:
         """Whether fewer transpositions are left, which move no more elements."""
         fewer = moved = 0
         for name in self._entering(region):
-            order = _order(self._producers.get(name))
+            order = _order(self._before(name, region))
             if order is not None and self._is_for(name, region):
                 fewer, moved = fewer + 1, moved + self._size(name)
-            if order is None or _then(order, self._back) != tuple(range(len(order))):
+            if order != self._order:
                 fewer, moved = fewer - 1, moved - self._size(name)
         for name in self._leaving(region):
             for number in self._outside(name, region):
@@ -146,8 +150,7 @@ class _Change:
 
     def carry_out(self, region: Region) -> None:
         """Change the region; the nodes are then in no order."""
-        graph = self._graph
-        instead = {name: self._entered(name) for name in self._entering(region)}
+        instead = {name: self._entered(name, region) for name in self._entering(region)}
         for name in self._leaving(region):
             instead[name] = self._renamed(name)
         for name in self._leaving(region):
@@ -165,7 +168,25 @@ class _Change:
                 node.input[index] = self._read(node.input[index], instead)
             for index in found.outputs:
                 node.output[index] = instead[node.output[index]]
-        assert all(name in graph.types for name in instead.values())  # noqa: S101
+
+    def transpositions(self, region: Region) -> set[int]:
+        """Those that a region reads from, and those that read from it."""
+        found = {
+            number
+            for name in self._leaving(region)
+            for number in self._outside(name, region)
+            if _order(self._nodes[number]) is not None
+        }
+        before = {id(self._before(name, region)) for name in self._entering(region)}
+        return found | {n for n, node in enumerate(self._nodes) if id(node) in before}
+
+    def _before(self, name: str, region: Region) -> onnx.NodeProto | None:
+        """The transposition that makes what enters a region, unless it reads what the region
+        makes."""
+        producer = self._producers.get(name)
+        if producer is None or _order(producer) is None:
+            return None
+        return None if self._maker.get(producer.input[0]) in region else producer
 
     def _entering(self, region: Region) -> list[str]:
         """What the region reads in the order that is changed and does not make itself."""
@@ -182,8 +203,17 @@ class _Change:
         ]
 
     def _outside(self, name: str, region: Region) -> list[int]:
-        """The readers of what a region makes that do not belong to it."""
-        return [number for number in self._readers.get(name, []) if number not in region]
+        """The readers of a tensor that do not belong to a region, or do not carry it."""
+        return [
+            number
+            for number in self._readers.get(name, [])
+            if number not in region or not self._carries(number, name)
+        ]
+
+    def _carries(self, number: int, name: str) -> bool:
+        """Whether an operator carries a tensor wherever it reads it."""
+        at = {index for index, read in enumerate(self._nodes[number].input) if read == name}
+        return at <= set(self._carried[number].inputs)
 
     def _is_for(self, name: str, region: Region) -> bool:
         """Whether nothing else reads what enters a region."""
@@ -197,15 +227,16 @@ class _Change:
     def _size(self, name: str) -> int:
         return math.prod(self._graph.shape(name) or ())
 
-    def _entered(self, name: str) -> str:
+    def _entered(self, name: str, region: Region) -> str:
         """A tensor from outside in the new order."""
-        producer = self._producers.get(name)
-        order = _order(producer)
-        source, whole = (name, self._back) if order is None or producer is None else (
-            producer.input[0], _then(order, self._back)
-        )  # fmt: skip
-        if whole == tuple(range(len(whole))):
-            return source
+        before = self._before(name, region)
+        order = _order(before)
+        if before is None or order is None:
+            source, whole = name, self._back
+        elif order == self._order:
+            return str(before.input[0])
+        else:
+            source, whole = before.input[0], _then(order, self._back)
         made = self._renamed(name)
         self._insert(source, made, whole)
         return made

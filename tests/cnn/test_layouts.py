@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import cnn
 from benchmarks.agreement import LIMIT, random_frame, relative_error
@@ -220,6 +222,53 @@ def test_two_orders_become_one(tmp_path: Path) -> None:
     assert transpositions(network)[1:] == ["z"]
 
 
+SQUARE = (4, 4)
+
+
+def computed(directory: Path, nodes: Sequence[onnx.NodeProto]) -> cnn.Network:
+    """A network on a matrix of 4 × 4, which computes the same as the file."""
+    proto = model(nodes, [value("x", SQUARE)], [value("z")], [weight("w", 4, 4)])
+    read = cnn.read(save(proto, directory))
+    network = read.network
+    frame = random_frame(network, seed=0)
+    subnet = read.cut(network.layer, network.inputs, network.outputs, directory)
+    expected = run(read.write_original(directory), frame)
+    assert relative_error(run(subnet.graph, frame)[0], expected[0]) <= LIMIT
+    return network
+
+
+def turned(source: str, name: str) -> onnx.NodeProto:
+    return node("Transpose", [source], [name], perm=[1, 0])
+
+
+def test_an_operator_may_read_a_tensor_and_its_transpose(tmp_path: Path) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        turned("m", "a"),
+        node("Relu", ["a"], ["r"]),
+        turned("r", "t"),
+        node("Sub", ["r", "t"], ["s"]),
+        turned("s", "b"),
+        node("MatMul", ["b", "w"], ["z"]),
+    ]
+    assert len(transpositions(computed(tmp_path, nodes))) == 1
+
+
+def test_regions_on_either_side_of_a_transposition_are_not_both_turned_over(tmp_path: Path) -> None:
+    """The transposition between them would be counted for both."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Relu", ["m"], ["r"]),
+        turned("r", "a"),
+        node("Tanh", ["a"], ["b"]),
+        turned("b", "c"),
+        node("Sigmoid", ["c"], ["s"]),
+        turned("s", "d"),
+        node("MatMul", ["d", "w"], ["z"]),
+    ]
+    assert len(transpositions(computed(tmp_path, nodes))) == 1
+
+
 def test_what_a_branch_reads_keeps_its_order(tmp_path: Path) -> None:
     then = graph([node("Reshape", ["r", "flat"], ["y"])], "then", [], [value("y")])
     other = graph([node("Reshape", ["a", "flat"], ["n"])], "else", [], [value("n")])
@@ -264,3 +313,86 @@ def test_nor_is_a_quotient_by_zero(tmp_path: Path) -> None:
     divisors = constant("c", [1, 0, -2, 3], np.float32)
     network = simplified(tmp_path, nodes, ["z"], [divisors, *CONSTANTS[:2]])
     assert "Div" in [layer.operator for layer in network.layers]
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> onnx.ModelProto:
+    """Operators that carry an order of axes, products that do not, and transpositions between."""
+    shapes = {"x": draw(st.permutations([2, 3, 4]))}
+    nodes, weights = [], []
+    for number in range(draw(st.integers(3, 14))):
+        source, name = draw(st.sampled_from(sorted(shapes))), f"t{number}"
+        shape, axis = shapes[source], draw(st.integers(-3, 2))
+        made = list(shape)
+        kind = draw(st.sampled_from(
+            ["Transpose"] * 5 + ["Relu", "Add", "Mul", "Concat", "Softmax", "ReduceMean", "Pad",
+                                 "Slice", "MatMul"]
+        ))  # fmt: skip
+        if kind == "Transpose":
+            perm = draw(st.sampled_from([[0, 2, 1], [1, 2, 0], [2, 0, 1], [1, 0, 2]]))
+            nodes.append(node(kind, [source], [name], perm=perm))
+            made = [shape[place] for place in perm]
+        elif kind in ("Add", "Concat"):
+            alike = sorted(other for other in shapes if shapes[other] == shape)
+            more = {"axis": axis} if kind == "Concat" else {}
+            nodes.append(node(kind, [source, draw(st.sampled_from(alike))], [name], **more))
+            made[axis] *= 2 if kind == "Concat" else 1
+        elif kind == "Mul":
+            own = [draw(st.sampled_from([1, size])) for size in shape][draw(st.integers(0, 3)) :]
+            weights.append(weight(f"c{number}", *own, seed=number))
+            nodes.append(node(kind, [source, f"c{number}"], [name]))
+        elif kind == "ReduceMean":
+            keeps = draw(st.booleans())
+            nodes.append(node(kind, [source], [f"{name}.mean"], axes=[axis], keepdims=int(keeps)))
+            if keeps:
+                nodes.append(node("Sub", [source, f"{name}.mean"], [name]))
+            else:
+                weights.append(
+                    constant(f"s{number}", [*made[: axis % 3], 1, *made[axis % 3 + 1 :]])
+                )
+                nodes.append(node("Reshape", [f"{name}.mean", f"s{number}"], [name]))
+                made[axis] = 1
+        elif kind == "Pad":
+            pads = [draw(st.integers(0, 2)) for _ in range(6)]
+            weights.append(constant(f"p{number}", pads))
+            nodes.append(node(kind, [source, f"p{number}"], [name], mode="edge"))
+            made = [size + pads[place] + pads[3 + place] for place, size in enumerate(shape)]
+        elif kind == "Slice":
+            weights += [constant(f"b{number}", [-1]), constant(f"e{number}", [-99])]
+            weights += [constant(f"a{number}", [axis]), constant(f"d{number}", [-1])]
+            nodes.append(node(kind, [source, *(f"{x}{number}" for x in "bead")], [name]))
+        elif kind == "MatMul":
+            weights.append(weight(f"w{number}", shape[-1], 3, seed=number))
+            nodes.append(node(kind, [source, f"w{number}"], [name]))
+            made[-1] = 3
+        else:
+            nodes.append(
+                node(kind, [source], [name], **({"axis": axis} if kind == "Softmax" else {}))
+            )
+        shapes[name] = made
+    read = {name for each in nodes for name in each.input}
+    ends = [name for name in shapes if name not in read or draw(st.integers(0, 5)) == 0]
+    outputs = [value(name) for name in ends if name != "x"] or [value(nodes[-1].output[0])]
+    return model(nodes, [value("x", list(shapes["x"]))], outputs, weights)
+
+
+@given(proto=networks())
+@settings(
+    max_examples=60,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+def test_any_network_of_transpositions_computes_the_same_with_no_more_of_them(
+    proto: onnx.ModelProto, tmp_path: Path
+) -> None:
+    read = cnn.read(save(proto, tmp_path))
+    network = read.network
+    written = sum(each.op_type == "Transpose" for each in proto.graph.node)
+    assert len(transpositions(network)) <= written
+    frame = random_frame(network, seed=0)
+    subnet = read.cut(network.layer, network.inputs, network.outputs, tmp_path)
+    expected = run(read.write_original(tmp_path), frame)
+    for found, original in zip(run(subnet.graph, frame), expected, strict=True):
+        assert relative_error(found, original) <= LIMIT
