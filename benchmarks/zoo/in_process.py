@@ -120,7 +120,7 @@ def _compared(
 ) -> Agreement:
     """As a launch compares; and each phase by itself, since few of what random weights compute
     reaches the outputs."""
-    network, numbers = model.network, network_numbers(model.network)
+    network, numbers = model.network, network_numbers(model)
     subnets = cut_subnets(model, plan, folder / "subnets", lambda _done, _all: None)
     first = FirstResults(folder / "first", numbers)
     for number, outputs in _results(model, plan, subnets, shown, folder / "cache"):

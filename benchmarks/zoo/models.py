@@ -9,11 +9,19 @@ from benchmarks.zoo.registry import Entry
 
 def model_of(entry: Entry) -> cnn.Model:
     """The network as the project reads it; raises `cnn.ModelError`."""
-    return cnn.read(file_of(entry.name), input_shapes=entry.input_shapes)
+    return cnn.read(
+        file_of(entry.name),
+        input_shapes=entry.input_shapes,
+        inputs=entry.inputs,
+        outputs=entry.outputs,
+    )
 
 
 def settings(entry: Entry) -> dict[str, object]:
     """The section `model` of a `cluster.yaml`."""
     shapes = entry.input_shapes
     plain = {k: list(v) for k, v in shapes.items()} if isinstance(shapes, dict) else shapes
-    return {"path": str(file_of(entry.name))} | ({"input_shape": plain} if plain else {})
+    given = {
+        "input_shape": plain, "inputs": dict(entry.inputs), "outputs": list(entry.outputs)
+    }  # fmt: skip
+    return {"path": str(file_of(entry.name))} | {key: x for key, x in given.items() if x}

@@ -35,8 +35,11 @@ def read(entry: Entry, trial: Trial) -> Outcome:
         original = _session(model.write_original(path))
     worst = 0.0
     for frame in _frames(network):
-        for found, wanted in zip(whole.run(None, frame), original.run(None, frame), strict=True):
-            worst = max(worst, _relative(found, wanted))
+        made = dict(zip(network.outputs, whole.run(None, frame), strict=True))
+        results = {**model.constant_outputs, **made}
+        names = [output.name for output in original.get_outputs()]
+        for name, wanted in zip(names, original.run(None, frame), strict=True):
+            worst = max(worst, _relative(results[name], wanted))
     what = AGREES if worst <= LIMIT else "differs from its original"
     if entry.refused:
         what = "runs, though it was expected to be refused"

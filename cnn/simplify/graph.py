@@ -121,7 +121,7 @@ class Graph:
 
     def sort(self) -> None:
         """Bring nodes that were added anywhere into a topological order."""
-        self.nodes = _in_order(self.nodes)
+        self.nodes = in_order(self.nodes)
 
     def rename(self, new_names: Mapping[str, str]) -> None:
         """Read and make tensors under other names."""
