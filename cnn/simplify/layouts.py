@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.names import short
 from cnn.simplify.axes import Carried, Order, carried
 from cnn.simplify.graph import Graph, integers
 from cnn.weights import names_read
@@ -253,8 +254,9 @@ class _Change:
         return made
 
     def _insert(self, source: str, name: str, order: Order) -> None:
+        called = short(f"{name}_transposed")
         self._graph.nodes.append(
-            helper.make_node("Transpose", [source], [name], f"{name}_transposed", perm=order)
+            helper.make_node("Transpose", [source], [name], called, perm=order)
         )
 
     def _read(self, name: str, instead: Mapping[str, str]) -> str:
