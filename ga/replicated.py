@@ -32,6 +32,7 @@ from partition.errors import PartitionError
 from partition.linear_time import LinearTime, deal
 from partition.planner import plan_solution
 from partition.rewriting import after, model_of
+from partition.strategies.alike import likeness
 from partition.strategies.base import (
     Problem,
     SearchProgress,
@@ -168,8 +169,7 @@ def dealt(periods_s: Sequence[float]) -> tuple[int, ...]:
 
 def _kind(problem: Problem, group: Group) -> Hashable:
     """Groups for which it is equal are divided alike."""
-    measured = None if problem.layer_s is None else problem.layer_s[:, list(group)].tobytes()
-    return tuple(replace(problem.devices[number], name="") for number in group), measured
+    return tuple(likeness(problem, number) for number in group)
 
 
 def _pipeline(problem: Problem, group: Group, within: Strategy) -> _Pipeline:

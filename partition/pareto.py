@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from partition.cost import Costs
 from partition.errors import PartitionError
+from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
-from partition.strategies.exact_terms import fair_shares, terms_of
+from partition.strategies.exact_terms import fair_shares
 from partition.traffic import Floats
 
 MOST_ASSIGNMENTS = 3_000_000
@@ -76,7 +77,7 @@ def true_front(problem: Problem, groups: Sequence[int] | None = None) -> Front:
             f"{count} assignments are too many to look at; the true front is for problems with up "
             f"to {MOST_ASSIGNMENTS}: leave out devices, or group more layers"
         )
-    kinds = terms_of(problem).kinds
+    kinds = kinds_of(problem)
     best_points, best_rows = np.empty((0, 3)), np.empty((0, len(of_layer)), dtype=np.intp)
     for chunk in _chunks(options, kinds):
         rows = chunk[:, of_layer]

@@ -6,6 +6,9 @@ one phase if it has layers, and another each time that a longest path comes back
 cut if it leaves its device; a channel between devices as holding the frames that neighbouring
 levels need. What there is beyond that, the strategy finds by pricing its solutions with the cost
 model itself.
+
+Expressions are summed from lists of their terms. `+=` is not for them: OR-Tools extends the
+expression on the left, which may be a decision that others refer to.
 """
 
 from __future__ import annotations
@@ -37,17 +40,17 @@ class Loads:
         terms, placement = self._terms, self._placement
         sums = []
         for stage in placement.stages:
-            held = sum(
+            held = [
                 size // terms.weight_unit * placement.at[layer][stage]
                 for layer, size in enumerate(terms.own_bytes)
                 if size
-            )
+            ]
             for number, (size, users) in enumerate(terms.shared):
                 here = placement.boolean(f"shared {number} in {stage}")
                 for layer in users:
                     placement.model.add(here >= placement.at[layer][stage])
-                held += size // terms.weight_unit * here
-            sums.append(held)
+                held.append(size // terms.weight_unit * here)
+            sums.append(sum(held))
         return sums
 
     @cached_property
@@ -136,25 +139,26 @@ class Loads:
         """Ticks that `stage` works per frame if it is on this device, × `factor`."""
         terms, own = self._terms, self._devices[device]
         layer_s = terms.problem.costs.layer_s[:, device] * factor
-        busy = terms.ticks(own.firing_s * factor) * self._phases[stage]
+        busy = [terms.ticks(own.firing_s * factor) * self._phases[stage]]
         for layer, at in enumerate(self._placement.at):
-            busy += terms.ticks(float(layer_s[layer])) * at[stage]
+            busy.append(terms.ticks(float(layer_s[layer])) * at[stage])
         for tensor, moved in enumerate(terms.tensors):
             cut = terms.ticks(moved.bytes * own.cut_s_per_byte * factor)
             reads = self.traffic.reads(tensor, stage)
-            busy += cut * (reads + self.traffic.leaves(tensor, stage))
+            busy.append(cut * (reads + self.traffic.leaves(tensor, stage)))
             if not own.wire_is_free:
                 wire = own.wire_s_per_message + moved.bytes * own.wire_s_per_byte
                 sends = self.traffic.sends(tensor, stage)
-                busy += terms.ticks(wire * factor) * (reads + sends)
-        if own.cache_bytes is None:
-            return busy
-        per_unit = own.cache_s_per_byte * terms.weight_unit * factor / terms.tick_s
-        return busy + self._times(per_unit, self.uncached[stage])
+                busy.append(terms.ticks(wire * factor) * (reads + sends))
+        if own.cache_bytes is not None:
+            per_unit = own.cache_s_per_byte * terms.weight_unit * factor / terms.tick_s
+            busy.append(self._times(per_unit, self.uncached[stage]))
+        return sum(busy)
 
     def _times(self, factor: float, expression: Expression) -> Expression:
-        """`factor` × `expression`, rounded down."""
-        fraction = 1 << max(0, min(16, 12 - math.floor(math.log2(max(factor, 1e-9)))))
+        """`factor` × `expression`, rounded down; `factor` to one part in 2¹⁴, which is less than
+        the gap that counts as none."""
+        fraction = 1 << max(0, min(16, 14 - math.floor(math.log2(max(factor, 1e-9)))))
         most = self._terms.period_range[1]
         product = self._placement.integer(0, most, f"{factor} of {expression}")
         whole = math.floor(fraction * factor)
@@ -180,13 +184,13 @@ class Loads:
         phases = []
         for stage in placement.stages:
             count = placement.integer(0, len(spine), f"phases of {stage}")
-            entries = placement.at[spine[0]][stage]
+            entries = [placement.at[spine[0]][stage]]
             for before, behind in pairwise(spine):
                 enters = placement.boolean(f"{behind} enters {stage}")
                 here, there = placement.at[behind][stage], placement.at[before][stage]
                 placement.model.add(enters >= here - there)
-                entries += enters
-            placement.model.add(count >= entries)
+                entries.append(enters)
+            placement.model.add(count >= sum(entries))
             placement.model.add(count >= self._used[stage])
             phases.append(count)
         return phases
@@ -252,10 +256,10 @@ class Loads:
         most = terms.weights * terms.weight_unit // MEMORY_UNIT + 1
         weights = placement.integer(0, most, f"weights of {stage}")
         placement.model.add(MEMORY_UNIT * (weights + 1) > terms.weight_unit * self.weights[stage])
-        channels = 0
+        channels = []
         for tensor, moved in enumerate(terms.tensors):
             size = frames * moved.bytes // MEMORY_UNIT
-            channels += size * self.traffic.reads(tensor, stage)
-            channels += size * self.traffic.leaves(tensor, stage)
+            channels.append(size * self.traffic.reads(tensor, stage))
+            channels.append(size * self.traffic.leaves(tensor, stage))
         engine = engine_bytes(1) // MEMORY_UNIT * self._used[stage]
-        return weights + activations + channels + engine
+        return weights + activations + sum(channels) + engine

@@ -1,4 +1,8 @@
-"""Why there is no partition: which constraint excludes it, and what to do."""
+"""Why there is no partition: which constraint excludes it, and what to do.
+
+A constraint is blamed only if it excludes every partition by itself. Where none does, the search
+was wrong to find nothing, which is a bug and no mistake of the user's.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +36,32 @@ def check(problem: Problem, shape: Shape) -> None:
             )
 
 
-def refusal(problem: Problem, shape: Shape) -> PartitionError:
-    """The sentence for a problem that has no partition of this shape."""
+def refusal(problem: Problem, shape: Shape) -> Exception:
+    """The sentence for a problem of which the search says that it has no partition of this shape.
+
+    A `PartitionError`, unless neither pins nor memory limits exclude all partitions: then a
+    `RuntimeError`.
+    """
     unpinned = replace(problem, pins={})
-    if not _exists(problem, shape, limits=False):
+    limits = [device.memory_bytes for device in problem.devices if device.memory_bytes is not None]
+    if problem.pins and _exists(problem, shape, limits=False) is False:
         return PartitionError(
             f"no contiguous partition respects these pins: {_pins(problem)}; pin layers to devices "
             "along the edges of the network only, or choose strategy 'vertical'"
         )
-    if problem.pins and _exists(unpinned, shape, limits=True):
+    if not limits or _exists(problem, shape, limits=True):
+        return RuntimeError(
+            f"strategy 'exact' finds no partition of network {problem.network.name!r} although "
+            "nothing excludes all of them: a bug of csdf-edge; choose strategy 'vertical', and "
+            "please report it"
+        )
+    if problem.pins and _exists(unpinned, shape, limits=True) is not False:
         return DoesNotFitError(
             f"the devices' memory holds no partition that respects these pins: {_pins(problem)}; "
             "pin fewer layers, or raise the memory of the devices that they are pinned to"
         )
     weights = sum(tensor.bytes for tensor in problem.network.weights.values())
     shown = f"{megabytes(weights)} of weights"
-    limits = [device.memory_bytes for device in problem.devices if device.memory_bytes is not None]
     engine = engine_bytes(1)
     room = sum(limits) - engine * len(limits)
     if len(limits) == len(problem.devices) and weights > room:
@@ -72,8 +86,8 @@ def refusal(problem: Problem, shape: Shape) -> PartitionError:
     )
 
 
-def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool:
-    """Whether there is a partition, or at least no proof in a moment that there is none."""
+def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
+    """Whether there is a partition; None if a moment is too short to know."""
     placement = Placement(terms_of(problem), shape)
     if limits:
         Loads(placement).keep_within([device.memory_bytes for device in problem.devices], 2)

@@ -81,12 +81,13 @@ def minimise(
     )
 
 
-def is_possible(placement: Placement, effort: Effort) -> bool:
-    """Whether the placement's model has a solution, or at least no proof that it has none."""
+def is_possible(placement: Placement, effort: Effort) -> bool | None:
+    """Whether the placement's model has a solution; None if that is not known in time."""
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
     status = _run(_solver(effort, 0), placement.model, lambda *_: None)
-    return bool(status != cp_model.INFEASIBLE)
+    known = {cp_model.OPTIMAL: True, cp_model.FEASIBLE: True, cp_model.INFEASIBLE: False}
+    return known.get(status)
 
 
 def _solver(effort: Effort, seed: int) -> Any:

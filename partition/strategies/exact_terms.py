@@ -3,16 +3,13 @@
 CP-SAT works on integers. Bytes are divided by their greatest common divisor, which loses nothing;
 seconds are counted in ticks, `TICKS` to the shortest period that any division of the layers could
 have, and rounded down, so that a bound on the ticks is a bound on the seconds.
-
-Devices that are alike (but for their names) are of one **kind** and interchangeable, unless a layer
-is pinned to one: that is like no other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +17,7 @@ import numpy as np
 from cnn.network import Network
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
+from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
 
 TICKS = 1e7
@@ -79,14 +77,8 @@ class Terms:
 
     @cached_property
     def kinds(self) -> tuple[tuple[int, ...], ...]:
-        """Device numbers by kind."""
-        problem = self.problem
-        pinned = set(problem.pinned.tolist())
-        kinds: dict[tuple[Device, int], list[int]] = {}
-        for number, device in enumerate(problem.devices):
-            own = number if number in pinned else -1
-            kinds.setdefault((replace(device, name=""), own), []).append(number)
-        return tuple(tuple(members) for members in kinds.values())
+        """Device numbers by kind; those of one kind are interchangeable."""
+        return kinds_of(self.problem)
 
     @cached_property
     def spine(self) -> tuple[int, ...]:
@@ -112,8 +104,7 @@ class Terms:
     @cached_property
     def are_apart(self) -> bool:
         """Whether no two devices share a machine, or all do: no order of them is special."""
-        hosts = [device.host for device in self.problem.devices]
-        return all(host is None for host in hosts) or len(set(hosts)) == 1
+        return len(self.machines) in (1, len(self.problem.devices))
 
     @cached_property
     def heaviest(self) -> tuple[int, ...]:

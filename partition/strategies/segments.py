@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.memory import packing_bytes
+from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
 from partition.traffic import Floats
 
@@ -147,7 +148,7 @@ def segments(problem: Problem) -> Segments:
     held += (received + sent) * (2 + problem.slack_frames) + engine_bytes(1)
     starts = np.arange(len(problem.network.layers) + 1)
     forward = starts[:, None] <= starts
-    kinds = kinds_of(problem)
+    kinds = kinds_of(problem, machines=False)
     allowed = np.empty((len(kinds), *forward.shape), dtype=bool)
     for index, members in enumerate(kinds):
         foreign = (problem.pinned >= 0) & (problem.pinned != members[0])
@@ -165,19 +166,6 @@ def segments(problem: Problem) -> Segments:
         sent,
         sent_tensors,
     )
-
-
-def kinds_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """Device numbers by likeness; a device with pinned layers is like no other, and so are devices
-    whose measured seconds differ."""
-    kinds: dict[tuple[Device, int, bytes], list[int]] = {}
-    pinned = set(problem.pinned.tolist())
-    for number, device in enumerate(problem.devices):
-        own = number if number in pinned else -1
-        seconds = b"" if problem.layer_s is None else problem.layer_s[:, number].tobytes()
-        alike = (replace(device, name="", host=None), own, seconds)
-        kinds.setdefault(alike, []).append(number)
-    return tuple(tuple(members) for members in kinds.values())
 
 
 def _weights(problem: Problem) -> Floats:
