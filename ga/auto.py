@@ -13,14 +13,14 @@ several, it is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ga.fairness import fair_memory
 from ga.hybrid import Hybrid
-from ga.objectives import negligible_bytes
+from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
 from ga.replicated import Replicated
 from ga.vertical import Vertical
@@ -49,6 +49,10 @@ class _Candidate:
     plan: Plan
 
 
+VerticalSearch = Callable[[Problem, Preference], Strategy]
+"""Makes the vertical search for a problem, which goes by this preference."""
+
+
 class Auto:
     """See the module's docstring."""
 
@@ -58,10 +62,24 @@ class Auto:
         self,
         candidates: Sequence[Strategy] | None = None,
         splitting: Strategy | None = None,
+        vertical: VerticalSearch = lambda _, preference: Vertical(preference),
     ) -> None:
-        """`splitting` is tried where `candidates` leave a device more than its share."""
-        self._candidates = None if candidates is None else tuple(candidates)
+        """`candidates` replace the usual ones, of which `vertical` makes one; `splitting` is tried
+        where they leave a device more than its share."""
+        self._given = None if candidates is None else tuple(candidates)
         self._splitting = splitting or Hybrid()
+        self._vertical = vertical
+
+    def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
+        """The strategies that are tried on a problem, whole layers first."""
+        usual = (
+            Sequential(),
+            self._vertical(problem, preference_for(problem)),
+            BatchSplit(),
+            Replicated(fewest=2),
+        )
+        every = usual if self._given is None else self._given
+        return tuple(each for each in every if _applies(each, problem))
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; raises `PartitionError` if no candidate gives a plan that fits."""
@@ -104,9 +122,7 @@ class Auto:
     def _solved(self, problem: Problem) -> tuple[list[_Candidate], list[PartitionError]]:
         found: list[_Candidate] = []
         refusals: list[PartitionError] = []
-        usual = Sequential(), Vertical(preference_for(problem)), BatchSplit(), Replicated(fewest=2)
-        candidates = self._candidates or usual
-        strategies = [each for each in candidates if _applies(each, problem)]
+        strategies = self.candidates(problem)
         total = len(strategies) + 1
         for number, strategy in enumerate([*strategies, self._splitting]):
             if strategy is self._splitting and not _is_uneven(problem, found):

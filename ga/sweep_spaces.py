@@ -3,7 +3,8 @@
 Every search of a sweep may price the same number of states, whatever its parameters: a larger
 population has fewer generations, and what NSGA-II does not spend is left to annealing. So a sweep
 finds better parameters, not more expensive ones. The count is that of the strategy's usual
-parameters, times the sweep's `budget`, which also shortens the descent at the end of `vertical`.
+parameters, times the sweep's `budget`, which also shortens the end of `vertical`: its descent and
+the chains that go for the period alone.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class VerticalSpace:
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
         """See `Space`: fields of `ga.vertical.Effort` and `ga.nsga.Parameters`."""
-        effort = self._effort(problem, parameters, budget)
+        effort = self.effort(problem, parameters, budget)
         return {
             **asdict(effort.nsga),
             "chains": effort.chains,
@@ -125,7 +126,7 @@ class VerticalSpace:
         self, problem: Problem, parameters: Parameters, budget: float, watch: Watch
     ) -> float:
         """See `Space`."""
-        effort = self._effort(problem, parameters, budget)
+        effort = self.effort(problem, parameters, budget)
         solution = Vertical(effort=effort, watch=watch).solve(problem)
         exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
         priced = exact.price(problem.numbers(solution.assignment)[None])
@@ -133,14 +134,15 @@ class VerticalSpace:
 
     def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
         """See `Space`."""
-        return Vertical(effort=self._effort(problem, parameters, budget))
+        return Vertical(effort=self.effort(problem, parameters, budget))
 
     def gain(self, usual: float, best: float) -> float:
         """See `Space`."""
         return float(1 - np.exp(best - usual))
 
-    def _effort(self, problem: Problem, parameters: Parameters, budget: float) -> Effort:
-        states = _states(problem, budget)
+    def effort(self, problem: Problem, parameters: Parameters, budget: float) -> Effort:
+        """What `vertical` is given: with the usual parameters and budget 1, its usual effort."""
+        states, usual = _states(problem, budget), Effort()
         individuals, chains = int(parameters["individuals"]), int(parameters["chains"])
         generations = round(parameters["evolved"] * states / individuals)
         steps = max(1, (states - generations * individuals) // chains)
@@ -149,8 +151,8 @@ class VerticalSpace:
             chains,
             least_steps=steps,
             most_steps=steps,
-            fast_chains=0,
-            descent=max(1, round(Effort().descent * budget)),
+            fast_steps=max(1, round(usual.fast(problem.network, len(problem.devices)) * budget)),
+            descent=max(1, round(usual.descent * budget)),
             heat=parameters["heat"],
             epoch=int(parameters["epoch"]),
             reliefs=parameters["reliefs"],

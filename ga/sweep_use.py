@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from ga.auto import Auto
-from ga.sweep_spaces import SPACES, Parameters
+from ga.objectives import Preference
+from ga.sweep_spaces import SPACES, Parameters, VerticalSpace
+from ga.vertical import Vertical
 from partition.strategies.base import Problem, Solution, Strategy
-from partition.strategies.batch_split import BatchSplit
-from partition.strategies.sequential import Sequential
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,15 @@ class Tuned:
         return space.strategy(problem, every, self.budget).solve(problem)
 
 
-def tuned_auto(vertical: Tuned) -> Strategy:
-    """`auto`, whose vertical search has parameters of its own."""
-    return Auto((Sequential(), vertical, BatchSplit()))
+def tuned_auto(parameters: Parameters, budget: float = 1.0) -> Auto:
+    """`auto`, whose vertical search has these parameters; all else is as usual."""
+    space = VerticalSpace()
+
+    def vertical(problem: Problem, preference: Preference) -> Strategy:
+        every = {**space.usual(problem, budget), **parameters}
+        return Vertical(preference, space.effort(problem, every, budget))
+
+    return Auto(vertical=vertical)
 
 
 def as_yaml(tuned: Mapping[str, Mapping[str, float]]) -> str:

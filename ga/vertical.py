@@ -59,7 +59,8 @@ class Effort:
     """How much is searched, and how. Annealing takes `work` / (chains × tensors × (devices + 3))
     steps, as that product is what a step costs, but no fewer and no more than the bounds. It starts
     from temperature `heat`; its worst chains restart after every `epoch` steps; the share `reliefs`
-    of its moves relieves a fullest device. As many steps of `fast_chains` go for the period alone.
+    of its moves relieves a fullest device. `fast_chains` go for the period alone, for `fast_steps`
+    or, by default, for as many as follow from `work`.
     The best `descents` states then descend up to `descent` steps, which look at as many neighbours
     as `descent_work` allows, counted in the same way.
     """
@@ -70,6 +71,7 @@ class Effort:
     least_steps: int = 100
     most_steps: int = 2000
     fast_chains: int = 16
+    fast_steps: int | None = None
     descents: int = 4
     descent: int = 40
     descent_work: float = 200e6
@@ -81,6 +83,10 @@ class Effort:
         """Annealing steps for a network of this size."""
         most = self.work / (self.chains * _cost(network, devices))
         return int(np.clip(most, self.least_steps, self.most_steps))
+
+    def fast(self, network: Network, devices: int) -> int:
+        """Steps of the chains that go for the period alone."""
+        return self.steps(network, devices) if self.fast_steps is None else self.fast_steps
 
     def neighbours(self, network: Network, devices: int) -> int:
         """How many of a state's neighbours a step of a descent looks at."""
@@ -207,8 +213,6 @@ class Vertical:
     ) -> Population:
         """The fastest of the assignments `found` [individuals, layers], layer by layer faster."""
         effort, devices = self._effort, len(problem.devices)
-        if not effort.fast_chains:
-            return found[:0].astype(np.int16)
 
         def score(population: Population) -> NDArray[np.float64]:
             return objectives.score(objectives.price(population), FASTEST, smooth=True)
@@ -223,7 +227,7 @@ class Vertical:
             starts,
             partial(move_run, pinned=problem.pinned, devices=devices),
             score,
-            annealing.Schedule(effort.steps(problem.network, devices), FAST_HEAT, effort.epoch),
+            annealing.Schedule(effort.fast(problem.network, devices), FAST_HEAT, effort.epoch),
             lambda _: None,
         )
 

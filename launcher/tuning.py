@@ -19,5 +19,6 @@ def configured(ga: GaConfig, name: str) -> Strategy:
         return find_strategy(name)
     from ga.sweep_use import Tuned, tuned_auto  # noqa: PLC0415 - slow to import
 
-    tuned = Tuned("vertical" if name == "auto" else name, found.given(), found.budget)
-    return tuned_auto(tuned) if name == "auto" else tuned
+    if name == "auto":
+        return tuned_auto(found.given(), found.budget)
+    return Tuned(name, found.given(), found.budget)

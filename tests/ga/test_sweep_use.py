@@ -9,12 +9,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ga.auto import Auto
 from ga.sweep_spaces import SPACES
 from ga.sweep_use import Tuned, as_yaml, tuned_auto
+from ga.vertical import Effort, Vertical
 from ga.vertical_paper import saving_percent
 from partition.paper_equations import beta_bytes, layer_beta_bytes, phi
 from partition.strategies.base import Problem
 from tests.partition.networks import residual
+from tests.partition.rewriting_contract import chain_model
 from tests.partition.strategy_contract import equal
 
 SMALL = Problem(residual(2), equal(3))
@@ -42,10 +45,29 @@ def test_parameters_that_are_not_given_are_the_usual_ones() -> None:
 
 @pytest.mark.slow
 def test_auto_searches_with_the_parameters_of_vertical() -> None:
-    auto = tuned_auto(Tuned("vertical", {"chains": 4}, BUDGET))
+    auto = tuned_auto({"chains": 4}, BUDGET)
     assert auto.name == "auto"
     solution = auto.solve(SMALL)
     assert set(solution.assignment) == set(SMALL.network.layer)
+
+
+@pytest.mark.slow
+def test_the_usual_parameters_are_the_usual_search() -> None:
+    assert Tuned("vertical", {"chains": Effort().chains}).solve(SMALL) == Vertical().solve(SMALL)
+
+
+@pytest.mark.slow
+def test_auto_is_the_usual_one_if_vertical_is_tuned_to_the_usual() -> None:
+    assert tuned_auto({"chains": Effort().chains}).solve(SMALL) == Auto().solve(SMALL)
+
+
+def test_tuning_vertical_leaves_the_other_candidates_of_auto_as_they_are() -> None:
+    model = chain_model(4)
+    problem = Problem(model.network, equal(4), model=model)
+    names = [strategy.name for strategy in Auto().candidates(problem)]
+    assert names == ["sequential", "vertical", "batch-split", "replicated"]
+    tuned = tuned_auto({"chains": 4}, BUDGET)
+    assert [strategy.name for strategy in tuned.candidates(problem)] == names
 
 
 @given(
