@@ -32,6 +32,7 @@ from cnn.network import Network
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.profiling_use import profile_file
 from launcher.progress import Progress, open_progress
 from launcher.replanning import Replanner
 from launcher.run import run
@@ -117,7 +118,7 @@ def course(
     lab.starve(STARVED, options.cpu)
     subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
     ledger = Ledger(lab, options.at, options.cpu * options.starve)
-    replanner = Replanner(cluster, model, folder)
+    replanner = Replanner(cluster, model, profile_file(cluster, model), folder)
     recovery = RecoveryOptions(replanner, adapt=adapt)
 
     def tell(update: Update) -> None:
@@ -176,7 +177,7 @@ def measure(options: argparse.Namespace) -> list[Course]:
     ):
         cluster = load_cluster(lab.cluster_file)
         model = read_model(cluster)
-        plan = search_plan(cluster, model, progress)
+        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
         given = (lab, cluster, model, plan, Path(place), options, progress)
         return [
             course(*given, adapt=adapt)

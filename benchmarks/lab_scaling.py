@@ -43,7 +43,7 @@ from launcher.config_load import load_cluster
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import read_model, search_plan
-from launcher.profiling_use import with_profile_option
+from launcher.profiling_use import profile_file, with_profile_option
 from launcher.progress import open_progress
 from launcher.subnet_files import cut_subnets
 
@@ -107,7 +107,7 @@ def measure(count: int, options: argparse.Namespace) -> Scaling:
         if options.profiled:
             cluster = with_profile_option(cluster, profile(lab, folder / "profile.json"))
         model = read_model(cluster)
-        plan = search_plan(cluster, model, progress)
+        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
         with whole_on_every_board(lab, model, folder) as whole:
             turns = [whole.turn(options.seconds)]

@@ -42,6 +42,7 @@ from cnn.model import Model
 from launcher.config_load import load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.profiling_use import profile_file
 from launcher.progress import Progress, open_progress
 from launcher.run import run
 from launcher.runtime import RunResult
@@ -152,7 +153,7 @@ def attempt(
         watch = Watch(lab)
         with watch.watching():
             cluster = load_cluster(lab.cluster_file)
-            plan = search_plan(cluster, model, progress)
+            plan = search_plan(cluster, model, profile_file(cluster, model), progress)
             subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
             began_s = time.monotonic()
             result = run(

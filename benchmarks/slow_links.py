@@ -37,7 +37,7 @@ from launcher.config_load import Cluster, load_cluster
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
 from launcher.planning import nodes_of, problem_of, read_model, run_options
-from launcher.profiling_use import cluster_profile, with_profile_option
+from launcher.profiling_use import profile_file, profile_of, with_profile_option
 from launcher.progress import Progress, open_progress
 from launcher.run import run
 from launcher.runtime import Array, SubnetFiles
@@ -156,7 +156,7 @@ def at_rate(boards: Boards, link: str, options: argparse.Namespace, progress: Pr
 
 def _plans(cluster: Cluster, model: Model, progress: Progress) -> tuple[Plan, Plan]:
     """What `auto` chooses, and what it is to be compared with."""
-    problem = problem_of(cluster, model, cluster_profile(cluster, model), progress)
+    problem = problem_of(cluster, model, profile_of(profile_file(cluster, model)), progress)
     solution = configured(cluster.config.ga, STRATEGY).solve(problem)
     chosen = _plan(cluster, model, problem, solution)
     is_alone = _devices(solution) == 1
@@ -169,7 +169,7 @@ def _plans(cluster: Cluster, model: Model, progress: Progress) -> tuple[Plan, Pl
 
 def _plan(cluster: Cluster, model: Model, problem: Problem, solution: Solution) -> Plan:
     plan = plan_solution(problem, solution, model_digest=model.digest, strategy=STRATEGY)
-    profile = cluster_profile(cluster, model)
+    profile = profile_of(profile_file(cluster, model))
     return plan if profile is None else with_profile(plan, profile)
 
 

@@ -38,6 +38,7 @@ from launcher.config_load import Cluster, load_cluster
 from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.profiling_use import profile_file
 from launcher.progress import Progress, open_progress
 from launcher.run import run
 from launcher.runtime import SubnetFiles, Update
@@ -109,7 +110,7 @@ class Start:
 
     def _prepare(self, cluster: Cluster, progress: Progress) -> None:
         model, folder = read_model(cluster), self._folder
-        self._plan = search_plan(cluster, model, progress)
+        self._plan = search_plan(cluster, model, profile_file(cluster, model), progress)
         self._subnets = cut_subnets(model, self._plan, folder / "subnets", lambda _, __: None)
         network = model.network
         layers = [layer.name for layer in network.layers]

@@ -30,6 +30,7 @@ from benchmarks.undisturbed import undisturbed
 from launcher.config_load import load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.profiling_use import profile_file
 from launcher.progress import open_progress
 from launcher.run import run
 from launcher.subnet_files import cut_subnets
@@ -57,7 +58,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(place)
         cluster = load_cluster(lab.cluster_file)
         model = read_model(cluster)
-        plan = search_plan(cluster, model, progress)
+        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
         network = model.network
         inputs = {

@@ -8,7 +8,7 @@ starts itself find theirs there too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launcher.errors import BadInputError
@@ -28,11 +28,13 @@ class Access:
 
     `keys` is its folder of keys. Connections to other machines need it; those on this one use it
     only if it `is_named` by the user. `insecure`: no keys at all, because the user says so.
+    `ring` are the launching machine's keys once they were read (`opened`).
     """
 
     keys: Path = Path(DEFAULT_FOLDER)
     is_named: bool = False
     insecure: bool = False
+    ring: KeyFolder | None = field(default=None, compare=False)
 
     def guards(self, address: str) -> bool:
         """Whether connections at this address are encrypted and authenticated."""
@@ -52,6 +54,12 @@ class Access:
         return ["--keys", str(folder)]
 
 
+def opened(access: Access, addresses: Mapping[str, str]) -> Access:
+    """The same with the launching machine's keys read, if they are needed: once, and all that
+    follows goes by them. Raises as `launcher_keys`."""
+    return replace(access, ring=launcher_keys(access, addresses))
+
+
 def launcher_keys(access: Access, addresses: Mapping[str, str]) -> KeyFolder | None:
     """The launching machine's keys, if nodes at these addresses have to be reached with any.
 
@@ -61,11 +69,11 @@ def launcher_keys(access: Access, addresses: Mapping[str, str]) -> KeyFolder | N
     if not guarded:
         return None
     folder = access.keys / LAUNCHER
-    if not folder.exists():
+    if access.ring is None and not folder.exists():
         first = guarded[0]
         raise BadInputError(_no_keys(f"node {first!r} at {addresses[first]}", folder))
     try:
-        ring = KeyFolder(folder)
+        ring = access.ring or KeyFolder(folder)
         for node in guarded:
             ring.key_of(node)
     except KeysError as error:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
-from launcher.access import launcher_keys
 from launcher.comparison.whole import Ran, compare_all
 from launcher.config_load import Cluster, load_cluster
 from launcher.errors import BadInputError, RunFailedError
@@ -41,8 +40,9 @@ from launcher.planning import (
 )
 from launcher.processes import start_agents
 from launcher.profiling_bench import Bench, bench_options
+from launcher.profiling_file import ProfileFile
 from launcher.profiling_links import identities
-from launcher.profiling_use import check_agents, cluster_profile, profile_file, with_profile_option
+from launcher.profiling_use import check_agents, profile_file, profile_of, with_profile_option
 from launcher.progress import Progress
 from launcher.replanning import Replanner
 from launcher.report import Report, make_report, pace_report
@@ -112,16 +112,14 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         check_save_folder(request.save)
     if saved is None:
         check_strategy(cluster)
-    if not request.plan_only:
-        nodes = cluster.config.nodes
-        launcher_keys(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
+    nodes = () if request.plan_only else nodes_of(cluster)
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
-    profile_file(cluster, model)  # refuses one that cannot be used before anything is started
+    file = profile_file(cluster, model)  # refuses one that cannot be used
     for part in model.parts or (model,):
         progress.say(summary(part.network, part.filled_seed))
     if request.plan_only:
-        plan = _plan(cluster, model, saved, progress)
+        plan = _plan(cluster, model, file, saved, progress)
         if request.save is not None:
             _save(request.save, plan, cluster, model, progress)
         return Outcome(plan, None)
@@ -134,13 +132,14 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             _restore(results, results.journal, place(request, cluster), progress)
         if not len(results.frames):
             return Outcome(None, None, _complete(cluster, model, results, folder, progress))
-        runner = stack.enter_context(runtime(nodes_of(cluster)))
-        if cluster.config.profile is not None:
-            _check_profile(cluster, model, runner, folder, progress)
+        runner = stack.enter_context(runtime(nodes))
+        if file is not None:  # of other machines or engines, it would lead us astray
+            bench = Bench(runner, nodes, folder / "who", bench_options(cluster), progress)
+            check_agents(cluster, model, file, identities(bench, cluster.config.nodes))
         if not cluster.config.verify:
             show = _counting(progress, "comparing the simplified network")
             check_simplified(model, folder / "simplified", default_cache(), show)
-        plan = _plan(cluster, model, saved, progress)
+        plan = _plan(cluster, model, file, saved, progress)
         if request.save is not None:
             _save(request.save, plan, cluster, model, progress)
         subnets_folder = _subnets_folder(request, saved, folder)
@@ -154,7 +153,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
         )
         recovery = cluster.config.recovery
         if recovery.enabled:
-            replan = Replanner(cluster, model, folder)
+            replan = Replanner(cluster, model, file, folder)
             stack.callback(replan.close)
             going_on = RecoveryOptions(
                 replan,
@@ -167,7 +166,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             options = replace(options, recovery=going_on)
         result = runner(
             plan,
-            nodes_of(cluster),
+            nodes,
             subnets,
             results.frames,
             results.on_result,
@@ -230,14 +229,6 @@ def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool
     return here and on_cpu and not result.recoveries and not results.restored
 
 
-def _check_profile(
-    cluster: Cluster, model: Model, runner: Runner, folder: Path, progress: Progress
-) -> None:
-    """Refuse a profile of other machines or engines, before it leads us."""
-    bench = Bench(runner, nodes_of(cluster), folder / "who", bench_options(cluster), progress)
-    check_agents(cluster, model, identities(bench, cluster.config.nodes))
-
-
 def _subnets_folder(request: Request, saved: SavedPlan | None, folder: Path) -> Path:
     """Where subnets are cut: beside the plan if that is or will be saved, else in `folder`."""
     if request.save is not None:
@@ -288,12 +279,19 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
     return cluster.changed(**given), saved
 
 
-def _plan(cluster: Cluster, model: Model, saved: SavedPlan | None, progress: Progress) -> Plan:
+def _plan(
+    cluster: Cluster,
+    model: Model,
+    file: ProfileFile | None,
+    saved: SavedPlan | None,
+    progress: Progress,
+) -> Plan:
+    profile = profile_of(file)
     if saved is None:
-        plan = search_plan(cluster, model, progress)
+        plan = search_plan(cluster, model, file, progress)
     else:
-        plan = saved_plan(cluster, model, saved)
-    plan = foreseen_on(cluster, plan, cluster_profile(cluster, model))
+        plan = saved_plan(cluster, model, saved, profile)
+    plan = foreseen_on(cluster, plan, profile)
     progress.say(
         f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
         f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted from "

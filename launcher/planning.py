@@ -14,6 +14,7 @@ from cnn.merge import merge
 from cnn.model import Model, read
 from cnn.network import Network
 from ga.strategies import STRATEGIES
+from launcher.access import opened
 from launcher.config_load import Cluster
 from launcher.config_nodes import NodeConfig
 from launcher.config_sentences import suggestion
@@ -21,7 +22,8 @@ from launcher.errors import BadInputError
 from launcher.plan_files import SavedPlan, check_assignment, check_made_for
 from launcher.prediction import foreseen
 from launcher.profiling_choice import Decided, made_for
-from launcher.profiling_use import cluster_profile, profile_file, profiled
+from launcher.profiling_file import ProfileFile
+from launcher.profiling_use import profile_of, profiled
 from launcher.progress import Progress
 from launcher.runtime import Node, RunOptions, RunResult
 from launcher.this_machine import is_here
@@ -71,11 +73,13 @@ def read_model(cluster: Cluster) -> Model:
 
 
 def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
-    """The nodes as the runtime wants them."""
-    return tuple(
-        Node(node.name, node.address, node.threads, node.cpus, cluster.access)
-        for node in cluster.config.nodes
-    )
+    """The nodes as the runtime wants them, with the launching machine's keys if they need any.
+
+    Raises `BadInputError` if keys are missing or cannot be used.
+    """
+    nodes = cluster.config.nodes
+    access = opened(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
+    return tuple(Node(node.name, node.address, node.threads, node.cpus, access) for node in nodes)
 
 
 def run_options(cluster: Cluster) -> RunOptions:
@@ -223,11 +227,12 @@ def problem_of(
         raise BadInputError(f"{cluster.source.name}: {error}") from error
 
 
-def strategy_for(cluster: Cluster, model: Model, problem: Problem, name: str) -> Strategy:
-    """The strategy called `name`, as the cluster tunes it; or what the cluster's profile has
-    decided in its stead, for just this problem. Raises `PartitionError` if there is no such name.
-    """
-    file = profile_file(cluster, model)
+def strategy_for(
+    cluster: Cluster, file: ProfileFile | None, problem: Problem, name: str
+) -> Strategy:
+    """The strategy called `name`, as the cluster tunes it; or what the cluster's profile, `file`,
+    has decided in its stead, for just this problem. Raises `PartitionError` if there is no such
+    name."""
     choice = None if file is None else file.choice
     if choice is not None and choice.made_for == choice_digest(cluster, problem, name):
         return Decided(choice)
@@ -243,20 +248,21 @@ def choice_digest(cluster: Cluster, problem: Problem, name: str) -> str:
 def search_plan(
     cluster: Cluster,
     model: Model,
+    file: ProfileFile | None,
     progress: Progress,
     nodes: Collection[str] | None = None,
     slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
     """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`.
 
-    Times are those of the profile that the cluster names, or else estimates; `nodes` and `slower`
-    as in `problem_of`.
+    Times are those of the profile `file` (`profile_file` reads it), or else estimates; `nodes` and
+    `slower` as in `problem_of`.
     """
-    profile = cluster_profile(cluster, model)
+    profile = profile_of(file)
     problem = problem_of(cluster, model, profile, progress, nodes, slower)
     name = cluster.config.strategy
     try:
-        solution = strategy_for(cluster, model, problem, name).solve(problem)
+        solution = strategy_for(cluster, file, problem, name).solve(problem)
         plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
         if profile is None or slower:  # a profile of phases does not know of that
             return plan
@@ -266,13 +272,11 @@ def search_plan(
         raise BadInputError(f"{cluster.source.name}: {error}") from error
 
 
-def saved_plan(
-    cluster: Cluster, model: Model, saved: SavedPlan, profile: Profile | None = None
-) -> Plan:
+def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profile | None) -> Plan:
     """The plan that follows, all of it anew, from a saved and perhaps edited assignment.
 
     The layers that are assigned are those that the saved rewrites make of the model's; times are
-    as in `search_plan`.
+    those of the profile, or else estimates.
     """
     nodes = [node.name for node in cluster.config.nodes if not node.standby]
     check_made_for(saved, model.network.name, model.digest, nodes)
@@ -284,7 +288,6 @@ def saved_plan(
     explanation = saved.explanation
     if saved.edited:
         explanation = f"edited by hand in {saved.path.name}; before: {explanation}"
-    profile = profile or cluster_profile(cluster, model)
     devices, layer_s = profiled(cluster, model.network, devices_of(cluster), profile)
     if layer_s is not None and saved.rewrites:
         layer_s = divided_seconds(model.network, layer_s, network)

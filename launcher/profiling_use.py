@@ -25,8 +25,9 @@ def with_profile_option(cluster: Cluster, profile: Path | None) -> Cluster:
 
 
 def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
-    """The profile that the cluster names; None if it names none.
+    """Read the profile that the cluster names; None if it names none.
 
+    A command reads it once and passes it on, so that all its parts go by the same one.
     Raises `BadInputError` if it is of another model or of other nodes, as far as `cluster.yaml`
     tells; see `check_agents` for the rest.
     """
@@ -39,20 +40,19 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
     return found
 
 
-def cluster_profile(cluster: Cluster, model: Model) -> Profile | None:
-    """See `profile_file`."""
-    found = profile_file(cluster, model)
-    return None if found is None else found.profile()
+def profile_of(file: ProfileFile | None) -> Profile | None:
+    """As the cost model takes it; None if there is no file."""
+    return None if file is None else file.profile()
 
 
-def check_agents(cluster: Cluster, model: Model, agents: Mapping[str, Identity]) -> None:
+def check_agents(
+    cluster: Cluster, model: Model, file: ProfileFile, agents: Mapping[str, Identity]
+) -> None:
     """Refuse the cluster's profile if it was measured on other machines or by other engines than
     its agents say they are; raises `BadInputError`."""
-    found = profile_file(cluster, model)
-    if found is not None:
-        known = {name: WholeNode(**agent.model_dump()) for name, agent in agents.items()}
-        where = str(cluster.path(cluster.config.profile or ""))
-        found.check(where, model.network.name, model.digest, known)
+    known = {name: WholeNode(**agent.model_dump()) for name, agent in agents.items()}
+    where = str(cluster.path(cluster.config.profile or ""))
+    file.check(where, model.network.name, model.digest, known)
 
 
 def profiled(

@@ -18,7 +18,8 @@ from launcher.background import IsWanted
 from launcher.config_load import Cluster
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.planning import problem_of, search_plan
-from launcher.profiling_use import cluster_profile
+from launcher.profiling_file import ProfileFile
+from launcher.profiling_use import profile_of
 from launcher.runtime import PlanRequest, Replanned
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
@@ -79,11 +80,14 @@ class Hurry:
 
 
 class Replanner:
-    """Plans for a cluster whose model was read and cuts the subnets into `folder`."""
+    """Plans for a cluster whose model and profile were read and cuts the subnets into `folder`."""
 
-    def __init__(self, cluster: Cluster, model: Model, folder: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, model: Model, file: ProfileFile | None, folder: Path
+    ) -> None:
         self._cluster = cluster
         self._model = model
+        self._file = file
         self._folder = folder
         self._lock = threading.Lock()
         self._count = 0
@@ -128,7 +132,7 @@ class Replanner:
     def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
         """What the cost model that searches says of a plan, whatever else it was foreseen by."""
         network = self._model.rewritten(plan.rewrites).network
-        profile = cluster_profile(self._cluster, self._model)
+        profile = profile_of(self._file)
         nodes = [device.name for device in plan.devices]
         problem = problem_of(self._cluster, self._model, profile, nodes=nodes, slower=slower)
         layer_s = problem.layer_s
@@ -152,13 +156,15 @@ class Replanner:
         until_s = time.monotonic() + SEARCH_SHARE * self._cluster.config.recovery.recovery_s
         failed: LauncherError | None = None
         try:
-            return search_plan(self._cluster, self._model, Hurry(until_s, is_wanted), nodes, slower)
+            hurry = Hurry(until_s, is_wanted)
+            return search_plan(self._cluster, self._model, self._file, hurry, nodes, slower)
         except TooLateError:
             pass
         except BadInputError as error:
             failed = error
         quick = self._cluster.changed(strategy=QUICK)
         try:
-            return search_plan(quick, self._model, Hurry(float("inf"), is_wanted), nodes, slower)
+            hurry = Hurry(float("inf"), is_wanted)
+            return search_plan(quick, self._model, self._file, hurry, nodes, slower)
         except BadInputError as error:
             raise failed or error from error

@@ -150,7 +150,7 @@ class Bed:
         self.cluster = self._cluster()
         self.model = read_model(self.cluster)
         with open_progress() as progress:
-            self.plan = search_plan(self.cluster, self.model, progress)
+            self.plan = search_plan(self.cluster, self.model, None, progress)
         self.subnets: Mapping[str, SubnetFiles] = cut_subnets(
             self.model, self.plan, folder / "subnets", lambda _, __: None
         )
@@ -209,7 +209,7 @@ class Bed:
         kept = self.plan, self.subnets
         self.tools.callback(self._take_plan, *kept)
         with open_progress() as progress:
-            plan = search_plan(self.cluster, self.model, progress)
+            plan = search_plan(self.cluster, self.model, None, progress)
         folder = self.folder / "without"
         self._take_plan(plan, cut_subnets(self.model, plan, folder, lambda _, __: None))
 
@@ -253,7 +253,7 @@ class Bed:
 
         options = run_options(self.cluster)
         recovery = self.cluster.config.recovery
-        replan = Replanner(self.cluster, self.model, self.folder)
+        replan = Replanner(self.cluster, self.model, None, self.folder)
         going_on = RecoveryOptions(
             replan, recovery.heartbeat_s, recovery.recovery_s, wait_s=recovery.wait_s
         )

@@ -21,6 +21,7 @@ from benchmarks.peers.turns import Peer, Turn
 from cnn.model import Model
 from launcher.config_load import load_cluster
 from launcher.planning import read_model, search_plan
+from launcher.profiling_use import profile_file
 from launcher.progress import open_progress
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
@@ -53,7 +54,7 @@ def compare(lab: Lab, options: argparse.Namespace, with_torch: bool) -> Found:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peers-")))
         progress = stack.enter_context(open_progress())
         model = read_model(cluster)
-        plan = search_plan(cluster, model, progress)
+        plan = search_plan(cluster, model, profile_file(cluster, model), progress)
         subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
         network = model.network
         chain = chain_of(plan, subnets, network.inputs, network.outputs)

@@ -27,7 +27,7 @@ from launcher.planning import (
     with_warmup,
 )
 from launcher.prediction import predicted_run, times_of
-from launcher.profiling_use import with_profile_option
+from launcher.profiling_use import profile_file, with_profile_option
 from launcher.progress import Progress
 from launcher.runtime import RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
@@ -77,7 +77,7 @@ def measure(
         for number, cell in enumerate(dict.fromkeys(cells)):
             own = cluster.changed(strategy=cell.strategy, objective=cell.objective)
             try:
-                plan = search_plan(own, model, progress)
+                plan = search_plan(own, model, profile_file(own, model), progress)
             except LauncherError as error:
                 refused.add(cell)
                 yield Refused(cell, boards, str(error))

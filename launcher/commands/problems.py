@@ -15,7 +15,8 @@ from launcher.config_sentences import suggestion
 from launcher.config_units import parse_bytes, parse_link
 from launcher.errors import BadInputError
 from launcher.planning import problem_of, read_model
-from launcher.profiling_use import cluster_profile
+from launcher.profiling_file import ProfileFile
+from launcher.profiling_use import profile_file, profile_of
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Objective, Problem
@@ -62,11 +63,15 @@ def load_cluster_for(model: str | None, path: Path) -> Cluster:
     return cluster.changed(model=changed)
 
 
-def cluster_problem(cluster: Cluster, objective: Objective, seed: int) -> tuple[Model, Problem]:
-    """The problem that a `cluster.yaml` poses; raises `BadInputError`."""
+def cluster_problem(
+    cluster: Cluster, objective: Objective, seed: int
+) -> tuple[Model, ProfileFile | None, Problem]:
+    """The model and the profile that a `cluster.yaml` names, and the problem that it poses; raises
+    `BadInputError`."""
     model = read_model(cluster)
+    file = profile_file(cluster, model)
     asked = cluster.changed(objective=objective, seed=seed)
-    return model, problem_of(asked, model, cluster_profile(cluster, model))
+    return model, file, problem_of(asked, model, profile_of(file))
 
 
 def check_strategy_option(option: str, name: str) -> None:

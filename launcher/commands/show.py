@@ -13,6 +13,7 @@ from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
 from launcher.plan_files import CLUSTER, is_plan, read_plan
 from launcher.planning import read_model, saved_plan
+from launcher.profiling_use import profile_file, profile_of
 from launcher.progress import open_progress
 from launcher.report import plan_as_json
 from launcher.report_text import open_console, plan_text
@@ -60,7 +61,7 @@ def perform(job: ShowJob) -> Shown:
         saved, cluster = read_plan(folder), load_cluster(folder / CLUSTER)
         progress.say(f"reading {saved.model}")
         model = read_model(cluster)
-        plan = saved_plan(cluster, model, saved)
+        plan = saved_plan(cluster, model, saved, profile_of(profile_file(cluster, model)))
     if job.output is not None:
         picture = plan_svg(plan, model.rewritten(plan.rewrites).network)
         text = picture if job.output.suffix == ".svg" else _page(plan, picture)

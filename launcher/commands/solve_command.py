@@ -23,7 +23,7 @@ from launcher.errors import BadInputError
 from launcher.plan_files import SUBNETS
 from launcher.plan_saving import check_save_folder, save_plan
 from launcher.planning import check_strategy, foreseen_on, strategy_for
-from launcher.profiling_use import cluster_profile, with_profile_option
+from launcher.profiling_use import profile_of, with_profile_option
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
 from launcher.subnet_files import cut_subnets
@@ -82,10 +82,10 @@ def perform(job: SolveJob) -> SolveOutcome:
         check_strategy(cluster)
         progress.say("reading " + ", ".join(each.path for each in cluster.models))
         config = cluster.config
-        model, problem = cluster_problem(cluster, config.objective, config.seed)
-        find = functools.partial(strategy_for, cluster, model, problem)
+        model, file, problem = cluster_problem(cluster, config.objective, config.seed)
+        find = functools.partial(strategy_for, cluster, file, problem)
         solved = solve(problem, model, config.strategy, progress, find)
-        profile = cluster_profile(cluster, model)
+        profile = profile_of(file)
         if profile is not None:
             progress.say(told(solved.plan, profile))
             solved = replace(solved, plan=with_profile(solved.plan, profile))

@@ -103,7 +103,7 @@ def perform(job: SweepJob) -> Outcome:
         cluster = load_cluster_for(job.model, job.cluster)
         progress.say(f"reading {cluster.models[0].path}")
         objective = cast(Objective, job.objective)
-        model, problem = cluster_problem(cluster, objective, cluster.config.seed)
+        model, _, problem = cluster_problem(cluster, objective, cluster.config.seed)
         study = job.study or f"{model.network.name}, {job.strategy}, {job.objective}"
         progress.say(f"study {study!r} in {name}")
         space = SPACES[job.strategy]

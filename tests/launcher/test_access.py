@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from launcher.cli import main
 from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
 from launcher.make_keys import make_keys
+from launcher.planning import nodes_of
 from launcher.processes import start_agents
 from launcher.runtime import Node
 from nodes.core.messages import HOST
@@ -129,6 +131,17 @@ def test_keys_that_others_can_read_are_refused(keys: Path) -> None:
     (keys / LAUNCHER / "secret.key").chmod(0o640)
     with pytest.raises(BadInputError, match="can be read by other users"):
         launcher_keys(Access(keys), {"a": ELSEWHERE})
+
+
+def test_a_launch_goes_by_the_keys_as_they_were_when_it_began(tmp_path: Path, keys: Path) -> None:
+    (node,) = nodes_of(load_cluster(write_cluster(tmp_path)))
+    before = KeyFolder(keys / LAUNCHER)
+    shutil.rmtree(keys)
+    ring = launcher_keys(node.access, {"a": ELSEWHERE})
+    assert ring is not None
+    assert (ring.secret, ring.key_of("a")) == (before.secret, before.key_of("a"))
+    with start_agents((node,)):
+        pass
 
 
 # ---------------------------------------------------------------- cluster.yaml and the command

@@ -108,4 +108,4 @@ def test_any_plan_comes_back_as_it_was_saved(
     assert not saved.edited
     text = (folder / "plan" / "plan.json").read_text().splitlines()
     assert all(f'"{layer}"' in text[saved.lines[layer] - 1] for layer in layers)
-    assert saved_plan(load_cluster(folder / "plan" / "cluster.yaml"), model, saved) == plan
+    assert saved_plan(load_cluster(folder / "plan" / "cluster.yaml"), model, saved, None) == plan

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from launcher.cli import main as launch
 from launcher.commands.partition import main as partition
 from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
+from launcher.job import launch as launch_job
 from launcher.profiling import ROUNDS, kinds
 from launcher.profiling_bench import (
     BATCH_S,
@@ -34,7 +38,12 @@ from launcher.profiling_file import (
     write_atomically,
 )
 from launcher.profiling_links import link_times, node_part, period
+from launcher.progress import LineProgress
+from launcher.request import Request
+from launcher.runtime import Node, Runner, RunResult
+from nodes.core.messages import Welcome
 from partition.profiles import NodeProfile, SubnetTime
+from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 
 PI = Identity(
@@ -331,3 +340,28 @@ def test_a_profile_from_another_machine_or_of_another_model_is_refused(
     path = written(folder)
     write_branches(folder / "branches.onnx", seed=1)
     assert "a profile of another branches, whose file has been changed since" in refused(path)
+
+
+def test_a_launch_goes_by_the_profile_as_it_was_when_it_began(folder: Path) -> None:
+    path = folder / written(folder)
+
+    class Changing(InProcess):
+        def runtime(self, nodes: tuple[Node, ...]) -> AbstractContextManager[Runner]:
+            path.write_text("{}")
+            return super().runtime(nodes)
+
+        def run(self, *given: Any) -> RunResult:
+            result = super().run(*given)
+            who = PI.model_dump(include={"machine", "cores", "engine", "version"})
+            welcome = {
+                node.name: Welcome(protocol=3, name=node.name, data_address="", rss_bytes=1, **who)
+                for node in self.nodes
+            }
+            return replace(result, welcome=welcome)
+
+    request = Request(folder / "cluster.yaml", profile=path, frames=2)
+    outcome = launch_job(
+        request, LineProgress(StringIO()), started_s=0.0, runtime=Changing().runtime
+    )
+    assert outcome.plan is not None
+    assert outcome.plan.times == "measured"

@@ -23,6 +23,7 @@ from launcher.profiling_choice import (
 )
 from launcher.profiling_file import Identity, NodeEntry, NodeTimes, ProfileFile, write_atomically
 from launcher.profiling_links import node_part
+from launcher.profiling_use import profile_file
 from launcher.progress import open_progress
 from partition.errors import PartitionError
 from partition.plan import Plan
@@ -143,12 +144,13 @@ def test_the_choice_of_a_profile_is_the_plan_of_the_same_problem_only(folder: Pa
     layers = {layer.name: 1e-3 for layer in model.network.layers}
     path = profile_with(folder, choice_for(folder, problem), layers)
     cluster = load_cluster(folder / "cluster.yaml").changed(profile=str(path))
-    assert isinstance(strategy_for(cluster, model, problem, "auto"), Decided)
+    file = profile_file(cluster, model)
+    assert isinstance(strategy_for(cluster, file, problem, "auto"), Decided)
     with open_progress() as progress:
-        plan = search_plan(cluster, model, progress)
+        plan = search_plan(cluster, model, file, progress)
     assert set(plan.assignment.values()) == {"b"}
     assert "chosen among 2 plans whose subnets were measured" in plan.explanation
-    assert strategy_for(cluster, model, problem, "sequential").name == "sequential"
+    assert strategy_for(cluster, file, problem, "sequential").name == "sequential"
     for changes in (
         {"objective": "memory"},
         {"seed": 7},
@@ -156,7 +158,7 @@ def test_the_choice_of_a_profile_is_the_plan_of_the_same_problem_only(folder: Pa
         {"slack_frames": 3},
     ):
         _, other = posed(folder, **changes)
-        assert not isinstance(strategy_for(cluster, model, other, "auto"), Decided)
+        assert not isinstance(strategy_for(cluster, file, other, "auto"), Decided)
 
 
 def test_a_choice_is_for_the_nodes_as_they_were_described(folder: Path) -> None:
@@ -164,7 +166,8 @@ def test_a_choice_is_for_the_nodes_as_they_were_described(folder: Path) -> None:
     path = profile_with(folder, choice_for(folder, problem), {})
     (folder / "cluster.yaml").write_text(HERE.replace("name: a", "name: a\n    memory: 512MB"))
     cluster = load_cluster(folder / "cluster.yaml").changed(profile=str(path))
-    assert not isinstance(strategy_for(cluster, model, problem, "auto"), Decided)
+    file = profile_file(cluster, model)
+    assert not isinstance(strategy_for(cluster, file, problem, "auto"), Decided)
 
 
 def test_a_choice_of_layers_that_there_are_not_is_refused(folder: Path) -> None:

@@ -25,7 +25,7 @@ def cluster_of(folder: Path, more: str = "", node: str = "{name: c}") -> Cluster
 
 
 def replanner(cluster: Cluster, folder: Path) -> Replanner:
-    return Replanner(cluster, read_model(cluster), folder)
+    return Replanner(cluster, read_model(cluster), None, folder)
 
 
 def test_the_plan_is_for_the_nodes_that_are_left_with_its_subnets_cut(tmp_path: Path) -> None:
