@@ -12,8 +12,8 @@ from launcher.access import DEFAULT_FOLDER, Access
 from launcher.config import ClusterConfig, InputConfig, ModelConfig
 from launcher.config_sentences import suggestion, validated
 from launcher.config_source import Location, Source, read_source
-from launcher.config_units import brief
 from launcher.errors import BadInputError
+from nodes.core.sizes import brief
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
 """How a model that is no file begins: `onnx-wheel:`, `builtin:`."""

@@ -19,7 +19,7 @@ from launcher.config import (
 from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
 from launcher.config_nodes import NodeConfig
 from launcher.config_source import Location, Source
-from launcher.config_units import brief
+from nodes.core.sizes import brief
 
 Config = TypeVar("Config", bound=BaseModel)
 

@@ -1,47 +1,15 @@
-"""Quantities as people write them: `4GB`, `512MiB`, `1Gbit/s`, `20G`; read into plain numbers."""
+"""Rates as people write them: `1Gbit/s`, `20G`; sizes are read by `nodes.core.sizes`."""
 
 from __future__ import annotations
 
 import math
 import re
 
+from nodes.core.sizes import brief
+
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE)
 _LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", re.IGNORECASE)
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgt]?)\s*", re.IGNORECASE)
-
-
-LONGEST_SHOWN = 100
-"""Characters of a wrong value in a sentence."""
-
-
-def brief(value: object) -> str:
-    """A wrong value as a sentence shows it."""
-    try:
-        shown = repr(value)
-    except RecursionError:
-        return "something that is nested too deeply"
-    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
-
-
-def parse_bytes(value: object) -> int:
-    """Bytes of a number or of text such as `4GB` (10⁹) or `512MiB` (2²⁰).
-
-    Raises `ValueError` in words that follow the key's name.
-    """
-    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        prefix = match[2].lower()
-        size = float(match[1]) * {**_DECIMAL, **_BINARY}[prefix]
-    elif _is_number(value):
-        size = float(value)  # type: ignore[arg-type]
-    else:
-        raise ValueError(
-            f"must be a size such as 4GB, 512MiB or a number of bytes, not {brief(value)}"
-        )
-    if not 1 <= size < 2**63:
-        raise ValueError(f"must be a size of one byte or more, not {brief(value)}")
-    return int(size)
 
 
 def parse_link(value: object) -> float:

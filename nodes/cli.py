@@ -30,6 +30,7 @@ from nodes.core.agent import Identity
 from nodes.core.errors import NodeError
 from nodes.core.messages import HOST
 from nodes.core.session import LONGEST_LEASE_S
+from nodes.core.sizes import parse_bytes
 from nodes.executors.base import Executor
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.registry import EngineName, open_executor
@@ -51,8 +52,6 @@ log = logging.getLogger("node-agent")
 EXIT_FINE = 0
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
-
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -260,15 +259,15 @@ def _parser() -> argparse.ArgumentParser:
         type=_size,
         default=DEFAULT_CACHE_BYTES,
         metavar="N",
-        help="how much of them at most, with what the engine makes of them, such as 500M or 4G "
-        "(default: 4G)",
+        help="how much of them at most, with what the engine makes of them, such as 500MB or "
+        "4GiB (default: 4GiB)",
     )
     add(
         "--tensor-bytes",
         type=_size,
         default=DEFAULT_TENSOR_BYTES,
         metavar="N",
-        help="longest tensor taken from the network (default: 256M)",
+        help="longest tensor taken from the network (default: 256MiB)",
     )
     add(
         "--connections",
@@ -323,10 +322,10 @@ def _name(text: str) -> str:
 
 
 def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M or 4G")
-    return int(match[1]) * UNITS[match[2]]
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from launcher.config_load import Cluster, load_cluster
 from launcher.config_source import parse_source
-from launcher.config_units import parse_bytes, parse_link, parse_speed
+from launcher.config_units import parse_link, parse_speed
 from launcher.errors import EXIT_BAD_INPUT, BadInputError
+from nodes.core.sizes import parse_bytes
 
 BASE = "model: m.onnx\nnodes:\n  - name: a\n  - name: b\n"
 

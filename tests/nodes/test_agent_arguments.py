@@ -38,7 +38,10 @@ def refusal(capsys):
         (("--name", "@host"), "'@host' cannot be a node's name"),
         (("--cpus", "some"), "'some' is no list of CPUs"),
         (("--cpus", "9999"), "cannot keep to the CPUs 9999"),
-        (("--cache-bytes", "much"), "'much' is no number of bytes"),
+        (
+            ("--cache-bytes", "much"),
+            "must be a size such as 4GB, 512MiB or a number of bytes, not 'much'",
+        ),
         (("--tensor-bytes", "-1"), "--tensor-bytes"),
         (("--connections", "0"), "'0' is no number from 1 on"),
         (("--engine", "abacus"), "abacus"),

@@ -75,11 +75,12 @@ def test_the_units_exposure_is_what_its_readme_tells(tmp_path):
 def test_the_readme_names_options_that_it_has():
     (options,) = re.findall(r"NODE_AGENT_OPTIONS=(.*)\"", (DEPLOY / "README.md").read_text())
     parsed = _parser().parse_args(shlex.split(options))
-    assert (parsed.name, parsed.cpus, parsed.cache_bytes) == ("attic", (0, 1, 2, 3), 2 << 30)
+    assert (parsed.name, parsed.cpus, parsed.cache_bytes) == ("attic", (0, 1, 2, 3), 2 * 10**9)
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("2k", 2048), ("500M", 500 << 20), ("4GB", 4 << 30)]
+    ("text", "size"),
+    [("1", 1), ("2k", 2000), ("500M", 500 * 10**6), ("4GB", 4 * 10**9), ("4GiB", 4 << 30)],
 )
-def test_sizes_may_have_a_unit(text, size):
+def test_sizes_may_have_a_unit_and_mean_what_they_do_in_cluster_yaml(text, size):
     assert _parser().parse_args(["--cache-bytes", text]).cache_bytes == size

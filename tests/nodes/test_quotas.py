@@ -92,7 +92,7 @@ def stack():
 
 
 def test_an_agent_keeps_its_quotas(stack, tmp_path) -> None:
-    agent = AgentProcess(tmp_path, "--tensor-bytes", "1K", "--cache-bytes", "10K")
+    agent = AgentProcess(tmp_path, "--tensor-bytes", "1KiB", "--cache-bytes", "10KiB")
     stack.callback(agent.end)
     launcher = Speaker(stack.enter_context(zmq.Context()), agent.control)
     stack.callback(launcher.close)

@@ -1,0 +1,40 @@
+"""Sizes as people write them: `4GB` is 4·10⁹ bytes, `4GiB` is 4·2³⁰, wherever one is asked for."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST_SHOWN = 100
+"""Characters of a wrong value in a sentence."""
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
+    "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
+}  # fmt: skip
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
+
+
+def parse_bytes(value: object) -> int:
+    """Bytes of a number or of text such as `4GB` (10⁹) or `512MiB` (2²⁰).
+
+    Raises `ValueError` in words that follow the name of the key or option.
+    """
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        size = float(match[1]) * _UNITS[match[2].lower()]
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        size = float(value)
+    else:
+        raise ValueError(
+            f"must be a size such as 4GB, 512MiB or a number of bytes, not {brief(value)}"
+        )
+    if not 1 <= size < 2**63:
+        raise ValueError(f"must be a size of one byte or more, not {brief(value)}")
+    return int(size)
+
+
+def brief(value: object) -> str:
+    """A wrong value as a sentence shows it."""
+    try:
+        shown = repr(value)
+    except RecursionError:
+        return "something that is nested too deeply"
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
