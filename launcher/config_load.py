@@ -125,7 +125,7 @@ def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
 
 
 def _check_nodes(cluster: Cluster) -> None:
-    for key, owner in (("name", "node"), ("address", "node")):
+    for key in ("name", "address"):
         seen: dict[str, int] = {}
         for index, node in enumerate(cluster.config.nodes):
             value = getattr(node, key)
@@ -133,7 +133,7 @@ def _check_nodes(cluster: Cluster) -> None:
                 line = cluster.source.lines[("nodes", seen[value], key)]
                 raise cluster.error(
                     ("nodes", index, key),
-                    f"{value!r} is the {key} of another {owner} already, on line {line}",
+                    f"{value!r} is the {key} of another node already, on line {line}",
                 )
             if value is not None:
                 seen[value] = index

@@ -73,7 +73,7 @@ def chained(parts: Sequence[Sequence[Item]]) -> Items:
 
 @dataclass
 class Inputs:
-    """`count` frames that repeat `items` in order; satisfies `launcher.run.Frames`."""
+    """`count` frames that repeat `items` in order; satisfies `launcher.runtime.Frames`."""
 
     items: Sequence[Item]
     count: int

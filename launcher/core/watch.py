@@ -50,7 +50,7 @@ Rebalance = Literal["auto", "ask", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Patience, in seconds: see `launcher.run.RunOptions`.
+    """Patience, in seconds: see `launcher.runtime.RunOptions`.
 
     `start_timeout_s` takes the place of `connect_timeout_s` for agents that we started ourselves,
     which first have to import their engine. `recovery_s` is None where the loss of a node ends the
@@ -123,6 +123,7 @@ class Watch:
         self._stalled_at_s: float | None = None
         self._inquiry_due_s: float | None = None
         self.suspicions: list[Suspicion] = []
+        self._confessions: dict[str, LauncherError] = {}
         self._common_since_s: float | None = None
         self._common_until_s = 0.0
 
@@ -148,6 +149,7 @@ class Watch:
         """An agent failed; who is to blame shows when the first suspicion is due. Returns whom to
         ping."""
         self.suspicions.append(suspicion)
+        self._confessions[suspicion.session.node] = suspicion.error
         if self._suspicion_due_s is None:
             self._suspicion_due_s = now_s + CAUSE_GRACE_S
         accused = self._all.get(suspicion.peer)
@@ -157,8 +159,9 @@ class Watch:
         return [accused.node]
 
     def confession(self, session: Session) -> LauncherError:
-        """What an agent that failed said; raises `StopIteration` for one that did not."""
-        return next(said.error for said in self.suspicions if said.session is session)
+        """What an agent said when it failed; it is kept until the epoch is given up."""
+        unsaid = LauncherError(f"node {session.node!r} failed")
+        return self._confessions.get(session.node, unsaid)
 
     def settled(self) -> list[Suspicion]:
         """The suspicions, which are dealt with now."""
@@ -169,6 +172,7 @@ class Watch:
     def expect_nothing(self) -> None:
         """The epoch is given up: no links, no results, and whoever failed of it is excused."""
         self.suspicions.clear()
+        self._confessions.clear()
         self._suspicion_due_s = self._links_due_s = None
         self._unlinked = {}
         self.expect_no_results()

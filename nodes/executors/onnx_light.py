@@ -12,10 +12,12 @@ VGG16 (553 MB, the largest 411 MB) 944 MB, lightly 403 MB.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from nodes.executors.base import LoadOptions
 from nodes.executors.onnx_file import OnnxFile
+from nodes.executors.onnx_schema import TENSOR, external_entries, walk
 from nodes.executors.onnx_sessions import (
     INLINE_BYTES,
     MISTAKEN_OPTIMIZERS,
@@ -32,15 +34,19 @@ _WEIGHTS = "model.weights"
 OWN_BYTES = 16 << 20
 """What optimising takes besides weights, in a process that has imported ONNX Runtime."""
 
-_LENGTH = re.compile(rb"\n\x06length\x12.(\d+)", re.DOTALL)
-"""A weight's bytes in a model file (`TensorProto.external_data`, the entry `length`)."""
-
 
 def needed_bytes(file: OnnxFile) -> int:
-    """About what optimising a subnet fully takes; weights inside the model file are not seen."""
+    """About what optimising a subnet fully takes; weights inside the model file do not count."""
     weights = sum(path.stat().st_size for path in file.external)
-    largest = max((int(found) for found in _LENGTH.findall(file.path.read_bytes())), default=0)
-    return OWN_BYTES + weights + weights // 20 + largest
+    return OWN_BYTES + weights + weights // 20 + max(_weight_sizes(file.path), default=0)
+
+
+def _weight_sizes(path: Path) -> Iterator[int]:
+    """The bytes of each weight that lies in another file and says its length."""
+    for kind, message in walk(memoryview(path.read_bytes())):
+        if kind == TENSOR:
+            length = dict(external_entries(message) or ()).get("length")
+            yield int(length or 0)
 
 
 def optimise_lightly(

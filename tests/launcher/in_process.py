@@ -59,7 +59,7 @@ class InProcess:
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
-        """A `launcher.run.Runner`."""
+        """A `launcher.runtime.Runner`."""
         self.options = options
         self.plans.append(plan)
         began_s = time.perf_counter()

@@ -104,6 +104,26 @@ def test_one_that_could_not_store_a_blob_is_lost_with_the_next_and_not_asked_aga
     assert "disk full" in recovery.reasons[2]
 
 
+def test_one_that_answers_a_question_by_accusing_another_is_lost_by_its_own_words() -> None:
+    """The dispute is settled before the accuser is given up for the question that it left."""
+    world = streaming(4)
+    world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
+
+    def fail() -> None:
+        if world.supervisor.sessions["n2"].state is State.QUERYING:
+            world.silent.add("n2")
+            world.event(lev.Heard("n2", Failed(0, "no way to n1", "n1")))
+        else:
+            world.at(world.now_s + 0.001, fail)
+
+    world.at(2.001, fail)
+    world.run()
+    assert world.end == lev.End(None)
+    (recovery,) = world.supervisor.recoveries
+    assert recovery.nodes == ("n0", "n2")
+    assert "no way to n1" in recovery.reasons[-1]
+
+
 def two_copies() -> Blueprint:
     """Frames go in turn to `a` and to `b`, each of one phase, with 3 places in and 5 out."""
     read, written = in_a_row(1).channels

@@ -33,6 +33,14 @@ def test_what_a_subnet_takes_follows_from_its_weights(tmp_path: Path) -> None:
     assert OWN_BYTES + 1.5 * weight_bytes <= needed <= OWN_BYTES + 1.6 * weight_bytes
 
 
+def test_bytes_that_look_like_the_size_of_a_weight_are_none(tmp_path: Path) -> None:
+    _, proto = wide(megabytes=1)
+    path = models.save(proto, tmp_path)
+    needed = needed_bytes(inspect(path))
+    proto.graph.node[0].doc_string = "\n\x06length\x12\x0c999999999999"
+    assert needed_bytes(inspect(models.save(proto, tmp_path))) == needed
+
+
 def test_without_room_it_is_optimised_lightly_and_computes_the_same(
     cpu: OnnxRuntimeExecutor,
     tmp_path: Path,
