@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from cnn.network import Network
+from launcher.config_units import brief
 from launcher.errors import BadInputError
 from launcher.runtime import Array
 from launcher.small_files import read_small
-from nodes.core.sizes import brief
 
 _CLASS = re.compile("[0-9]{1,18}")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _STARTED_S = time.monotonic()
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(pretty_exceptions_enable=False)
 
 
 class _Order(str, Enum):

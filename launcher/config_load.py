@@ -12,10 +12,11 @@ from launcher.access import DEFAULT_FOLDER, Access
 from launcher.config import ClusterConfig, InputConfig, ModelConfig
 from launcher.config_sentences import suggestion, validated
 from launcher.config_source import Location, Source, read_source
+from launcher.config_units import brief
 from launcher.errors import BadInputError
-from nodes.core.sizes import brief
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 """How a model that is no file begins: `onnx-wheel:`, `builtin:`."""
 
 _FOLDER = re.compile(r"[^/.\0][^/\0]{0,99}")
@@ -91,6 +92,11 @@ def load_cluster(path: Path, name: str | None = None) -> Cluster:
     Files that it names must exist. The strategy and the pinned layers are checked when the
     strategies and the network are at hand (`launcher.planning`).
     """
+    if path.suffix.lower() == ".onnx" and path.is_file():
+        raise BadInputError(
+            f"{name or path}: is a model, and a cluster.yaml belongs here, which names a model and "
+            f"nodes, such as `model: {path.name}` and `nodes: [{{name: a}}, {{name: b}}]`"
+        )
     source = read_source(path, name)
     if not isinstance(source.data, dict):
         raise source.error(
@@ -122,6 +128,21 @@ def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
     whole = str(folder / Path(pattern).expanduser())
     found = [Path(whole)] if Path(whole).is_file() else map(Path, glob.glob(whole, recursive=True))
     return tuple(sorted(path for path in found if path.is_file()))
+
+
+def is_address(pattern: str) -> bool:
+    """Whether it looks like `rtsp://camera/stream` and not like a file."""
+    return bool(_ADDRESS.match(pattern))
+
+
+def unmatched(folder: Path, pattern: str) -> str:
+    """Why a pattern matches no file, and what to do, as a sentence goes on."""
+    if is_address(pattern):
+        return (
+            f"{pattern!r} is an address, and frames are read from files; save them as PNG, JPEG, "
+            ".npy or .npz files first, such as with ffmpeg"
+        )
+    return f"no file matches {str(folder / Path(pattern).expanduser())!r}"
 
 
 def _check_nodes(cluster: Cluster) -> None:
@@ -212,8 +233,7 @@ def _check_input(cluster: Cluster, given: InputConfig, at: Location) -> None:
         if not matching_files(cluster.folder, pattern):
             candidates = ((*at, "files", index), (*at, index), (*at, "files"), at)
             location = next((place for place in candidates if place in cluster.source.lines), at)
-            shown = cluster.folder / Path(pattern).expanduser()
-            raise cluster.error(location, f"no file matches {str(shown)!r}")
+            raise cluster.error(location, unmatched(cluster.folder, pattern))
 
 
 def _must_be_file(cluster: Cluster, location: Location, path: Path) -> None:

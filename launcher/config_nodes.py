@@ -14,8 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from launcher.config_units import parse_link, parse_speed
-from nodes.core.sizes import parse_bytes
+from launcher.config_units import parse_bytes, parse_link, parse_speed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """What nodes and networks may be called."""

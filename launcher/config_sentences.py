@@ -19,7 +19,7 @@ from launcher.config import (
 from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
 from launcher.config_nodes import NodeConfig
 from launcher.config_source import Location, Source
-from nodes.core.sizes import brief
+from launcher.config_units import brief
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -28,6 +28,10 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
     """`; did you mean 'memory'?`, or nothing where no known word is close."""
     close = difflib.get_close_matches(wrong, sorted(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _close(wrong: str, known: str) -> bool:
+    return bool(suggestion(wrong, (known,)))
 
 
 def validated(source: Source) -> ClusterConfig:
@@ -48,8 +52,12 @@ def validated_as(
     first = min(telling, key=lambda problem: _line(source, _location(problem)))
     location = _location(first)
     if first["type"] == "missing":
-        where = location[:-1]
-        raise source.error(where, f"the key {location[-1]!r} is missing")
+        where, missing = location[:-1], str(location[-1])
+        unknown = [_location(p) for p in telling if p["type"] == "extra_forbidden"]
+        misspelt = [own for own in unknown if own[:-1] == where and _close(str(own[-1]), missing)]
+        if misspelt:
+            raise source.error(misspelt[0], f"unknown key; did you mean {missing!r}?")
+        raise source.error(where, f"the key {missing!r} is missing")
     raise source.error(location, _what(first, location, keys))
 
 

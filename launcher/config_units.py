@@ -1,11 +1,13 @@
-"""Rates as people write them: `1Gbit/s`, `20G`; sizes are read by `nodes.core.sizes`."""
+"""Quantities as people write them: `4GB`, `1Gbit/s`, `20G`; sizes as `node-agent` reads them."""
 
 from __future__ import annotations
 
 import math
 import re
 
-from nodes.core.sizes import brief
+from nodes.core.sizes import brief, parse_bytes
+
+__all__ = ["brief", "parse_bytes", "parse_link", "parse_speed"]
 
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", re.IGNORECASE)

@@ -18,7 +18,7 @@ import numpy as np
 from cnn.network import Network, Tensor
 from launcher import inputs_arrays, inputs_images
 from launcher.config import RANDOM, InputConfig
-from launcher.config_load import matching_files
+from launcher.config_load import matching_files, unmatched
 from launcher.errors import BadInputError
 from launcher.journal_identity import frames_digest
 from launcher.runtime import Array, Frame
@@ -168,7 +168,7 @@ def _paths(config: InputConfig, folder: Path, where: str) -> tuple[Path, ...]:
     for pattern in config.files:
         matched = matching_files(folder, pattern)
         if not matched:
-            raise BadInputError(f"{where}: no file matches {str(folder / pattern)!r}")
+            raise BadInputError(f"{where}: {unmatched(folder, pattern)}")
         paths += matched
     for path in paths:
         if path.suffix.lower() not in known:

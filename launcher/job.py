@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from cnn.errors import CnnError
 from launcher.comparison.whole import Ran, compare_all
-from launcher.config_load import Cluster, load_cluster
+from launcher.config_load import Cluster, is_address, load_cluster
 from launcher.errors import BadInputError, RunFailedError
 from launcher.journal import Journal
 from launcher.journal_open import check_room
 from launcher.journal_use import Complete, journal_report, place
-from launcher.networks import open_results
+from launcher.networks import check_inputs, open_results
 from launcher.plan_files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
 from launcher.plan_saving import check_save_folder, save_plan
 from launcher.planning import (
@@ -119,6 +119,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
     for part in model.parts or (model,):
         progress.say(summary(part.network, part.filled_seed))
     if request.plan_only:
+        check_inputs(request, cluster, model)
         plan = _plan(cluster, model, file, saved, progress)
         if request.save is not None:
             _save(request.save, plan, cluster, model, progress)
@@ -270,7 +271,9 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
     }
     if request.inputs:
         files = tuple(
-            pattern if pattern == "random" else str(Path(pattern).expanduser().absolute())
+            pattern
+            if pattern == "random" or is_address(pattern)
+            else str(Path(pattern).expanduser().absolute())
             for pattern in request.inputs
         )
         changes["input"] = cluster.config.input.model_copy(update={"files": files})

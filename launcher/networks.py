@@ -75,7 +75,7 @@ def open_results(
     """
     parts = parts_of(model)
     opened = [_open_part(request, cluster, part) for part in parts]
-    inputs = opened[0] if len(parts) == 1 else side_by_side(parts, opened, cluster.config.frames)
+    inputs = _together(cluster, parts, opened)
     journal = run_journal(request, cluster, model, inputs)
     if journal is None:
         inputs.check()
@@ -109,6 +109,19 @@ def open_results(
         checked=cluster.config.check != "none",
         constants=model.constant_outputs,
     )
+
+
+def check_inputs(request: Request, cluster: Cluster, model: Model) -> None:
+    """Refuse inputs that a run would refuse; raises `BadInputError`."""
+    parts = parts_of(model)
+    inputs = _together(cluster, parts, [_open_part(request, cluster, part) for part in parts])
+    inputs.check()
+    _known_classes(cluster, parts[0], inputs)
+
+
+def _together(cluster: Cluster, parts: Sequence[Part], opened: Sequence[Inputs]) -> Inputs:
+    """The inputs of the network that is run."""
+    return opened[0] if len(parts) == 1 else side_by_side(parts, opened, cluster.config.frames)
 
 
 def side_by_side(parts: Sequence[Part], opened: Sequence[Inputs], frames: int | None) -> Inputs:

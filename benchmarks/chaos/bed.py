@@ -24,7 +24,7 @@ from benchmarks.lab.readings import processes, thread_called
 from benchmarks.lab.shell import perform, wait_until
 from launcher.config_load import Cluster, load_cluster
 from launcher.config_nodes import NodeConfig
-from launcher.config_units import parse_link
+from launcher.config_units import parse_bytes, parse_link
 from launcher.errors import LauncherError, RunFailedError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
 from launcher.progress import open_progress
@@ -32,7 +32,6 @@ from launcher.replanning import Replanner
 from launcher.run import run
 from launcher.runtime import Array, RecoveryOptions, RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
-from nodes.core.sizes import parse_bytes
 from nodes.executors.base import LoadOptions
 from nodes.executors.registry import open_executor
 from nodes.worker import THREAD_NAME

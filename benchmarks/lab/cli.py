@@ -22,7 +22,7 @@ from launcher.config_units import parse_link
 from launcher.console import print_json, run_command
 from launcher.errors import BadInputError
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+app = typer.Typer(pretty_exceptions_enable=False, no_args_is_help=True)
 
 Said = tuple[dict[str, Any], str]
 """What a command found: as JSON-like data, and for people."""

@@ -21,8 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from launcher.config_sentences import validated_as
 from launcher.config_source import Location, Source, read_source
-from launcher.config_units import parse_link
-from nodes.core.sizes import parse_bytes
+from launcher.config_units import parse_bytes, parse_link
 
 MOST_DEVICES = 250
 """Addresses of one /24 network, less the launcher's and a few."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from launcher.commands.sweep import Outcome
 
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )

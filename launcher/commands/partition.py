@@ -15,7 +15,6 @@ MOST_DEVICES = 64
 """In one plan for equal devices."""
 
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )

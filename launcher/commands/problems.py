@@ -12,12 +12,11 @@ from cnn.model import Model, read
 from ga.strategies import STRATEGIES
 from launcher.config_load import Cluster, load_cluster
 from launcher.config_sentences import suggestion
-from launcher.config_units import parse_link
+from launcher.config_units import parse_bytes, parse_link
 from launcher.errors import BadInputError
 from launcher.planning import problem_of, read_model
 from launcher.profiling_file import ProfileFile
 from launcher.profiling_use import profile_file, profile_of
-from nodes.core.sizes import parse_bytes
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Objective, Problem

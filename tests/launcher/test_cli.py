@@ -149,6 +149,52 @@ def test_wrong_use_ends_with_2_and_a_sentence(
     assert part in only_object(out)["error"]
 
 
+def test_a_camera_is_no_file_that_is_missing(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
+) -> None:
+    code, _, err = launch(capsys, cluster, "--input", "rtsp://camera/stream")
+    assert code == 2
+    assert "'rtsp://camera/stream' is an address, and frames are read from files" in err
+
+
+def test_a_model_in_the_place_of_a_cluster_is_told_as_such(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path
+) -> None:
+    code, _, err = launch(capsys, cluster.parent / "branches.onnx")
+    assert code == 2
+    assert "branches.onnx: is a model, and a cluster.yaml belongs here" in err
+
+
+@pytest.mark.parametrize("more", [(), ("--plan-only",)])
+def test_a_plan_is_made_for_inputs_only_that_can_be_run(
+    capsys: pytest.CaptureFixture[str], runtime: InProcess, cluster: Path, more: tuple[str, ...]
+) -> None:
+    np.save(cluster.parent / "one.npy", np.zeros((1, 2, 3), np.float32))
+    code, _, err = launch(capsys, cluster, "--input", cluster.parent / "one.npy", *more)
+    assert code == 2
+    assert "one.npy" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "completed"),
+    [
+        ("launch", "launch --fra", "--frames"),
+        ("partition", "partition so", "solve"),
+        ("ga", "ga sw", "sweep"),
+    ],
+)
+def test_a_shell_can_complete_what_is_typed(command: str, typed: str, completed: str) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", f"from launcher.entry import {command}; {command}()"],
+        env={**os.environ, **words, f"_{command.upper()}_COMPLETE": "complete_bash"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.split() == [completed]
+
+
 @pytest.mark.parametrize(("end", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
 def test_an_interrupted_run_says_so(
     capsys: pytest.CaptureFixture[str],

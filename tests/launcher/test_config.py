@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from launcher.config_load import Cluster, load_cluster
 from launcher.config_source import parse_source
-from launcher.config_units import parse_link, parse_speed
+from launcher.config_units import parse_bytes, parse_link, parse_speed
 from launcher.errors import EXIT_BAD_INPUT, BadInputError
-from nodes.core.sizes import parse_bytes
 
 BASE = "model: m.onnx\nnodes:\n  - name: a\n  - name: b\n"
 
@@ -66,6 +65,21 @@ MISTAKES = [
     ),
     pytest.param(
         f"{BASE}zzz: x\n", "line 5, zzz: unknown key; the keys known here are model, ", id="key"
+    ),
+    pytest.param(
+        BASE.replace("nodes:", "nodez:"),
+        "cluster.yaml, line 2, nodez: unknown key; did you mean 'nodes'?",
+        id="a needed key is misspelt",
+    ),
+    pytest.param(
+        BASE.replace("m.onnx", "{pth: m.onnx}"),
+        "line 1, model.pth: unknown key; did you mean 'path'?",
+        id="a needed key of a model is misspelt",
+    ),
+    pytest.param(
+        f"{BASE}input: rtsp://camera/stream\n",
+        "line 5, input: 'rtsp://camera/stream' is an address, and frames are read from files",
+        id="a camera as input",
     ),
     pytest.param(
         node("memori: 4GB"),
