@@ -33,7 +33,8 @@ class Analysis:
     the sentence that there is one. Where the period would take too many, `unknown` says so, and
     `bounds` are what it is proved to be at least and (None: not known) at most; without `bounds`
     not even liveness could be told. `slack` is that of `csdf.slack`, None where it was not
-    computed; `latency` is there if it was asked for.
+    computed; `latency` is there if it was asked for. `untimed` are actors without execution times:
+    if there are any, consistency and liveness are all that is known.
     """
 
     inconsistency: str | None
@@ -46,12 +47,15 @@ class Analysis:
     latency: Latency | None = None
     unknown: str | None = None
     bounds: tuple[Fraction, Fraction | None] | None = None
+    untimed: Sequence[str] = ()
 
     @property
     def live(self) -> bool | None:
         """Whether it can be executed for ever; None if that could not be told."""
         if self.unknown is not None and self.bounds is None:
             return None
+        if self.untimed:
+            return self.inconsistency is None and self.deadlock is None
         return self.period is not None or self.bounds is not None
 
     def as_json(self) -> dict[str, object]:
@@ -76,6 +80,7 @@ class Analysis:
             "slack": self._slack_as_json(),
             "latency": None if self.latency is None else self.latency.as_json(),
             "deadlock": _deadlock_as_json(self.deadlock),
+            "untimed": list(self.untimed),
         }
 
     def _bounds_as_json(self) -> dict[str, str | None] | None:
@@ -90,10 +95,16 @@ class Analysis:
         return {name: None if one is None else str(one) for name, one in self.slack.items()}
 
 
-def analyze(graph: Graph, slack_work: int = SLACK_WORK, effort: int = EFFORT) -> Analysis:
+def analyze(
+    graph: Graph,
+    slack_work: int = SLACK_WORK,
+    effort: int = EFFORT,
+    untimed: Sequence[str] = (),
+) -> Analysis:
     """Consistency, liveness, throughput and, within `slack_work` steps, slack of `graph`.
 
-    `effort` is as in `csdf.throughput`.
+    `effort` is as in `csdf.throughput`. If the actors `untimed` have no execution times,
+    consistency and liveness are all that is looked at.
 
     Raises `TooLargeError` if the repetition vector has numbers that nothing could be done with.
     """
@@ -102,6 +113,8 @@ def analyze(graph: Graph, slack_work: int = SLACK_WORK, effort: int = EFFORT) ->
     except InconsistentGraphError as error:
         return Analysis(str(error), None, None, None, None, ())
     count = firings(graph, repetitions)
+    if untimed:
+        return _untimed(graph, Analysis(None, repetitions, count, None, None, (), untimed=untimed))
     try:
         found = throughput(graph, effort=effort)
     except DeadlockError as error:
@@ -118,6 +131,15 @@ def analyze(graph: Graph, slack_work: int = SLACK_WORK, effort: int = EFFORT) ->
         found.critical,
         _slack(graph, slack_work, found.period),
     )
+
+
+def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
+    """What is known of a `consistent` graph, and whether it is live."""
+    try:
+        deadlock = check_liveness(graph)
+    except TooLargeError as error:
+        return replace(consistent, unknown=str(error))
+    return replace(consistent, deadlock=None if deadlock is None else _remedied(graph, deadlock))
 
 
 def stuck(graph: Graph, sentence: str) -> Analysis:
@@ -138,8 +160,11 @@ def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:
         deadlock = check_liveness(graph)
     except TooLargeError:
         deadlock = None
-    if deadlock is None:
-        return sentence
+    return sentence if deadlock is None else _remedied(graph, deadlock)
+
+
+def _remedied(graph: Graph, deadlock: Deadlock) -> Deadlock:
+    """With changes of several channels together, where no change of a single one helps."""
     return deadlock if deadlock.remedies else replace(deadlock, together=remedies_together(graph))
 
 

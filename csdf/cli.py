@@ -62,13 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        graph, initial = files.read_with_initial_phases(options.file, options.processor)
+        if options.command is _analyze:
+            found = files.read_for_analysis(options.file, options.processor)
+            graph, options.initial, options.untimed = found
+        else:
+            graph = files.read(options.file, options.processor)
     except CsdfError as error:
         return _fail(error, EXIT_UNREADABLE)
     try:
-        if initial and options.command is not _analyze:
-            raise CsdfError("has initial phases, which only `csdf analyze` knows")
-        options.initial = initial
         return int(options.command(options, graph))
     except (TooLargeError, OvertakingError) as error:
         return _fail(f"{options.file}: {error}", EXIT_TOO_LARGE)
@@ -79,10 +80,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _analyze(options: argparse.Namespace, graph: Graph) -> int:
-    if (options.source is None) != (options.sink is None):
-        raise CsdfError("--source and --sink are given together, or neither")
-    if options.initial and (options.order or options.source is not None):
-        raise CsdfError("has initial phases, which --order and --source do not know")
+    _check_analyze(options)
     placed: Graph | Ordered = graph
     try:
         if options.initial:
@@ -95,7 +93,7 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
         result = stuck(graph, str(error))
     else:
         graph = placed.graph if isinstance(placed, Ordered) else placed
-        result = analyze(graph, effort=options.effort)
+        result = analyze(graph, effort=options.effort, untimed=options.untimed)
     if options.slack and result.period is not None:
         result = replace(result, slack=slack(graph, period=result.period))
     if options.source is not None and result.period is not None:
@@ -105,6 +103,18 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     if result.unknown is not None:
         return _fail(f"{options.file}: {result.unknown}", EXIT_TOO_LARGE)
     return EXIT_FINE if result.live else EXIT_NOT_LIVE
+
+
+def _check_analyze(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other or the graph; raises `CsdfError`."""
+    if (options.source is None) != (options.sink is None):
+        raise CsdfError("--source and --sink are given together, or neither")
+    if options.initial and (options.order or options.source is not None):
+        raise CsdfError("has initial phases, which --order and --source do not know")
+    if options.untimed and (options.slack or options.source is not None):
+        raise CsdfError(
+            f"actor {options.untimed[0]!r} has no execution time, which --slack and --source need"
+        )
 
 
 def _capacities(options: argparse.Namespace, graph: Graph) -> int:

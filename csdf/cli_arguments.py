@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from importlib.metadata import version
 
 from csdf.capacities import EFFORT
 from csdf.graph import Graph
@@ -23,11 +25,13 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         description="Exact analyses of (cyclo-static) dataflow graphs.",
         epilog="Exit codes: 0 fine, 1 inconsistent or not live, 2 cannot be read, 3 too large.",
     )
+    found.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     subparsers = found.add_subparsers(required=True, metavar="COMMAND")
     command = subparsers.add_parser(
         "analyze",
         help="consistency, liveness and throughput of a graph",
-        description="Prints whether a graph is consistent and live, its exact period, and why.",
+        description="Prints whether a graph is consistent and live, its exact period, and why; "
+        "without execution times only the former two.",
     )
     _add_common(command, commands["analyze"])
     command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
@@ -123,6 +127,15 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _add_common(command, commands["convert"], speaks_json=False)
     command.add_argument("output", metavar="OUTPUT", help="the file to write")
     return found
+
+
+class _Version(argparse.Action):
+    """Prints the installed version, which is looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        """See `argparse.Action`."""
+        sys.stdout.write(f"csdf {version('csdf-edge')}\n")
+        parser.exit()
 
 
 def _add_common(

@@ -16,13 +16,17 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
     return sdf3.read(path, processor)
 
 
-def read_with_initial_phases(
+def read_for_analysis(
     path: str | Path, processor: str | None = None
-) -> tuple[Graph, InitialPhases]:
-    """Like `read`, of a file that may have initial phases."""
+) -> tuple[Graph, InitialPhases, tuple[str, ...]]:
+    """Like `read`, of a file that may have initial phases and actors without execution times.
+
+    The names of the latter come third; they have times of 0 in the graph.
+    """
     if Path(path).suffix.lower() == ".json":
-        return json_format.read(path), InitialPhases({}, {}, {})
-    return sdf3.read_with_initial_phases(path, processor)
+        graph, untimed = json_format.read_for_analysis(path)
+        return graph, InitialPhases({}, {}, {}), untimed
+    return sdf3.read_for_analysis(path, processor)
 
 
 def as_text(graph: Graph, path: str | Path) -> str:

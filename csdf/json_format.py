@@ -6,7 +6,8 @@
                    "consumption": [0, 1], "initial_tokens": 1, "capacity": 4, "token_bytes": 2}]}
 
 Times are numbers, read as the decimals that they are, or strings with a fraction. `concurrency`,
-`initial_tokens`, `capacity` and `token_bytes` may be left out.
+`initial_tokens`, `capacity` and `token_bytes` may be left out, and `execution_times` where nothing
+but consistency and liveness is asked for (`read_for_analysis`).
 """
 
 from __future__ import annotations
@@ -70,16 +71,34 @@ def as_json(graph: Graph) -> dict[str, Any]:
 
 def read(path: str | Path) -> Graph:
     """The graph in a JSON file. Raises `JsonError`, which starts with the path."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise JsonError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return parse(data, str(path))
+    return parse(_contents(path), str(path))
 
 
 def parse(data: bytes, origin: str = "JSON") -> Graph:
     """The graph in `data`; `origin` starts the messages of errors. Raises `JsonError`."""
+    graph, untimed = parse_for_analysis(data, origin)
+    if untimed:
+        number = list(graph.actor).index(untimed[0])
+        raise JsonError(f"{origin}: actors[{number}] has no 'execution_times'")
+    return graph
+
+
+def read_for_analysis(path: str | Path) -> tuple[Graph, tuple[str, ...]]:
+    """Like `read`, of a file in which actors may lack execution times: their names come second, and
+    they have times of 0 in the graph, for as many phases as their channels tell."""
+    return parse_for_analysis(_contents(path), str(path))
+
+
+def _contents(path: str | Path) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise JsonError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def parse_for_analysis(data: bytes, origin: str = "JSON") -> tuple[Graph, tuple[str, ...]]:
+    """Like `read_for_analysis`, of data."""
     if len(data) > MAX_BYTES:
         raise JsonError(f"{origin}: is larger than {MAX_BYTES >> 20} MiB")
     if data.count(b",") > MAX_VALUES:  # before they take a hundred times as much memory
@@ -121,18 +140,26 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _graph(found: object) -> Graph:
+def _graph(found: object) -> tuple[Graph, tuple[str, ...]]:
     about = _object(found, "the file", {"name", "actors", "channels"})
-    actors = [
-        _actor(_object(one, f"actors[{i}]", _ACTOR), f"actors[{i}]")
-        for i, one in enumerate(_list(about, "actors", "the file"))
-    ]
+    listed = _list(about, "actors", "the file")
     channels = [
         _channel(_object(one, f"channels[{i}]", _CHANNEL), f"channels[{i}]")
         for i, one in enumerate(_list(about, "channels", "the file"))
     ]
+    phases: dict[str, int] = {}
+    for channel in channels:
+        ends = ((channel.source, channel.production), (channel.target, channel.consumption))
+        for end, rates in ends:
+            phases[end] = max(phases.get(end, 1), len(rates))
+    actors, untimed = [], []
+    for i, one in enumerate(listed):
+        fields = _object(one, f"actors[{i}]", _ACTOR)
+        actors.append(_actor(fields, f"actors[{i}]", phases))
+        if "execution_times" not in fields:
+            untimed.append(actors[-1].name)
     name = _text(about, "name", "the file") if "name" in about else ""
-    return Graph(name, tuple(actors), tuple(channels))
+    return Graph(name, tuple(actors), tuple(channels)), tuple(untimed)
 
 
 _ACTOR = {"name", "execution_times", "concurrency"}
@@ -148,11 +175,16 @@ _CHANNEL = {
 }
 
 
-def _actor(about: Mapping[str, object], place: str) -> Actor:
-    times = _list(about, "execution_times", place)
+def _actor(about: Mapping[str, object], place: str, phases: Mapping[str, int]) -> Actor:
+    name = _text(about, "name", place)
+    if "execution_times" in about:
+        listed = _list(about, "execution_times", place)
+        times = tuple(_time(time, f"{place}.execution_times") for time in listed)
+    else:
+        times = (Fraction(0),) * phases.get(name, 1)
     return Actor(
-        _text(about, "name", place),
-        tuple(_time(time, f"{place}.execution_times") for time in times),
+        name,
+        times,
         _optional(about, "concurrency", place, None),
     )
 

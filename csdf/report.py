@@ -64,6 +64,9 @@ def _column(lines: list[str]) -> list[str]:
 
 
 def _period(result: Analysis) -> list[str]:
+    if result.untimed:
+        names = _cut(list(result.untimed), ", ")
+        return [f"period      not known: there is no execution time of {names}"]
     if result.period == 0:
         return ["period      0: nothing bounds the throughput"]
     if result.period is not None:

@@ -42,7 +42,9 @@ def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -
     An actor's times are those of the processor type `processor` where it has that, else of its
     (last) default one. Raises `Sdf3Error`, also if there are initial phases.
     """
-    graph, initial = parse_with_initial_phases(data, origin, processor)
+    graph, initial, untimed = _parse(data, origin, processor)
+    for error in untimed.values():
+        raise Sdf3Error(f"{origin}: {error}")
     for actor, times in initial.times.items():
         if times:
             raise Sdf3Error(
@@ -51,19 +53,30 @@ def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -
     return graph
 
 
-def read_with_initial_phases(
+def read_for_analysis(
     path: str | Path, processor: str | None = None
-) -> tuple[Graph, InitialPhases]:
-    """Like `read`, of a file that may have initial phases."""
-    return parse_with_initial_phases(_contents(path), str(path), processor)
+) -> tuple[Graph, InitialPhases, tuple[str, ...]]:
+    """Like `read`, of a file that may have initial phases and actors without execution times.
+
+    The names of the latter come third; they have times of 0 in the graph.
+    """
+    return parse_for_analysis(_contents(path), str(path), processor)
 
 
-def parse_with_initial_phases(
+def parse_for_analysis(
     data: bytes, origin: str = "SDF3 XML", processor: str | None = None
-) -> tuple[Graph, InitialPhases]:
-    """Like `parse`, of data that may have initial phases."""
+) -> tuple[Graph, InitialPhases, tuple[str, ...]]:
+    """Like `read_for_analysis`, of data."""
+    graph, initial, untimed = _parse(data, origin, processor)
+    return graph, initial, tuple(untimed)
+
+
+def _parse(
+    data: bytes, origin: str, processor: str | None
+) -> tuple[Graph, InitialPhases, dict[str, ReadError]]:
     try:
-        return _Reader(safe_xml.parse(data), processor).graph()
+        reader = _Reader(safe_xml.parse(data), processor)
+        return *reader.graph(), reader.untimed
     except (safe_xml.XmlError, GraphError, ReadError) as error:
         raise Sdf3Error(f"{origin}: {error}") from None
 
@@ -74,6 +87,9 @@ def _contents(path: str | Path) -> bytes:
             return file.read(safe_xml.MAX_BYTES + 1)
     except OSError as error:
         raise Sdf3Error(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+_UNTIMED = Phases[Fraction]((), (Fraction(0),))
 
 
 class _Reader:
@@ -89,6 +105,8 @@ class _Reader:
         self._times: dict[str, tuple[Fraction, ...]] = {}
         self._production: dict[str, tuple[int, ...]] = {}
         self._consumption: dict[str, tuple[int, ...]] = {}
+        self.untimed: dict[str, ReadError] = {}
+        """Actors without execution times, and the sentence for those who need them."""
 
     def graph(self) -> tuple[Graph, InitialPhases]:
         times: dict[str, Element] = {}
@@ -116,15 +134,8 @@ class _Reader:
         name = get(element, "name")
         if name in self._phases:
             raise ReadError(element, f"two actors are called {name!r}")
-        if name not in times:
-            raise ReadError(
-                element, f"actor {name!r} has no execution time: there is no actorProperties for it"
-            )
-        durations = self._processor_of(times[name], name).all("executionTime")
-        if len(durations) != 1:
-            many = "two execution times for one processor" if durations else "no execution time"
-            raise ReadError(times[name], f"actor {name!r} has {many}")
-        own = self._lists.times(durations[0])
+        duration = self._duration(element, times.get(name), name)
+        own = _UNTIMED if duration is None else self._lists.times(duration)
         phases = len(own.repeated)
         for port in element.all("port"):
             key = (name, get(port, "name"))
@@ -135,9 +146,30 @@ class _Reader:
             phases = max(phases, len(self._rates[key].repeated))
         self._phases[name] = phases
         self._times[name] = own.initial
-        return Actor(name, self._lists.spread(own.repeated, phases, durations[0], "times", name))
+        return Actor(
+            name, self._lists.spread(own.repeated, phases, duration or element, "times", name)
+        )
 
-    def _processor_of(self, about: Element, actor: str) -> Element:
+    def _duration(self, element: Element, about: Element | None, actor: str) -> Element | None:
+        """The actor's execution times; None if it has none, which `untimed` then tells."""
+        if about is None:
+            why = f"actor {actor!r} has no execution time: there is no actorProperties for it"
+            self.untimed[actor] = ReadError(element, why)
+            return None
+        processor = self._processor_of(about, actor)
+        if processor is None:
+            why = f"actor {actor!r} has no execution time: it has no processor"
+            self.untimed[actor] = ReadError(about, why)
+            return None
+        durations = processor.all("executionTime")
+        if not durations:
+            self.untimed[actor] = ReadError(about, f"actor {actor!r} has no execution time")
+            return None
+        if len(durations) > 1:
+            raise ReadError(about, f"actor {actor!r} has two execution times for one processor")
+        return durations[0]
+
+    def _processor_of(self, about: Element, actor: str) -> Element | None:
         """The processor that counts: the one asked for, else the last default one, as in SDF3."""
         processors = about.all("processor")
         named = [p for p in processors if p.attributes.get("type") == self._processor]
@@ -149,7 +181,7 @@ class _Reader:
         if len(processors) == 1:
             return processors[0]
         if not processors:
-            raise ReadError(about, f"actor {actor!r} has no execution time: it has no processor")
+            return None
         types = ", ".join(repr(p.attributes.get("type", "")) for p in processors)
         raise ReadError(
             about,

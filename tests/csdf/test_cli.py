@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def test_json_is_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str])
         "slack": {"d0": "0", "link": "0", "d1": "6"},
         "latency": None,
         "deadlock": None,
+        "untimed": [],
     }
 
 
@@ -200,3 +202,54 @@ def test_what_overtakes_has_no_slack(capsys: pytest.CaptureFixture[str], tmp_pat
     assert (found["period"], found["iterations"]) == ("5", 2)
     assert main(["schedule", str(file)]) == 0
     assert "every 2 iterations again after 10; they start at" in capsys.readouterr().out
+
+
+UNTIMED = """{"actors": [{"name": "A"}, {"name": "B", "execution_times": [2]}],
+ "channels": [{"name": "c", "source": "A", "target": "B", "production": [2, 1],
+               "consumption": [1], "initial_tokens": 0, "capacity": ROOM}]}"""
+
+UNTIMED_XML = """<sdf3 type="csdf"><applicationGraph><csdf name="g">
+  <actor name="A"><port name="p" type="out" rate="2,1"/></actor>
+  <actor name="B"><port name="q" type="in" rate="1"/></actor>
+  <channel name="c" srcActor="A" srcPort="p" dstActor="B" dstPort="q"/>
+</csdf></applicationGraph></sdf3>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "missing"),
+    [("g.json", UNTIMED.replace("ROOM", "2"), "A"), ("g.xml", UNTIMED_XML, "A, B")],
+)
+def test_consistency_and_liveness_need_no_execution_times(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, missing: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    assert main(["analyze", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "consistent  yes, 5 firings per iteration",
+        "repetitions A × 1, B × 3",
+        "live        yes",
+        f"period      not known: there is no execution time of {missing}",
+    ]
+    assert main(["analyze", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["live"], found["period"], found["untimed"]) == (True, None, missing.split(", "))
+    for command in (["simulate"], ["capacities"], ["analyze", "--slack"]):
+        assert main([*command, str(file)]) == 2
+        assert "execution" in capsys.readouterr().err
+
+
+def test_a_deadlock_is_found_without_execution_times(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "g.json"
+    file.write_text(UNTIMED.replace("ROOM", "1"))
+    assert main(["analyze", str(file)]) == 1
+    assert "live        no, because round a cycle" in capsys.readouterr().out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert re.fullmatch(r"csdf \d+\.\d+\.\d+\n", capsys.readouterr().out)

@@ -42,7 +42,8 @@ def test_decimals_are_exact() -> None:
         ("[]", "the file should be an object"),
         ('{"actors": []}', "the file has no 'channels'"),
         ('{"actors": {}, "channels": []}', "the file.actors should be a list"),
-        ('{"actors": [{}], "channels": []}', r"actors\[0\] has no 'execution_times'"),
+        ('{"actors": [{}], "channels": []}', r"actors\[0\] has no 'name'"),
+        ('{"actors": [{"name": "A"}], "channels": []}', r"actors\[0\] has no 'execution_times'"),
         ('{"actors": [{"nom": 1}], "channels": []}', r"actors\[0\] has 'nom'; known are"),
         ('{"actors": [{"name": 1, "execution_times": []}], "channels": []}', "should be a string"),
         (

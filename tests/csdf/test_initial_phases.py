@@ -154,7 +154,7 @@ STARTS_ONCE = (
 
 
 def test_they_are_read_from_sdf3() -> None:
-    found, once = sdf3.parse_with_initial_phases(STARTS_ONCE.encode())
+    found, once, _ = sdf3.parse_for_analysis(STARTS_ONCE.encode())
     assert found == sdf3.parse(SMALL.encode())
     assert once == initial({"A": (7, 7), "B": ()}, {"c": (4, 4)}, {"c": ()})
     assert after(found, once).channels[0].initial_tokens == 3 + 8
@@ -171,7 +171,7 @@ def test_they_are_read_from_sdf3() -> None:
 )
 def test_what_is_wrong_with_them_is_said(old: str, new: str, sentence: str) -> None:
     with pytest.raises(sdf3.Sdf3Error, match=sentence):
-        sdf3.parse_with_initial_phases(STARTS_ONCE.replace(old, new).encode())
+        sdf3.parse_for_analysis(STARTS_ONCE.replace(old, new).encode())
 
 
 def test_who_does_not_know_them_says_so() -> None:
