@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ga.fairness import fair_memory
 from ga.hybrid import Hybrid
 from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
@@ -26,6 +25,7 @@ from ga.replicated import Replicated
 from ga.vertical import Vertical
 from partition.energy import energy_j
 from partition.errors import PartitionError
+from partition.fair_memory import fair_memory
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy

@@ -6,19 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga.objectives import Priced
+from partition.nondominated import nondominated
 from partition.strategies.base import Candidate, Problem
-
-
-def front_rows(objectives: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Rows [objectives] that no other row betters in one without losing in another, each once."""
-    rows = np.unique(objectives, axis=0, return_index=True)[1]
-    values = objectives[rows]
-    kept = [
-        row
-        for row, value in zip(rows, values, strict=True)
-        if not ((values <= value).all(axis=1) & (values < value).any(axis=1)).any()
-    ]
-    return np.array(kept, dtype=np.intp)
 
 
 def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tuple[Candidate, ...]:
@@ -27,7 +16,7 @@ def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tupl
     """
     fitting = np.flatnonzero(priced.costs.overrun_bytes <= 0)
     among = fitting if len(fitting) else np.arange(len(layers))
-    rows = among[front_rows(priced.objectives[among])]
+    rows = among[nondominated(priced.objectives[among])]
     return tuple(
         Candidate(
             problem.assignment(layers[row]),

@@ -21,12 +21,12 @@ import numpy as np
 
 from cnn.rewrites import Bands
 from ga import annealing, share_seeds
-from ga.fairness import fair_memory
 from ga.share_moves import Moves
 from ga.shares import Rates, Shares, States
 from ga.splitting import Split, carry_out
 from ga.unit_rows import UnitRows, unit_rows
 from partition.cost import Costs
+from partition.fair_memory import fair_memory
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.rewriting import model_of
 from partition.strategies.base import Objective, Problem, Rewritable, SearchProgress, Solution

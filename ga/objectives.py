@@ -16,8 +16,8 @@ Weights are what every implementation holds; what a device *holds* in this one a
 channels as well, and those can be most of it. The preferences of `HELD` go by that.
 
 **The slope.** Annealing towards a preference would stand still on plateaus if only the busiest
-device counted: the second busiest could not improve. So it sees `ga.fairness.smooth_maximum` in the
-place of maxima over devices.
+device counted: the second busiest could not improve. So it sees a smooth maximum over devices
+(`ga.smooth_maximum`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from ga.fairness import fair_memory, smooth_maximum
+from ga.smooth_maximum import smooth_maximum
 from partition.cost import CostModel, Costs
+from partition.fair_memory import fair_memory
 from partition.paper_equations import beta_bytes
 from partition.strategies.base import Objective, Problem
 

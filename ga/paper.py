@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ga import operators, seeding
+from ga import operators
 from ga.operators import Population
 from partition.paper_equations import beta_bytes, layer_beta_bytes, phi, phi_lower_bound
 from partition.strategies.base import Problem
+from partition.strategies.longest_first import longest_first
 
 if TYPE_CHECKING:
     from deap import base, tools
@@ -34,7 +35,8 @@ Penalty = Callable[[Population], NDArray[np.float64]]
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """The paper's values where it gives them; `seeded` is the share of the first population that
-    longest-processing-time assigns, `spread` how far its sizes are blurred (see `ga.seeding`).
+    longest-processing-time assigns, `spread` how far its sizes are blurred (see
+    `partition.strategies.longest_first`).
 
     `stop_when_optimal` ends the search once φ has reached a bound that no assignment can beat.
     """
@@ -120,7 +122,7 @@ def _toolbox(
         seeds = round(parameters.seeded * parameters.individuals)
         if seeds:
             sizes = np.repeat(beta[:, None], devices, axis=1)
-            drawn[:seeds] = seeding.longest_first(rng, seeds, sizes, pinned, parameters.spread)
+            drawn[:seeds] = longest_first(rng, seeds, sizes, pinned, parameters.spread)
         return drawn
 
     def fitness(population: Population) -> NDArray[np.float64]:

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from cnn.rewrites import original_name
-from ga.fairness import fair_memory
 from ga.objectives import HELD, Preference, negligible_bytes
 from partition.energy import energy_j
+from partition.fair_memory import fair_memory
 from partition.plan import MemoryPrediction, Plan
 from partition.strategies.base import Problem
 from partition.timing import loads

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ga.fairness import smooth_maximum
+from ga.smooth_maximum import smooth_maximum
 from ga.unit_rows import UnitRows
 from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.strategies.base import Problem
@@ -147,7 +147,7 @@ class Shares:
     def score(self, states: States, rates: Rates) -> Floats:
         """What `rates` make of every state: smaller is better, [individuals].
 
-        Maxima over devices are smooth (`ga.fairness`).
+        Maxima over devices are smooth (`ga.smooth_maximum`).
         """
         costs = self.evaluate(states)
         load = costs.load_s

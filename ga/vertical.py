@@ -25,17 +25,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from ga import annealing, nsga, seeding
+from ga import annealing, nsga
 from ga.descent import descend
-from ga.fairness import fair_memory
 from ga.front import front_of, gap_of
 from ga.genes import Genes, genes
 from ga.objectives import FASTEST, PREFERENCES, Objectives, Preference, Priced
 from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
 from partition.cost import Costs
 from partition.errors import PartitionError
+from partition.fair_memory import fair_memory
 from partition.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem, SearchProgress, Solution, ignore_progress
+from partition.strategies.longest_first import longest_first
 from partition.strategies.sequential import contiguous_cut
 from partition.strategies.sequential_balanced import SequentialBalanced
 
@@ -264,7 +265,7 @@ def _seeds(rng: np.random.Generator, problem: Problem, grouped: Genes) -> Popula
     weights = np.array([network.weight_bytes((layer.name,)) for layer in network.layers], float)
     sizes = (grouped.costs.layer_s, weights[:, None], grouped.sums(_beta(problem))[:, None])
     seeds = [
-        seeding.longest_first(
+        longest_first(
             rng, 2, np.broadcast_to(size, (grouped.count, devices)), grouped.pinned, spread=0.2
         )
         for size in sizes

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from partition.cost import Costs
 from partition.errors import PartitionError
+from partition.fair_memory import fair_memory
+from partition.nondominated import nondominated
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
-from partition.strategies.exact_terms import fair_shares
 from partition.traffic import Floats
 
 MOST_ASSIGNMENTS = 3_000_000
@@ -47,20 +48,8 @@ class Front:
 
 def points_of(problem: Problem, costs: Costs) -> Floats:
     """The three objectives of priced assignments: [individuals, 3]."""
-    share = (costs.weight_bytes / fair_shares(problem.devices)).max(axis=1)
+    share = (costs.weight_bytes / fair_memory(problem.devices)).max(axis=1)
     return np.column_stack([costs.period_s, share, costs.wire_bytes])
-
-
-def nondominated(points: Floats) -> NDArray[np.intp]:
-    """The rows [points, objectives] that no other row betters in one objective without losing in
-    another, each once, in lexicographic order."""
-    _, rows = np.unique(points, axis=0, return_index=True)
-    values = points[rows]
-    kept: list[int] = []
-    for index, value in enumerate(values):  # whoever betters it comes before it
-        if not (values[kept] <= value).all(axis=1).any():
-            kept.append(index)
-    return np.asarray(rows[kept], dtype=np.intp)
 
 
 def true_front(problem: Problem, groups: Sequence[int] | None = None) -> Front:

@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.errors import PartitionError
+from partition.strategies.balanced_split import balanced_split
 from partition.strategies.base import Problem, Strategy, ignore_progress
 from partition.strategies.exact_placement import Shape
 from partition.strategies.exact_terms import Terms
+from partition.strategies.longest_first import longest_first
 from partition.strategies.rebalancing import rebalanced
 from partition.strategies.sequential import Sequential
 
@@ -69,37 +71,15 @@ def is_possible(terms: Terms, shape: Shape, numbers: NDArray[np.intp]) -> bool:
 
 
 def _even_runs(sizes: Sequence[int], runs: int) -> NDArray[np.intp]:
-    """Runs of the topological order whose largest sum of `sizes` is least, by bisection."""
-    least, most = max(sizes), sum(sizes)
-    while least < most:
-        bound = (least + most) // 2
-        if _filled(sizes, bound)[-1] < runs:
-            most = bound
-        else:
-            least = bound + 1
-    return _filled(sizes, least)
-
-
-def _filled(sizes: Sequence[int], bound: int) -> NDArray[np.intp]:
-    """The run of each layer if every run takes what it can without exceeding `bound`."""
-    numbers, run, held = [], 0, 0
-    for size in sizes:
-        if held + size > bound:
-            run, held = run + 1, 0
-        held += size
-        numbers.append(run)
-    return np.array(numbers, dtype=np.intp)
+    """Runs of the topological order whose largest sum of `sizes` is least: a number per layer."""
+    _, cuts = balanced_split(sizes, runs)
+    return np.asarray(np.searchsorted(cuts, np.arange(len(sizes)), side="right"), dtype=np.intp)
 
 
 def _longest_first(problem: Problem, sizes: Sequence[int]) -> NDArray[np.intp]:
-    """The largest layers first, each to the device with the least load for its speed (Graham)."""
+    """The largest layers first, each to the device with the least load for its speed."""
     seconds = problem.costs.layer_s.sum(axis=0)
     slowness = seconds / seconds.min() if seconds.min() > 0 else np.ones(len(seconds))
-    numbers = problem.pinned.copy()
-    load = np.zeros(len(problem.devices))
-    for layer in np.flatnonzero(numbers >= 0).tolist():
-        load[numbers[layer]] += sizes[layer] * slowness[numbers[layer]]
-    for layer in sorted(np.flatnonzero(numbers < 0).tolist(), key=lambda n: -sizes[n]):
-        numbers[layer] = (load + sizes[layer] * slowness).argmin()
-        load[numbers[layer]] += sizes[layer] * slowness[numbers[layer]]
+    each = np.array(sizes, dtype=np.float64)[:, None] * slowness
+    (numbers,) = longest_first(np.random.default_rng(0), 1, each, problem.pinned)
     return np.asarray(numbers, dtype=np.intp)

@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from cnn.network import Network
-from partition.devices import Device
-from partition.engine_memory import engine_bytes
+from partition.fair_memory import fair_memory
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
 
@@ -210,23 +209,11 @@ class Terms:
 
     @cached_property
     def rooms(self) -> tuple[int, ...]:
-        """Each device's share of the memory that weights may take, as `fair_shares`, in units."""
-        fair = fair_shares(self.problem.devices)
+        """Each device's share of the memory that weights may take, as `fair_memory`, in units."""
+        fair = fair_memory(self.problem.devices)
         if np.ptp(fair) == 0:
             return (SHARE_UNIT,) * len(fair)
         return tuple(max(1, round(SHARE_UNIT * float(share))) for share in fair)
-
-
-def fair_shares(devices: Sequence[Device]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What each device has room for beside its engine, relative to the mean: float64 [devices].
-
-    A device without a limit counts like the largest that has one.
-    """
-    limits = [device.memory_bytes for device in devices]
-    largest = max((limit for limit in limits if limit is not None), default=1)
-    empty = engine_bytes(1)
-    room = np.array([max((limit or largest) - empty, largest / 100) for limit in limits])
-    return np.asarray(room / room.mean())
 
 
 def terms_of(problem: Problem) -> Terms:

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ga import operators, seeding
+from ga import operators
+from partition.strategies.longest_first import longest_first
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -92,7 +93,7 @@ def test_a_run_moves_as_a_whole_and_something_may_come_back() -> None:
 
 def test_longest_first_is_what_graham_described() -> None:
     sizes = np.array([[3.0], [7.0], [5.0], [6.0], [4.0]]).repeat(2, axis=1)
-    assigned = seeding.longest_first(np.random.default_rng(0), 1, sizes, np.full(5, -1))[0]
+    assigned = longest_first(np.random.default_rng(0), 1, sizes, np.full(5, -1))[0]
     loads = [sizes[assigned == device, 0].sum() for device in (0, 1)]
     # 7 | 6, then 5 joins 6, 4 joins 7, and 3 joins whichever is first of 11 and 11.
     assert sorted(loads) == [11.0, 14.0]
@@ -103,7 +104,7 @@ def test_longest_first_is_what_graham_described() -> None:
 def test_longest_first_keeps_grahams_bound(seed: int, sizes: list[int], devices: int) -> None:
     columns = np.array(sizes, dtype=float)[:, None].repeat(devices, axis=1)
     rng = np.random.default_rng(seed)
-    assigned = seeding.longest_first(rng, 1, columns, np.full(len(sizes), -1))[0]
+    assigned = longest_first(rng, 1, columns, np.full(len(sizes), -1))[0]
     heaviest = max(columns[assigned == device, 0].sum() for device in range(devices))
     # Against a lower bound of the optimum, list scheduling's own bound holds.
     assert heaviest <= sum(sizes) / devices + max(sizes) * (1 - 1 / devices) + 1e-9
@@ -112,5 +113,5 @@ def test_longest_first_keeps_grahams_bound(seed: int, sizes: list[int], devices:
 def test_longest_first_loads_pinned_genes_first() -> None:
     sizes = np.array([[10.0], [6.0], [5.0]]).repeat(2, axis=1)
     pinned = np.array([-1, 0, 0])
-    assigned = seeding.longest_first(np.random.default_rng(0), 4, sizes, pinned, spread=0.5)
+    assigned = longest_first(np.random.default_rng(0), 4, sizes, pinned, spread=0.5)
     assert (assigned == [1, 0, 0]).all()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ga import annealing, nsga
 from ga.descent import descend
-from ga.front import front_rows
 from ga.objectives import OVER_LIMIT, Objectives, Preference, Priced
 from ga.operators import move_run, relieve
 from partition.devices import Device
+from partition.nondominated import nondominated
 from partition.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, residual
@@ -177,7 +177,7 @@ def test_descent_ends_where_no_move_or_exchange_is_better() -> None:
 @given(st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=12))
 def test_a_front_has_each_of_what_nothing_betters_once(points: list[tuple[int, ...]]) -> None:
     values = np.array(points, dtype=float)
-    kept = {tuple(values[row]) for row in front_rows(values)}
+    kept = {tuple(values[row]) for row in nondominated(values)}
     wanted = {
         tuple(map(float, point))
         for point in points
@@ -186,7 +186,7 @@ def test_a_front_has_each_of_what_nothing_betters_once(points: list[tuple[int, .
         )
     }
     assert kept == wanted
-    assert len(front_rows(values)) == len(wanted)
+    assert len(nondominated(values)) == len(wanted)
 
 
 def test_residual_networks_have_their_weights_at_the_end() -> None:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 import cnn
 from ga import share_seeds
-from ga.fairness import fair_memory, smooth_maximum
 from ga.share_moves import Moves
 from ga.shares import Rates, Shares
+from ga.smooth_maximum import smooth_maximum
 from ga.splitting import carry_out
 from ga.unit_rows import UnitRows, unit_rows
 from partition.devices import Device
+from partition.fair_memory import fair_memory
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.strategies.base import Problem
 from partition.units import find_units

@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as arrays
 
 from partition.devices import Device
 from partition.errors import PartitionError
+from partition.nondominated import nondominated
 from partition.pareto import (
     hypervolume,
-    nondominated,
     points_of,
     share_of_hypervolume,
     true_front,
