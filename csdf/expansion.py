@@ -10,7 +10,6 @@ else is asked of the schedule is a shortest path over floats.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +26,7 @@ from csdf.graph import Graph
 from csdf.in_order import first_to_overtake
 from csdf.liveness import check_liveness
 from csdf.lowered import Lowered, lower
+from csdf.shortest_way import shortest_way
 from csdf.throughput import NODE_LIMIT, overtaking, throughput
 from csdf.whole_numbers import readable
 
@@ -94,20 +94,8 @@ class Expansion:
 
     def least_float(self, source: int, target: int) -> Fraction | None:
         """The least sum of floats on a way of at least one edge; None if there is no way."""
-        best: dict[int, int] = {}
-        queue = [(0, source)]
-        while queue:
-            length, node = heapq.heappop(queue)
-            if node == target and target in best:
-                return Fraction(length, self.unit)
-            if length > best.get(node, length):
-                continue
-            for other, float_ in self.leaving[node]:
-                further = length + float_
-                if other not in best or further < best[other]:
-                    best[other] = further
-                    heapq.heappush(queue, (further, other))
-        return None
+        found = shortest_way(self.leaving.__getitem__, source, target)
+        return None if found is None else Fraction(found, self.unit)
 
 
 def expand(

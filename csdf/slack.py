@@ -13,8 +13,7 @@ of its firings that have had their turn.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -23,6 +22,7 @@ from csdf.consistency import firings, repetition_vector
 from csdf.errors import TooLargeError
 from csdf.expansion import Expansion, expand
 from csdf.graph import Graph
+from csdf.shortest_way import shortest_way
 
 WORK_LIMIT = 100_000_000
 """Constraints looked at until it is given up."""
@@ -111,35 +111,18 @@ class _Search:
 
     def shortest_cycle(self, leaving: Leaving, nodes: Sequence[int]) -> int | None:
         """The least length of a cycle through one of `nodes`; None if there is none."""
+
+        def spending(node: int) -> Iterable[tuple[int, int]]:
+            self.spend(len(leaving[node]) + 1)
+            return leaving[node].items()
+
         best = _round(leaving, nodes)
         done: set[int] = set()
         for node in nodes:
-            found = self._way_back(leaving, node, best, done)
+            found = shortest_way(spending, node, node, best, done)
             best = best if found is None else found
             done.add(node)
         return best
-
-    def _way_back(
-        self, leaving: Leaving, start: int, below: int | None, closed: set[int]
-    ) -> int | None:
-        """The shortest way from `start` to itself if it is shorter than `below`."""
-        length: dict[int, int] = {}
-        queue = [(0, start)]
-        while queue:
-            far, node = heapq.heappop(queue)
-            if node == start and start in length:
-                return far
-            if far > length.get(node, far):
-                continue
-            self.spend(len(leaving[node]) + 1)
-            for other, float_ in leaving[node].items():
-                further = far + float_
-                if below is not None and further >= below:
-                    continue
-                if further < length.get(other, further + 1) and other not in closed:
-                    length[other] = further
-                    heapq.heappush(queue, (further, other))
-        return None
 
 
 def _round(leaving: Leaving, nodes: Sequence[int]) -> int | None:
