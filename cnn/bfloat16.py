@@ -13,6 +13,7 @@ from __future__ import annotations
 import onnx
 from onnx import numpy_helper
 
+from cnn.errors import ModelError
 from cnn.form import messages
 from cnn.weights import widened
 
@@ -22,8 +23,11 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 """Attributes that are element types."""
 
 
-def widen(proto: onnx.ModelProto) -> None:
-    """Let everything in `proto`, whose weights are apart, be float32 that is bfloat16; in place."""
+def widen(proto: onnx.ModelProto, label: str) -> None:
+    """Let everything in `proto`, whose weights are apart, be float32 that is bfloat16; in place.
+
+    Raises `ModelError` for a constant that does not hold the values it names.
+    """
     for message in messages(proto):
         if isinstance(message, onnx.TypeProto.Tensor):
             if message.elem_type == _BFLOAT16:
@@ -32,5 +36,10 @@ def widen(proto: onnx.ModelProto) -> None:
             if message.name in _TYPES and message.i == _BFLOAT16:
                 message.i = _FLOAT
         elif isinstance(message, onnx.TensorProto) and message.data_type == _BFLOAT16:
-            name = message.name
-            message.CopyFrom(numpy_helper.from_array(widened(numpy_helper.to_array(message)), name))
+            try:
+                array = widened(numpy_helper.to_array(message))
+            except (TypeError, ValueError) as error:
+                raise ModelError(
+                    f"{label}: the constant {message.name!r} does not hold the values it names"
+                ) from error
+            message.CopyFrom(numpy_helper.from_array(array, message.name))

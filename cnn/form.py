@@ -15,6 +15,8 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from cnn.errors import ModelError
 from cnn.external import is_external
 
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
+
 
 def check_form(proto: onnx.ModelProto, label: str) -> None:
     """Raise `ModelError` where one of these does not hold.
@@ -32,6 +34,10 @@ def check_form(proto: onnx.ModelProto, label: str) -> None:
             raise ModelError(f"{damaged}a {kind} has a name that is no text")
         if isinstance(message, onnx.NodeProto) and not message.output:
             raise ModelError(f"{damaged}an operator {message.op_type!r} makes nothing")
+        if isinstance(message, onnx.GraphProto) and (name := _made_twice(message)):
+            raise ModelError(f"{damaged}two operators, or one and an input, make {name!r}")
+        if isinstance(message, onnx.TypeProto.Tensor) and message.elem_type not in _ELEMENT_TYPES:
+            raise ModelError(f"{damaged}a tensor has the element type {message.elem_type}")
         if isinstance(message, onnx.TensorProto) and is_external(message):
             outside += 1
     if outside > sum(map(is_external, proto.graph.initializer)):
@@ -39,6 +45,15 @@ def check_form(proto: onnx.ModelProto, label: str) -> None:
             f"{label}: a constant of the model lies in another file, where only its weights may; "
             "load it with onnx.load and save it with onnx.save"
         )
+
+
+def _made_twice(graph: onnx.GraphProto) -> str | None:
+    made = {value.name for value in (*graph.input, *graph.initializer)}
+    for name in (name for node in graph.node for name in node.output if name):
+        if name in made:
+            return str(name)
+        made.add(name)
+    return None
 
 
 def messages(message: Message) -> Iterator[Message]:

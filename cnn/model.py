@@ -208,7 +208,7 @@ class _Origin:
         label = self.source.label
         version = opset(proto, label)
         proto = inlined(proto, label)
-        widen(proto)
+        widen(proto, label)
         tell_apart(proto.graph.node)
         asked = self.interface.impose(proto, weights, label)
         nodes = tuple(every_node(proto.graph.node))

@@ -86,7 +86,7 @@ class Roles:
         """Every floating-point `ConstantOfShape` with a constant shape, by its output's name."""
         found: dict[str, Missing] = {}
         for node in self._nodes:
-            if node.op_type != "ConstantOfShape":
+            if node.op_type != "ConstantOfShape" or not node.input:
                 continue
             shape = self._constant(node.input[0])
             if shape is None:
@@ -124,7 +124,12 @@ class Roles:
         if name in self._weights:
             return self._weights[name]
         node = self._producer.get(name)
-        if node is not None and node.op_type == "Constant" and node.attribute[0].name == "value":
+        if (
+            node is not None
+            and node.op_type == "Constant"
+            and node.attribute
+            and node.attribute[0].name == "value"
+        ):
             return numpy_helper.to_array(node.attribute[0].t)
         return None
 

@@ -119,6 +119,12 @@ def test_old_operator_sets(tmp_path: Path) -> None:
     refused(save(convolution(opset=6), tmp_path), "operator set 6 is too old.*is 7; convert")
 
 
+@pytest.mark.parametrize("name", ["x", "y", "w"], ids=["input", "another", "weight"])
+def test_a_tensor_that_is_made_twice(tmp_path: Path, name: str) -> None:
+    proto = convolution((1, 3, 8, 8), node("Relu", ["y"], [name]), node("Neg", ["y"], ["z"]))
+    refused(save(proto, tmp_path), f"damaged.*two operators, or one and an input, make '{name}'")
+
+
 def test_a_model_whose_outputs_no_input_reaches(tmp_path: Path) -> None:
     proto = convolution()
     del proto.graph.output[:]

@@ -86,3 +86,12 @@ def test_inputs_and_outputs_in_bfloat16_are_float32_too(tmp_path: Path) -> None:
     found = cnn.read(save(model(nodes, *ends, [weight("w", exact(4))]), tmp_path))
     assert found.network.tensors["x"].dtype == found.network.tensors["y"].dtype == "float32"
     agrees(found, tmp_path)
+
+
+def test_a_constant_that_is_cut_short_is_told(tmp_path: Path) -> None:
+    short = helper.make_tensor("c", BFLOAT16, (2,), b"\0" * 4, raw=True)
+    short.raw_data = b"\0\0"
+    nodes = [node("Constant", [], ["c"], value=short), node("Cast", ["x"], ["y"], to=FLOAT)]
+    path = save(model(nodes, [value("x", (1, 4))], [value("y")]), tmp_path)
+    with pytest.raises(cnn.ModelError, match="the constant 'c' does not hold the values it names"):
+        cnn.read(path)
