@@ -145,9 +145,7 @@ def _bound(name: str, value: Constant, graph: onnx.GraphProto, label: str) -> Ar
             f"{what} is {_brief(value)}, but the input holds {dtype.name} values: write {wanted}, "
             "and lists of equal length for its axes"
         )
-    if dtype.kind in "iu" and not (
-        np.iinfo(dtype).min <= array.min(initial=0) and array.max(initial=0) <= np.iinfo(dtype).max
-    ):
+    if dtype.kind != "b" and not _holds(dtype, array):
         raise ModelError(f"{what} is {_brief(value)}, which {dtype.name} does not hold")
     sizes = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
     if not array.ndim and all(size in (1, None) for size in sizes):
@@ -159,6 +157,13 @@ def _bound(name: str, value: Constant, graph: onnx.GraphProto, label: str) -> Ar
         wanted = ", ".join("any" if size is None else str(size) for size in sizes)
         raise ModelError(f"{what} has the shape {list(array.shape)}, and the input has [{wanted}]")
     return array.astype(dtype)
+
+
+def _holds(dtype: np.dtype[np.generic], array: Array) -> bool:
+    if dtype.kind == "f":
+        return bool(np.all(np.abs(array.astype(np.float64)) <= float(np.finfo(dtype).max)))
+    known = np.iinfo(dtype)
+    return all(known.min <= number <= known.max for number in array.reshape(-1).tolist())
 
 
 def _brief(value: object) -> str:

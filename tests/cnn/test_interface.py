@@ -163,6 +163,8 @@ def test_a_constant_takes_the_type_and_shape_of_its_input(
         (FLOAT, (2, 2), {"c": [[1, 2], [3]]}, r"lists of equal length"),
         (UINT8, (), {"c": 256}, r"is 256, which uint8 does not hold"),
         (UINT8, (), {"c": -1}, r"is -1, which uint8 does not hold"),
+        (FLOAT, (), {"c": 1e39}, r"is 1e\+39, which float32 does not hold"),
+        (FLOAT, (), {"c": float("nan")}, r"is nan, which float32 does not hold"),
         (INT64, (), {"c": 2**70}, r"'c' is 1180591620717411303424, but the input holds int64"),
         (INT64, (), {"c": [1]}, r"has the shape \[1\], and the input has \[\]"),
         (FLOAT, ("n", 4), {"c": [1, 2]}, r"has the shape \[2\], and the input has \[any, 4\]"),

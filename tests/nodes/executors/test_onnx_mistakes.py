@@ -1,0 +1,45 @@
+"""Models whose operators have bodies are run without the optimiser that is mistaken about them.
+
+What it is mistaken about, silero-vad has (`python -m benchmarks.zoo silero-vad --launch auto`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nodes.executors import reference
+from nodes.executors.onnx_mistakes import mistaken_optimizers
+from nodes.executors.onnx_sessions import MISTAKEN_OPTIMIZERS
+from tests.cnn.models import constant, convolution, graph, model, node, save, value
+
+
+def with_branches(directory: Path) -> Path:
+    branches = {
+        f"{name}_branch": graph([node(operator, ["x"], ["p"])], name, [], [value("p")])
+        for name, operator in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [node("If", ["yes"], ["y"], **branches)]
+    proto = model(nodes, [value("x", (1, 2))], [value("y")], [constant("yes", False, bool)])
+    return save(proto, directory, "branches.onnx")
+
+
+def test_folding_is_off_where_there_are_bodies(tmp_path: Path) -> None:
+    found = mistaken_optimizers(with_branches(tmp_path).read_bytes())
+    assert found == [*MISTAKEN_OPTIMIZERS, "ConstantFolding"]
+
+
+@pytest.mark.parametrize("model", [convolution().SerializeToString(), b"", b"\x3a\xff\xff", b"x"])
+def test_and_on_elsewhere(model: bytes) -> None:
+    assert mistaken_optimizers(model) == MISTAKEN_OPTIMIZERS
+
+
+def test_the_whole_model_runs_with_its_branches(tmp_path: Path) -> None:
+    frames, results = tmp_path / "frames", tmp_path / "results"
+    frames.mkdir()
+    np.savez(frames / "000000.npz", x=np.array([[-1, 2]], np.float32))
+    reference.run(with_branches(tmp_path), frames, results, threads=1)
+    with np.load(results / "000000.npz") as found:
+        np.testing.assert_array_equal(found["y"], [[1, -2]])
