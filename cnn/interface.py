@@ -161,8 +161,8 @@ def _bound(name: str, value: Constant, graph: onnx.GraphProto, label: str) -> Ar
 
 def _holds(dtype: np.dtype[np.generic], array: Array) -> bool:
     if dtype.kind == "f":
-        return bool(np.all(np.abs(array.astype(np.float64)) <= float(np.finfo(dtype).max)))
-    known = np.iinfo(dtype)
+        return bool(np.all(np.abs(array.astype(np.float64)) <= float(np.finfo(dtype.name).max)))
+    known = np.iinfo(dtype.name)
     return all(known.min <= number <= known.max for number in array.reshape(-1).tolist())
 
 
