@@ -109,6 +109,8 @@ def _by_hand() -> Iterable[Entry]:
     yield Entry("crnn", "torch_by_hand", "crnn")
     yield Entry("attention", "torch_by_hand", "attention")
     yield Entry("resizes", "torch_by_hand", "resizes", {"dynamic": True}, odd)
+    for name in ("cell", "pyramid"):
+        yield Entry(f"scripted-{name}", "torch_by_hand", name, {"scripted": True})
 
 
 def _wheels() -> Iterable[Entry]:

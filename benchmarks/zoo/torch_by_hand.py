@@ -129,6 +129,38 @@ class Resizes(nn.Module):
         return torch.cat(found, 1)
 
 
+class Cell(nn.Module):
+    """A recurrent cell in a loop over the steps, which appends its states to a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Linear(16, 32)
+        self.keep = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(x.size(0), 32)
+        states = []
+        for step in range(x.size(1)):
+            state = torch.tanh(self.read(x[:, step]) + self.keep(state))
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+class Pyramid(nn.Module):
+    """Halves the image while it is large, and then asks for its shape again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while x.size(2) > 8:
+            x = functional.max_pool2d(torch.relu(self.conv(x)), 2)
+        if x.size(3) > 4:
+            return x * 2.0
+        return -x
+
+
 _MODELS = {
     "unet": (UNet, (1, 3, 90, 122)),
     "same_padding": (SamePadding, (1, 3, 90, 122)),
@@ -136,10 +168,15 @@ _MODELS = {
     "crnn": (Crnn, (1, 3, 32, 96)),
     "attention": (Attention, (1, 3, 64, 64)),
     "resizes": (Resizes, (1, 3, 90, 122)),
+    "cell": (Cell, (1, 10, 16)),
+    "pyramid": (Pyramid, (1, 3, 64, 64)),
 }
 
 
 def export(entry: Entry, file: Path) -> None:
     seeded()
     made, shape = _MODELS[entry.model]
-    write(as_trained(made()), shape, file, dynamic=bool(entry.options.get("dynamic")))
+    model = as_trained(made())
+    if entry.options.get("scripted"):
+        model = torch.jit.script(model)
+    write(model, shape, file, dynamic=bool(entry.options.get("dynamic")))

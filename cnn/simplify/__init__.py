@@ -69,6 +69,7 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
     graph = Graph(proto, weights)
     try:
         fold(graph)
+        graph.remove_unread()
         check_operators(graph.nodes, label)
         constant_outputs = take_constant_outputs(graph, label)
         _run_passes(graph)

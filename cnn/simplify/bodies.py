@@ -32,6 +32,11 @@ class Body:
     def __len__(self) -> int:
         return len(self._nodes)
 
+    def maker(self, output: int) -> str:
+        """The operator that makes an output, "" if that comes from outside or is a constant."""
+        name = self.outputs[output].name
+        return next((node.op_type for node in self._nodes if name in node.output), "")
+
     def written_out(
         self, inputs: Sequence[str], called: Callable[[str], str]
     ) -> tuple[list[onnx.NodeProto], list[str]]:

@@ -22,6 +22,7 @@ from cnn import contrib
 from cnn.simplify.bodies import taken_branch
 from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import Graph, attribute, integer
+from cnn.simplify.sequences import without_sequences
 from cnn.simplify.unroll import Unroller
 from cnn.weights import INLINE_BYTES, Array, tensor
 
@@ -47,6 +48,10 @@ def _fold(graph: Graph, nodes: Iterable[onnx.NodeProto], unroller: Unroller) -> 
                 left.extendleft(reversed(branch))
                 continue
         if node.op_type in ("Loop", "Scan") and unroller.unroll(node):
+            continue
+        nodes_instead = without_sequences(graph, node)
+        if nodes_instead is not None:
+            left.extendleft(reversed(nodes_instead))
             continue
         known = _constants_of(graph, node)
         if known is None:

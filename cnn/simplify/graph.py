@@ -20,7 +20,7 @@ Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.Tenso
 
 class Graph:
     """Operators in topological order, which files need not keep; `constants` and `types` by tensor
-    name.
+    name; the members of `sequences` by theirs, if they are known.
 
     A type is absent where nothing is known, and has no shape where that depends on the data.
     """
@@ -36,6 +36,7 @@ class Graph:
             value.name: value.type for value in proto.graph.input
         }
         self.opset = max(x.version for x in proto.opset_import if x.domain in STANDARD_DOMAINS)
+        self.sequences: dict[str, tuple[str, ...]] = {}
         self._names = dict.fromkeys([*self.inputs, *self.outputs, *weights])
         self._names.update(dict.fromkeys(name for node in self.nodes for name in node.output))
         for name, array in weights.items():
@@ -63,6 +64,7 @@ class Graph:
             name, _ = self._names.popitem()
             self.constants.pop(name, None)
             self.types.pop(name, None)
+            self.sequences.pop(name, None)
 
     def constant_bytes_since(self, mark: tuple[int, int]) -> int:
         """The bytes of the constants whose names were added since the mark."""

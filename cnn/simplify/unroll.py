@@ -17,6 +17,7 @@ from onnx import helper
 
 from cnn.simplify.bodies import Body, body_of, handed_on
 from cnn.simplify.graph import Graph, has_input, integer, integers
+from cnn.simplify.sequences import unsqueeze
 from cnn.weights import Array
 
 MOST_UNROLLED = 10_000
@@ -59,7 +60,8 @@ class Unroller:
         limit, is_going_on = self._number(node, 0), self._number(node, 1) != 0
         if len(body.inputs) != 2 + len(states) or len(body.outputs) < 1 + len(states):
             return False
-        if limit is not None and not self._is_affordable(limit, body):
+        is_counted = limit is not None and body.maker(0) in ("", "Identity", "Constant")
+        if limit is not None and is_counted and not self._is_affordable(limit, body):
             return False
         rows: list[list[str]] = []
         while is_going_on and (limit is None or len(rows) < limit):
@@ -151,12 +153,7 @@ class Unroller:
         return True
 
     def _unsqueezed(self, name: str, axis: int) -> str:
-        output = self._graph.new_name(f"{name}/1")
-        if self._graph.opset < 13:
-            node = helper.make_node("Unsqueeze", [name], [output], axes=[axis])
-        else:
-            axes = self._graph.add_constant(f"{name}/axis", np.array([axis], np.int64))
-            node = helper.make_node("Unsqueeze", [name, axes], [output])
+        node, output = unsqueeze(self._graph, name, axis)
         self._fold([node])
         return output
 

@@ -47,6 +47,21 @@ def negations() -> onnx.GraphProto:
     return body([node("Neg", ["h"], ["g"])], {"h": "g"})
 
 
+def halving() -> onnx.GraphProto:
+    """Halves the last axis of `h` until it has length 1."""
+    nodes = [
+        node("Shape", ["h"], ["s"]),
+        node("Constant", [], ["last"], value_int=1),
+        node("Constant", [], ["pairs"], value_ints=[1, -1, 2]),
+        node("Reshape", ["h", "pairs"], ["p"]),
+        node("ReduceMax", ["p"], ["g"], axes=[2], keepdims=0),
+        node("Shape", ["g"], ["t"]),
+        node("Gather", ["t", "last"], ["length"]),
+        node("Greater", ["length", "last"], ["go"]),
+    ]
+    return body(nodes, {"h": "g"}, going_on="go")
+
+
 def operators(found: cnn.Model) -> list[str]:
     return [layer.operator for layer in found.network.layers]
 
@@ -99,6 +114,19 @@ def test_a_trip_count_may_follow_from_a_shape(tmp_path: Path) -> None:
     ]
     found = read(nodes, ["y"], tmp_path)
     assert operators(found) == ["Neg"] * 4
+    agrees(found, tmp_path)
+
+
+def test_a_loop_with_the_largest_of_all_counts_may_end_early(tmp_path: Path) -> None:
+    """As torch exports `while`."""
+    nodes = [
+        node("Shape", ["x"], ["whole"]),
+        node("ReduceProd", ["whole"], ["size"], keepdims=0),
+        node("Greater", ["size", "one"], ["start"]),
+        node("Loop", ["count", "start", "x"], ["y"], body=halving()),
+    ]
+    found = read(nodes, ["y"], tmp_path, constant("count", 2**63 - 1), constant("one", 1))
+    assert operators(found).count("ReduceMax") == 2
     agrees(found, tmp_path)
 
 
