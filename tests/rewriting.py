@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 from hypothesis import strategies as st
 
 import cnn
-from cnn.rewrites import Channels, Rewrite, Slices
+from cnn.rewrites import Bands, Channels, Rewrite, Slices
 
 
 @st.composite
@@ -27,3 +30,32 @@ def slicings(draw: st.DrawFn, model: cnn.Model, most: int = 8) -> tuple[Rewrite,
         rewrites.append(Slices(layer, draw(divisions(channels[layer]))))
         model = model.rewritten(rewrites[-1:])
     return tuple(rewrites)
+
+
+def random_rows(height: int, bands: int, seed: int) -> tuple[int, ...]:
+    """Any heights of so many bands (or of as many as there are rows)."""
+    edges = sorted(random.Random(seed).sample(range(1, height), min(bands, height) - 1))
+    return tuple(np.diff([0, *edges, height]).tolist())
+
+
+def random_rewrite(model: cnn.Model, dice: random.Random) -> Rewrite | None:
+    """Any layer in slices, any single layer in bands, or two neighbours in bands together."""
+    if dice.random() < 0.4:
+        sliceable = model.slice_channels()
+        if not sliceable:
+            return None
+        name = dice.choice(sorted(sliceable))
+        sizes = [size for size in sliceable[name].divide([dice.random() for _ in range(3)]) if size]
+        return Slices(name, tuple(sizes))
+    names = model.band_layers()
+    if not names:
+        return None
+    layers = [dice.choice(names)]
+    made = model.network.layer[layers[0]].outputs[0]
+    readers = model.network.consumers[made]
+    if made not in model.network.outputs and len(readers) == 1 and readers[0] in names:
+        layers += readers
+    fused = model.fused(layers)
+    if fused.height < 2:
+        return None
+    return Bands(tuple(layers), random_rows(fused.height, dice.randint(2, 3), dice.getrandbits(32)))

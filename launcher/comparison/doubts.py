@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from launcher.comparison.replay import INPUT, Replay
 from launcher.comparison.tape import Step, Tape, Variant
@@ -38,6 +39,10 @@ _AT_A_TIME = 4
 _AS_IS, _CUT = Variant("as is"), Variant("cut")
 """The whole model as it is; and with the tensors that cross between phases as outputs, which an
 engine cannot fuse away."""
+
+
+TapeOf: TypeAlias = Callable[[Path, Sequence[int]], Tape]
+"""Makes the tape of a folder and its frames."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,12 @@ def settle(
     folder: Path,
     *,
     rounds_alike: bool,
+    tape: TapeOf = Tape,
 ) -> Agreement:
     """The first agreement among the doubtful frames that is none, or else the worst.
 
     `frame` gives a frame by the number of its distinct input. `rounds_alike`: the nodes' engines
-    compute 8-bit numbers bit by bit as this machine's does. Raises `RunFailedError` if something
+    compute 8-bit numbers bit by bit as this machine's does. `tape` makes tapes. Raises `RunFailedError` if something
     cannot be computed.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +93,7 @@ def settle(
     for start in range(0, len(numbers), _AT_A_TIME):
         with tempfile.TemporaryDirectory(dir=folder) as tapes:
             frames = numbers[start : start + _AT_A_TIME]
-            batch = _Batch(doubt, replays, first, frames, Path(tapes))
+            batch = _Batch(doubt, replays, first, frames, Path(tapes), tape)
             batch.record(frame)
             for number in frames:
                 judged = batch.judge(number, rounds_alike=rounds_alike)
@@ -107,13 +113,14 @@ class _Batch:
         first: FirstResults,
         frames: Sequence[int],
         folder: Path,
+        tape: TapeOf,
     ) -> None:
         self._frames = tuple(frames)
         self._doubt = doubt
         self._first = first
-        self._tape = Tape(folder / "whole", frames)
+        self._tape = tape(folder / "whole", frames)
         self._replays = [
-            (replay, Tape(folder / f"plan {number}", frames))
+            (replay, tape(folder / f"plan {number}", frames))
             for number, replay in enumerate(replays)
         ]
         unit, evenly = doubt.numbers.limits.unit, doubt.numbers.precision == "8-bit"

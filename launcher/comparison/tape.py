@@ -94,6 +94,10 @@ class Tape:
             ],
         }
         job.write_text(json.dumps(data), "utf-8")
+        self._carry_out(job)
+
+    def _carry_out(self, job: Path) -> None:
+        """Compute the steps that a file describes (`nodes.executors.replay`)."""
         command = [sys.executable, "-m", "nodes.executors.replay", str(job)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:

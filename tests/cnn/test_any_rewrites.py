@@ -12,32 +12,9 @@ from hypothesis import strategies as st
 
 import cnn
 from benchmarks.agreement import agreements, random_frame, random_partition, relative_error
-from cnn.rewrites import Bands, Rewrite, Slices
 from tests.cnn.image_stacks import image_stacks
-from tests.cnn.test_bands import EVERYWHERE, EXACT, outputs, random_rows
-
-
-def random_rewrite(model: cnn.Model, dice: random.Random) -> Rewrite | None:
-    """Any layer in slices, any single layer in bands, or two neighbours in bands together."""
-    if dice.random() < 0.4:
-        sliceable = model.slice_channels()
-        if not sliceable:
-            return None
-        name = dice.choice(sorted(sliceable))
-        sizes = [size for size in sliceable[name].divide([dice.random() for _ in range(3)]) if size]
-        return Slices(name, tuple(sizes))
-    names = model.band_layers()
-    if not names:
-        return None
-    layers = [dice.choice(names)]
-    made = model.network.layer[layers[0]].outputs[0]
-    readers = model.network.consumers[made]
-    if made not in model.network.outputs and len(readers) == 1 and readers[0] in names:
-        layers += readers
-    fused = model.fused(layers)
-    if fused.height < 2:
-        return None
-    return Bands(tuple(layers), random_rows(fused.height, dice.randint(2, 3), dice.getrandbits(32)))
+from tests.cnn.test_bands import EVERYWHERE, EXACT, outputs
+from tests.rewriting import random_rewrite
 
 
 def check(proto: onnx.ModelProto, seed: int, count: int, directory: Path) -> None:

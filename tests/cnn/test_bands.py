@@ -25,6 +25,7 @@ from cnn.receptive_field import Rows
 from cnn.rewrites import Bands, Slices, part_name
 from tests.cnn.image_stacks import image_stacks
 from tests.cnn.models import constant, model, node, run, save, value, weight
+from tests.rewriting import random_rows
 
 EVERYWHERE = {
     "deadline": None,
@@ -52,12 +53,6 @@ def run_layers(
     """What some layers that read the network's input make of it."""
     subnet = built.cut(layers, built.network.inputs, made, directory)
     return agreement.run(subnet.graph, frame, made)
-
-
-def random_rows(height: int, bands: int, seed: int) -> tuple[int, ...]:
-    """Any heights of so many bands (or of as many as there are rows)."""
-    edges = sorted(random.Random(seed).sample(range(1, height), min(bands, height) - 1))
-    return tuple(np.diff([0, *edges, height]).tolist())
 
 
 def passages(network: cnn.Network) -> list[int]:

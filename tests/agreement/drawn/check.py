@@ -1,0 +1,169 @@
+"""Whether one network, simplified, rewritten and cut, computes what its file does.
+
+Results count as the same by the launcher's own rules (`launcher.comparison`), doubtful ones by its
+own way of settling doubts. Where these find a run to disagree though nothing is wrong with it, that
+is a false alarm, and as bad.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+
+import cnn
+from cnn.rewrites import Copies, Rewrite
+from csdf.from_network import convert
+from launcher.comparison.tolerance import Outputs, Verdict, strict
+from launcher.networks import network_numbers
+from partition.plan import dealing_of
+from tests.agreement.drawn import settled
+from tests.agreement.drawn.case import Case, Division, Found
+from tests.agreement.drawn.engine import Graph, frames
+from tests.agreement.drawn.network import Drawn
+from tests.rewriting import random_rewrite
+
+Kind = Literal["agrees", "skipped", "refused", "disagrees", "fails"]
+
+REFUSED = {
+    r"depends on the data": "a shape that depends on the data (not yet)",
+    r"is made by no layer from": "an output that no input reaches (not yet)",
+}
+"""What may be refused though ONNX Runtime runs it: a part of the sentence, and why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a network. `rules` has those by which results that differed still agree."""
+
+    seed: int
+    kind: Kind
+    reason: str = ""
+    rules: tuple[str, ...] = ()
+    idioms: tuple[str, ...] = field(default=(), repr=False)
+
+
+def check(drawn: Drawn, folder: Path, tell: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Read, compare, rewrite, cut and compare again. `tell` hears whose turn it is: should the
+    process die, it was the engine with the `original` or with what is `ours`."""
+
+    def outcome(kind: Kind, reason: str = "", rules: Sequence[str] = ()) -> Outcome:
+        return Outcome(drawn.seed, kind, reason, tuple(rules), drawn.idioms)
+
+    tell("original")
+    given = frames(drawn.inputs, drawn.seed, half=drawn.half)
+    serialised = drawn.model.SerializeToString()
+    try:
+        onnx.checker.check_model(drawn.model, full_check=True)
+        original = Graph(serialised)
+        wanted = [original.run(frame) for frame in given]
+    except Exception as error:  # noqa: BLE001 - its exceptions share no base
+        return outcome("skipped", _in_short(error))
+    tell("ours")
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "model.onnx"
+    file.write_bytes(serialised)
+    shapes = {x.name: drawn.inputs[x.name].shape for x in drawn.model.graph.input
+              if x.name in drawn.inputs}  # fmt: skip
+    try:
+        model = cnn.read(file, input_shapes=_read_ones(drawn.model, shapes))
+    except cnn.ModelError as error:
+        known = [reason for text, reason in REFUSED.items() if re.search(text, str(error))]
+        return outcome("refused", *known) if known else outcome("fails", str(error))
+    rules: list[str] = []
+    try:
+        for found in _compared(Case(model, given, wanted, folder), drawn.seed):
+            if not found.agrees:
+                return outcome("disagrees", found.words)
+            rules.append(found.rule)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is reported with its seed
+        return outcome("fails", f"{type(error).__name__}: {_in_short(error)}")
+    return outcome("agrees", rules=rules)
+
+
+def _read_ones(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """A model that reads only some of its inputs has no others."""
+    read = {name for node in model.graph.node for name in node.input}
+    return {name: shape for name, shape in shapes.items() if name in read}
+
+
+def _in_short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _compared(case: Case, seed: int) -> Iterator[Found]:
+    """The simplified whole, then it divided at random: as it is, and rewritten."""
+    network = case.model.network
+    whole = case.model.cut(network.layer, network.inputs, network.outputs, case.folder)
+    graph = Graph(whole.graph)
+    made = [graph.run(frame) for frame in case.frames]
+    yield settled.simplified(case, made)
+    dice = random.Random(seed)
+    for division in _divisions(case.model, dice):
+        yield _divided(case, division)
+
+
+def _divisions(model: cnn.Model, dice: random.Random) -> Iterator[Division]:
+    yield _dealt(model, (), model, dice)
+    rewrites: list[Rewrite] = []
+    if dice.random() < 0.1:
+        rewrites.append(Copies(tuple(dice.randint(1, 2) for _ in range(2))))
+    rewritten = model.rewritten(rewrites) if rewrites else model
+    for _ in range(dice.randint(1, 4)):
+        rewrite = random_rewrite(rewritten, dice)
+        if rewrite is not None:
+            rewrites.append(rewrite)
+            rewritten = rewritten.rewritten([rewrite])
+    if rewrites:
+        yield _dealt(model, rewrites, rewritten, dice)
+
+
+def _dealt(
+    model: cnn.Model, rewrites: Sequence[Rewrite], rewritten: cnn.Model, dice: random.Random
+) -> Division:
+    """Layers one by one to any device, or all of a random run of layers to one; copies apart."""
+    devices, alone = dice.randint(2, 4), dice.random() < 0.5
+    device, found = 0, {}
+    for layer in rewritten.network.layers:
+        if alone or dice.random() < 0.3:
+            device = dice.randrange(devices)
+        copied = rewrites and isinstance(rewrites[0], Copies)
+        copy = layer.outputs[0].rpartition("@")[2][:1] if copied else ""
+        found[layer.name] = f"d{device}{'abc'[int(copy)] if copy else ''}"
+    return Division(tuple(rewrites), rewritten, found)
+
+
+def _divided(case: Case, division: Division) -> Found:
+    """The subnets one by one, beside the file."""
+    model = division.model
+    dataflow = convert(model.network, division.assignment, dealing_of(division.rewrites))
+    graphs = [
+        Graph(model.cut(phase.layers, phase.inputs, phase.outputs, case.folder).graph)
+        for phase in dataflow.phases
+    ]
+    network = case.model.network
+    numbers = network_numbers(network)
+    doubtful: dict[int, Verdict] = {}
+    results: dict[int, Outputs] = {}
+    for number, (frame, wanted) in enumerate(zip(case.frames, case.wanted, strict=True)):
+        held: dict[str, np.ndarray] = {}
+        for names in division.copies(network.inputs):
+            held |= {called: frame[name] for name, called in names.items()}
+        for graph in graphs:
+            held |= graph.run(held)
+        for names in division.copies(network.outputs):
+            found = {name: held[called] for name, called in names.items()}
+            verdict = strict(found, wanted, numbers)
+            if not verdict.agrees:
+                doubtful[number], results[number] = verdict, found
+    if not doubtful:
+        return Found(True, "precision")
+    return settled.doubts(case, division, doubtful, results)

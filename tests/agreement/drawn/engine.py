@@ -1,0 +1,74 @@
+"""ONNX Runtime as agents set it up, the frames that it is given, and its other levels of fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from launcher.comparison.tolerance import Outputs
+from nodes.executors.base import LoadOptions
+from nodes.executors.onnx_sessions import (
+    MISTAKEN_OPTIMIZERS,
+    import_onnxruntime,
+    loading_options,
+)
+from tests.agreement.drawn.sketch import Tensor
+
+ort = import_onnxruntime()
+
+Arrays = dict[str, np.ndarray]
+
+SCALES, HALF_SCALES = (1.0, 100.0, 0.01), (1.0, 4.0, 0.01)
+"""Standard deviations of the frames of noise. Numbers of half precision end at 65504. Products of
+larger ones would be infinite where a tensor crosses between phases, and only there, as ONNX Runtime
+computes them in single precision on processors that know nothing else."""
+
+
+def frames(inputs: Mapping[str, Tensor], seed: int, *, half: bool = False) -> list[Arrays]:
+    """Noise of several scales, then black, then white."""
+    generator = np.random.default_rng(seed)
+    found = [
+        {name: _noise(x, generator, scale) for name, x in inputs.items()}
+        for scale in (HALF_SCALES if half else SCALES)
+    ]
+    for light in (0, 1):
+        whitest = {name: 1 if _is_float(x) else 255 for name, x in inputs.items()}
+        found.append(
+            {name: np.full(x.shape, light * whitest[name], x.dtype) for name, x in inputs.items()}
+        )
+    return found
+
+
+def _noise(tensor: Tensor, generator: np.random.Generator, scale: float) -> np.ndarray:
+    if _is_float(tensor):
+        return (generator.standard_normal(tensor.shape) * scale).astype(tensor.dtype)
+    return generator.integers(0, 256, tensor.shape).astype(tensor.dtype)
+
+
+def _is_float(tensor: Tensor) -> bool:
+    return np.dtype(tensor.dtype).kind == "f"
+
+
+class Graph:
+    """A model in ONNX Runtime, by default fused as agents do."""
+
+    def __init__(self, model: Path | bytes, level: str = "all") -> None:
+        levels = ort.GraphOptimizationLevel
+        options = loading_options(ort, LoadOptions(), optimised=level == "none")
+        if level == "basic":
+            options.graph_optimization_level = levels.ORT_ENABLE_BASIC
+        self._session = ort.InferenceSession(
+            model if isinstance(model, bytes) else str(model),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=MISTAKEN_OPTIMIZERS,
+        )
+        self.inputs = tuple(value.name for value in self._session.get_inputs())
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    def run(self, given: Mapping[str, np.ndarray]) -> Outputs:
+        """The outputs by name; of `given` only what the model reads."""
+        feed = {name: given[name] for name in self.inputs}
+        return dict(zip(self._outputs, self._session.run(None, feed), strict=True))

@@ -1,0 +1,148 @@
+"""One network from one seed: inputs, a walk of idioms, outputs, and how it is written down."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tests.agreement.drawn.idioms import (
+    arithmetic,
+    convolutions,
+    images,
+    normalising,
+    quantised,
+    sequences,
+    shaping,
+)
+from tests.agreement.drawn.sketch import HALF, Sketch, Tensor
+
+OPSETS = (9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
+
+_VISION = (
+    *convolutions.IDIOMS * 2,
+    *images.IDIOMS,
+    *normalising.IDIOMS,
+    *shaping.IDIOMS,
+    *arithmetic.IDIOMS,
+)
+_SEQUENCES = (*sequences.IDIOMS * 3, *shaping.IDIOMS, *arithmetic.IDIOMS, *normalising.IDIOMS)
+_EIGHT_BITS = (*quantised.IDIOMS * 4, *shaping.IDIOMS, *convolutions.IDIOMS)
+_ANY = (*_VISION, *_SEQUENCES, *quantised.IDIOMS)
+_STYLES = ((_VISION, 4), (_SEQUENCES, 3), (_EIGHT_BITS, 1), (_ANY, 2))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A model, the shapes of its inputs as it is to be read, and the idioms that it is made of."""
+
+    seed: int
+    model: onnx.ModelProto
+    inputs: dict[str, Tensor]
+    half: bool
+    idioms: tuple[str, ...]
+
+
+def draw(seed: int) -> Drawn:
+    """The network of that seed: three to ten idioms."""
+    dice = random.Random(seed)
+    opset = dice.choice(OPSETS)
+    sketch = Sketch(dice, opset, HALF if dice.random() < 0.12 else "float32")
+    for _ in range(dice.choice([1, 1, 1, 2])):
+        _input(sketch)
+    styles, weights = zip(*_STYLES, strict=True)
+    (idioms,) = dice.choices(styles, weights)
+    used: list[str] = []
+    wanted = dice.randint(3, 10)
+    for _ in range(6 * wanted):
+        idiom = dice.choice(idioms)
+        if sketch.attempt(idiom):
+            used.append(f"{idiom.__module__.rpartition('.')[2]}.{idiom.__name__}")
+        if len(used) == wanted:
+            break
+    outputs = _outputs(sketch)
+    return Drawn(
+        seed, _model(sketch, outputs), sketch.inputs, sketch.dtype == HALF, tuple(used)
+    )
+
+
+def _input(sketch: Sketch) -> None:
+    """An image mostly, of a camera's bytes now and then; or a sequence."""
+    dice = sketch.dice
+    if dice.random() < 0.2:
+        sketch.offer(sketch.input((1, dice.randint(2, 9), dice.randint(2, 8))))
+        return
+    shape = (1, dice.choice([1, 2, 3, 3, 4, 6]), dice.randint(4, 12), dice.randint(4, 12))
+    if dice.random() < 0.1:
+        name = sketch.input(shape, "uint8")
+        kind = {"float32": 1, HALF: 10}[sketch.dtype]
+        scale = sketch.constant(1 / 255, sketch.dtype)
+        name = sketch.one("Mul", sketch.one("Cast", name, to=kind), scale)
+    else:
+        name = sketch.input(shape)
+    sketch.offer(name)
+
+
+def _outputs(sketch: Sketch) -> list[str]:
+    """Tensors that nobody reads, not all of them (the others are dead branches), and some inside."""
+    dice = sketch.dice
+    read = {name for node in sketch.nodes for name in node.input}
+    made = [name for name in sketch.tensors if name not in sketch.inputs]
+    ends = [name for name in made if name not in read]
+    if len(ends) > 1 and dice.random() < 0.4:
+        ends = dice.sample(ends, dice.randint(1, len(ends)))
+    inside = [name for name in made if name in read]
+    if inside and dice.random() < 0.25:
+        ends.append(dice.choice(inside))
+    return ends or [_last(sketch)]
+
+
+def _last(sketch: Sketch) -> str:
+    """Of a sketch in which no idiom fits."""
+    made = sketch.one("Relu", next(iter(sketch.tensors)))
+    sketch.offer(made)
+    return made
+
+
+def _model(sketch: Sketch, outputs: list[str]) -> onnx.ModelProto:
+    """With an open first axis now and then, weights listed as inputs, types of inner tensors."""
+    dice = sketch.dice
+    as_nodes = {name for node in sketch.nodes for name in node.output}
+    weights = {name: x for name, x in sketch.weights.items() if name not in as_nodes}
+    batch = dice.choice(["", "", "batch"])
+    inputs = [_value(name, tensor, batch) for name, tensor in sketch.inputs.items()]
+    read = {name for node in sketch.nodes for name in node.input}
+    inputs = [x for x in inputs if x.name in read or dice.random() < 0.5] or inputs[:1]
+    if dice.random() < 0.05:
+        inputs += [
+            _value(name, Tensor(array.shape, array.dtype.name), "")
+            for name, array in weights.items()
+        ]
+    graph = helper.make_graph(
+        sketch.nodes,
+        "drawn",
+        inputs,
+        [_value(name, sketch.tensors[name], "open" if batch else "") for name in outputs],
+        [numpy_helper.from_array(x, n) for n, x in weights.items()],
+    )
+    if not batch and dice.random() < 0.3:
+        graph.value_info.extend(
+            helper.make_value_info(name, sketch.types[name])
+            for name in sketch.tensors
+            if name not in sketch.inputs and name not in outputs
+        )
+    opset = helper.make_opsetid("", sketch.opset)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=dice.choice([8, 9, 10]))
+
+
+def _value(name: str, tensor: Tensor, batch: str) -> onnx.ValueInfoProto:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    shape: list[int | str | None] = list(tensor.shape)
+    if batch == "open":
+        shape = [f"{name} {axis}" for axis in range(tensor.rank)]
+    elif batch and shape:
+        shape[0] = batch
+    return helper.make_tensor_value_info(name, kind, shape)

@@ -1,0 +1,119 @@
+"""What the launcher says of results that its strict rules leave in doubt."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from launcher.comparison.doubts import Doubt, settle
+from launcher.comparison.replay import Replay
+from launcher.comparison.tape import Tape
+from launcher.comparison.tolerance import Numbers, Outputs, Verdict, strict, within_movement
+from launcher.networks import network_numbers
+from launcher.simplified import _SCALES, _difference, _limit
+from launcher.subnet_files import cut_subnets
+from launcher.verify import FirstResults
+from nodes.executors.replay import moved, run
+from partition.devices import Device
+from partition.planner import make_plan
+from tests.agreement.drawn.case import Case, Division, Found
+from tests.agreement.drawn.engine import Arrays, Graph
+
+
+def simplified(case: Case, made: Sequence[Outputs]) -> Found:
+    """The simplified network in one piece, whose results `made` are: as the launcher holds one that
+    it reads to its file, and as it looks at it before a run that it does not compare."""
+    numbers, rule = network_numbers(case.model.network), "precision"
+    original: Path | None = None
+    for frame, found, wanted in zip(case.frames, made, case.wanted, strict=True):
+        verdict = strict(found, wanted, numbers)
+        if not verdict.agrees:
+            if original is None:
+                original = case.model.write_original(case.folder)
+            variants = _variants(original, frame, numbers)
+            verdict = within_movement(found, wanted, variants, numbers, "replay")
+        if not verdict.agrees:
+            return Found(False, verdict.rule, f"simplified: {verdict}")
+        rule = verdict.rule if verdict.rule != "precision" else rule
+    limit = _limit(case.model.network)
+    pairs = list(zip(made, case.wanted, strict=True))[: len(_SCALES)]
+    errors = [max(_difference(found[x], wanted[x]) for x in wanted) for found, wanted in pairs]
+    if sum(not error <= limit for error in errors) > len(_SCALES) // 2:
+        return Found(False, rule, f"a run that is not compared would be refused: {errors}")
+    return Found(True, f"simplified: {rule}")
+
+
+def _variants(original: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
+    """The original fused less, and on a frame that has moved by one unit."""
+    unit, evenly = numbers.limits.unit, numbers.precision == "8-bit"
+    found = [Graph(original, level).run(frame) for level in ("basic", "none")]
+    whole = Graph(original)
+    for by in (unit, -unit):
+        found.append(whole.run({n: moved(x, by, evenly=evenly) for n, x in frame.items()}))
+    return found
+
+
+class TapeHere(Tape):
+    """Computes its steps in this process, and what agents do at their level of fusion, but not
+    by way of a prepared file: that takes a process for each."""
+
+    def _carry_out(self, job: Path) -> None:
+        data = json.loads(job.read_text("utf-8"))
+        for step in data["steps"]:
+            step["level"] = "all" if step["level"] == "agent" else step["level"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            run(data)
+
+
+def doubts(
+    case: Case,
+    division: Division,
+    doubtful: Mapping[int, Verdict],
+    results: Mapping[int, Outputs],
+) -> Found:
+    """Results of subnets, by number of the frame, that differ as the strict verdicts say."""
+    network = case.model.network
+    numbers = network_numbers(network)
+    devices = [Device(name) for name in sorted(set(division.assignment.values()))]
+    plan = make_plan(
+        division.model.network,
+        case.model.digest,
+        devices,
+        division.assignment,
+        strategy="drawn",
+        explanation="",
+        rewrites=division.rewrites,
+    )
+    with tempfile.TemporaryDirectory(dir=case.folder) as name:
+        folder = Path(name)
+        subnets = cut_subnets(case.model, plan, folder / "subnets", lambda _done, _all: None)
+        first = FirstResults(folder / "first", numbers)
+        for number, outputs in results.items():
+            first.add(number, outputs)
+        doubt = Doubt(
+            case.model.write_original(folder / "original"),
+            {name: name for name in network.inputs},
+            {name: name for name in network.outputs},
+            numbers,
+            doubtful,
+        )
+        replay = Replay(case.model, plan, subnets, numbers, folder / "replay")
+        agreed = settle(
+            doubt,
+            [replay],
+            first,
+            lambda number: {name: case.frames[number][name] for name in network.inputs},
+            folder / "doubts",
+            rounds_alike=True,
+            tape=TapeHere,
+        )
+    if agreed.agrees:
+        return Found(True, agreed.rule)
+    begins = agreed.begins.sentence if agreed.begins else ""
+    words = f"error {agreed.max_relative_error:.1e} of {agreed.worst_output!r} on frame "
+    words += f"{agreed.worst_input} by rule {agreed.rule}; {begins}; on {division}"
+    return Found(False, agreed.rule, words)
