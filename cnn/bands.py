@@ -86,7 +86,8 @@ class _BandWriter:
             rows = self._band.rows.moved(-made.start)
             origin = written[-1].origin
             whole = self._name(self._wanted.output)
-            written.append(_cut(self._draft, whole, rows, self.output, origin))
+            name = f"{whole}[rows {rows}]"  # a layer without a name has that of its tensor
+            written.append(_cut(self._draft, whole, rows, name, origin, self.output))
         return written
 
     def _layer(self, layer: DraftLayer, taken: Taken) -> DraftLayer:
@@ -179,12 +180,16 @@ def _bounds(box: Box) -> Bounds:
     return tuple((axis, start, stop) for axis, (start, stop) in sorted(box.items()))
 
 
-def _cut(draft: Draft, tensor: str, rows: Rows, name: str, origin: str) -> DraftLayer:
-    """A layer called `name` that makes a tensor of that name: `rows` of `tensor`."""
+def _cut(
+    draft: Draft, tensor: str, rows: Rows, name: str, origin: str, made: str = ""
+) -> DraftLayer:
+    """A layer called `name` that makes `rows` of `tensor`, called `made`, by default as well."""
+    made = made or name
     shape = list(draft.tensors[tensor].shape)
     shape[ROWS_AXIS] = rows.count
-    draft.add_tensor(name, shape, draft.tensors[tensor].dtype)
-    nodes = slice_nodes(tensor, name, ((ROWS_AXIS, rows.start, rows.stop),), draft.opset)
+    draft.add_tensor(made, shape, draft.tensors[tensor].dtype)
+    nodes = slice_nodes(tensor, made, ((ROWS_AXIS, rows.start, rows.stop),), draft.opset)
+    nodes[-1].name = name
     return DraftLayer(name, tuple(nodes), 0, origin)
 
 

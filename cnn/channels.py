@@ -72,6 +72,11 @@ class _Operator:
         """Whether the node has an input of that number."""
         return index < len(self.node.input) and bool(self.node.input[index])
 
+    @property
+    def has_constants(self) -> bool:
+        """Whether an input is no activation."""
+        return not set(self._draft.reads(self._layer)).issuperset(filter(None, self.node.input))
+
     def shape(self, index: int) -> tuple[int, ...]:
         """The shape of input `index`."""
         return shape_of(self._draft, self._layer, self.node.input[index])
@@ -230,6 +235,8 @@ def _concatenation(operator: _Operator) -> Rule | None:
     if len(shape) < 2:
         return None
     if operator.integer("axis", 1) % len(shape) == 1:
+        if operator.has_constants:
+            return None  # of which alone a slice might consist, and no frame would pace it
         return Rule(1, shape[1], (), is_concatenation=True)
     inputs = range(len(operator.node.input))
     return Rule(1, shape[1], tuple(Use(index, 1) for index in inputs))

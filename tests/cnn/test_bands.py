@@ -248,6 +248,20 @@ def test_a_tensor_that_leaves_the_network_is_joined_by_a_layer(
     assert (last.operator, last.inputs, last.outputs) == ("Concat", ("y[1/2]", "y[2/2]"), ("y",))
 
 
+def test_bands_that_make_too_much_are_cut_where_layers_have_no_names_too(tmp_path: Path) -> None:
+    """A layer without a name is called like its tensor."""
+    whole = read(
+        tmp_path,
+        [node("Relu", ["x"], ["r"]), node("Resize", ["r", "", "f"], ["y"], mode="nearest")],
+        (1, 1, 4, 2),
+        [constant("f", [1, 1, 3, 1], np.float32)],
+    )
+    frame = random_frame(whole.network, seed=0)
+    banded = whole.rewritten([Bands(("y",), (4, 8))])
+    expected, found = (outputs(x, frame, tmp_path / "cut")[0] for x in (whole, banded))
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_one_band_is_the_layers_as_they_are(pair: cnn.Model) -> None:
     assert pair.rewritten([Bands(("conv_a", "conv_b"), (12,))]).network == pair.network
 

@@ -1,0 +1,29 @@
+"""Steps of a computation run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from nodes.executors.replay import run
+from tests.cnn.models import model, node, save, value
+
+
+def test_a_step_reads_a_number_without_axes(tmp_path: Path) -> None:
+    graph = model(
+        [node("Add", ["x", "n"], ["y"])], [value("x", (2,)), value("n", ())], [value("y", (2,))]
+    )
+    step = {
+        "graph": str(save(graph, tmp_path)),
+        "level": "all",
+        "moved": 0.0,
+        "evenly": False,
+        "inputs": {"x": ["x.npy", []], "n": ["n.npy", []]},
+        "outputs": {"y": "y.npy"},
+    }
+    (tmp_path / "0").mkdir()
+    np.save(tmp_path / "0" / "x.npy", np.array([1.0, 2.0], np.float32))
+    np.save(tmp_path / "0" / "n.npy", np.float32(3.0))
+    run({"folder": str(tmp_path), "frames": ["0"], "steps": [step]})
+    assert np.load(tmp_path / "0" / "y.npy").tolist() == [4.0, 5.0]
