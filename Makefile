@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Else ONNX Runtime, once imported, keeps notes for its maker in ~/.cache (docs/security.md).
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: run test fast check histories fuzz soak zoo bench bench-table3 results setup schema lock clean
+.PHONY: run test fast check histories agreement fuzz soak zoo bench bench-table3 results setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -40,6 +40,11 @@ $(READY): pyproject.toml requirements.lock
 # Faults in a simulated cluster: 10^4 histories, each from a seed, which a failure prints.
 histories: setup
 	$(BIN)/python -m tests.launcher_runtime.fuzz --histories 10000 --within 300
+
+# Random networks as exporters write them, cut at random: 10^4, each from a seed, which a failure
+# prints. AGREEMENT="--networks 1 --seed 7" draws one again.
+agreement: setup
+	$(BIN)/python -m tests.agreement.random_networks $(AGREEMENT)
 
 # Bad inputs for every reader of what comes from outside, 10^6 of them, guided by coverage. Where
 # Atheris cannot be installed, they are made from seeds.

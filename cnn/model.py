@@ -167,7 +167,8 @@ class Model:
     def write_original(self, directory: Path) -> Path:
         """Write the model as it was before simplification, for an independent reference run.
 
-        Input shapes are those that were settled on, and missing weights are filled in. The file is
+        Input shapes are those that were settled on, and missing weights are filled in; inputs that
+        the simplified network does not have, as only their shapes matter, are zeros. The file is
         read anew, which takes the memory of its weights once more meanwhile unless they lie in
         external files. A merged model has no original of its own, but its `parts` have: raises
         `ModelError`.
@@ -175,7 +176,14 @@ class Model:
         if self._origin is None:
             raise ModelError(f"{self.network.name} was merged; write the originals of its parts")
         original = self._origin.prepare()
-        return write(original.proto, original.weights.items(), directory).graph
+        graph, zeros = original.proto.graph, {}
+        for value in graph.input:
+            if value.name not in self.network.inputs:  # nothing but its shape is read
+                zeros[value.name] = _zeros(value)
+        given = [value for value in graph.input if value.name in self.network.inputs]
+        del graph.input[:]
+        graph.input.extend(given)
+        return write(original.proto, {**original.weights, **zeros}.items(), directory).graph
 
 
 def _subnet_name(layers: Sequence[Layer]) -> str:
@@ -277,3 +285,10 @@ def _lines(network: Network) -> Iterator[str]:
     yield repr((network.inputs, network.outputs))
     for layer in network.layers:
         yield repr(layer)
+
+
+def _zeros(value: onnx.ValueInfoProto) -> Array:
+    """Of an input whose shape is settled."""
+    described = value.type.tensor_type
+    shape = [dim.dim_value for dim in described.shape.dim]
+    return np.zeros(shape, helper.tensor_dtype_to_np_dtype(described.elem_type))

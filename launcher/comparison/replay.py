@@ -68,7 +68,9 @@ class Replay:
         copied = any(isinstance(rewrite, Copies) for rewrite in plan.rewrites)
         views = rewritten.operators.views.by_name
         names = {*rewritten.network.tensors, *views}
-        own = {name: original_name(name) if copied else name for name in names}
+        own = {name: name for name in names}
+        if copied:  # parts of a copy's tensors are found by its views
+            own = {n: original_name(n) for n in names if n.rpartition("@")[2].isdigit()}
         self._places = places(
             {n: of for n, of in own.items() if of in model.network.tensors}, views
         )
@@ -87,6 +89,11 @@ class Replay:
     def whole(self, tape: Tape, frame: int) -> Outputs:
         """What the network as it was read computes."""
         return {name: tape.get(frame, _WHOLE["all"], name) for name in self._network.outputs}
+
+    def whole_unfused(self, tape: Tape, frame: int) -> Outputs:
+        """The same with nothing fused."""
+        self._unfuse(tape)
+        return {name: tape.get(frame, _WHOLE["none"], name) for name in self._network.outputs}
 
     def results(self, tape: Tape, frame: int) -> Iterator[Outputs]:
         """What the subnets compute one after another: for each copy of the network."""

@@ -95,7 +95,7 @@ def moved(array: Array, by: float, *, evenly: bool) -> Array:
     sizes = np.abs(array.astype(np.float64))
     largest = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes))) or 1.0
     steps = np.full_like(sizes, largest) if evenly else np.where(sizes == 0.0, largest, sizes)
-    result: Array = (array + by * steps).astype(array.dtype)
+    result: Array = np.asarray((array + by * steps).astype(array.dtype))
     return result
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nodes.executors.replay import run
+from nodes.executors.replay import moved, run
 from tests.cnn.models import model, node, save, value
 
 
@@ -27,3 +27,10 @@ def test_a_step_reads_a_number_without_axes(tmp_path: Path) -> None:
     np.save(tmp_path / "0" / "n.npy", np.float32(3.0))
     run({"folder": str(tmp_path), "frames": ["0"], "steps": [step]})
     assert np.load(tmp_path / "0" / "y.npy").tolist() == [4.0, 5.0]
+
+
+def test_a_moved_number_without_axes_is_an_array_still() -> None:
+    number = moved(np.array(3.0, np.float32), 1e-3, evenly=False)
+    assert isinstance(number, np.ndarray)
+    assert number.shape == ()
+    assert number == np.float32(3.003)

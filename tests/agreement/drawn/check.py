@@ -105,7 +105,7 @@ def _compared(case: Case, seed: int) -> Iterator[Found]:
     whole = case.model.cut(network.layer, network.inputs, network.outputs, case.folder)
     graph = Graph(whole.graph)
     made = [graph.run(frame) for frame in case.frames]
-    yield settled.simplified(case, made)
+    yield settled.simplified(case, whole.graph, made)
     dice = random.Random(seed)
     for division in _divisions(case.model, dice):
         yield _divided(case, division)
@@ -130,7 +130,7 @@ def _dealt(
     model: cnn.Model, rewrites: Sequence[Rewrite], rewritten: cnn.Model, dice: random.Random
 ) -> Division:
     """Layers one by one to any device, or all of a random run of layers to one; copies apart."""
-    devices, alone = dice.randint(2, 4), dice.random() < 0.5
+    devices, alone = dice.randint(2, 4), dice.random() < 0.25
     device, found = 0, {}
     for layer in rewritten.network.layers:
         if alone or dice.random() < 0.3:

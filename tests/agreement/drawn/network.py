@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,12 +38,14 @@ _STYLES = ((_VISION, 4), (_SEQUENCES, 3), (_EIGHT_BITS, 1), (_ANY, 2))
 
 @dataclass(frozen=True)
 class Drawn:
-    """A model, the shapes of its inputs as it is to be read, and the idioms that it is made of."""
+    """A model, the shapes of its inputs as it is to be read, whether it computes in half precision,
+    the types of all its tensors, and the idioms that it is made of."""
 
     seed: int
     model: onnx.ModelProto
     inputs: dict[str, Tensor]
     half: bool
+    types: Mapping[str, onnx.TypeProto]
     idioms: tuple[str, ...]
 
 
@@ -64,9 +67,8 @@ def draw(seed: int) -> Drawn:
         if len(used) == wanted:
             break
     outputs = _outputs(sketch)
-    return Drawn(
-        seed, _model(sketch, outputs), sketch.inputs, sketch.dtype == HALF, tuple(used)
-    )
+    model, half = _model(sketch, outputs), sketch.dtype == HALF
+    return Drawn(seed, model, sketch.inputs, half, sketch.types, tuple(used))
 
 
 def _input(sketch: Sketch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from launcher.comparison.doubts import Doubt, settle
 from launcher.comparison.replay import Replay
 from launcher.comparison.tape import Tape
-from launcher.comparison.tolerance import Numbers, Outputs, Verdict, strict, within_movement
+from launcher.comparison.tolerance import Numbers, Outputs, Verdict, right_step, strict, within_movement
 from launcher.networks import network_numbers
 from launcher.simplified import _SCALES, _difference, _limit
 from launcher.subnet_files import cut_subnets
@@ -24,7 +24,7 @@ from tests.agreement.drawn.case import Case, Division, Found
 from tests.agreement.drawn.engine import Arrays, Graph
 
 
-def simplified(case: Case, made: Sequence[Outputs]) -> Found:
+def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
     """The simplified network in one piece, whose results `made` are: as the launcher holds one that
     it reads to its file, and as it looks at it before a run that it does not compare."""
     numbers, rule = network_numbers(case.model.network), "precision"
@@ -36,6 +36,9 @@ def simplified(case: Case, made: Sequence[Outputs]) -> Found:
                 original = case.model.write_original(case.folder)
             variants = _variants(original, frame, numbers)
             verdict = within_movement(found, wanted, variants, numbers, "replay")
+            if not verdict.agrees:
+                unfused = Graph(whole, "none").run(frame)
+                verdict = right_step(unfused, variants[1], [], numbers)
         if not verdict.agrees:
             return Found(False, verdict.rule, f"simplified: {verdict}")
         rule = verdict.rule if verdict.rule != "precision" else rule

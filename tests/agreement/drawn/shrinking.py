@@ -40,6 +40,6 @@ def up_to(drawn: Drawn, tensor: str) -> Drawn:
     model.graph.node.extend(reversed(kept))
     model.graph.initializer.extend(x for x in graph.initializer if x.name in wanted)
     model.graph.input.extend(x for x in graph.input if x.name in wanted)
-    model.graph.output.append(helper.make_empty_tensor_value_info(tensor))
+    model.graph.output.append(helper.make_value_info(tensor, drawn.types[tensor]))
     inputs = {name: drawn.inputs[name] for name in drawn.inputs if name in wanted}
     return replace(drawn, model=model, inputs=inputs)

@@ -1,0 +1,74 @@
+"""Some of the networks that `make agreement` draws, on every run of the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.agreement.drawn.check import Outcome, check
+from tests.agreement.drawn.network import Drawn, draw
+from tests.agreement.drawn.pool import checked
+from tests.agreement.drawn.shrinking import up_to
+from tests.agreement.drawn.sketch import Tensor
+from tests.agreement.random_networks import MOST_SKIPPED, is_good, summary
+
+NETWORKS = 60
+MANY = 300
+
+
+def of_kind(outcomes: list[Outcome], kind: str) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.kind == kind]
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(NETWORKS), pytest.param(range(NETWORKS, NETWORKS + MANY), marks=pytest.mark.slow)],
+    ids=["few", "many"],
+)
+def test_drawn_networks_compute_what_their_files_do(seeds: range) -> None:
+    outcomes = list(checked(seeds, workers=2))
+    assert sorted(outcome.seed for outcome in outcomes) == list(seeds)
+    assert of_kind(outcomes, "disagrees") == []
+    assert of_kind(outcomes, "fails") == []
+    assert len(of_kind(outcomes, "skipped")) <= MOST_SKIPPED * len(outcomes)
+    assert is_good(outcomes)
+
+
+def test_a_seed_draws_the_same_network_again() -> None:
+    assert draw(5).model.SerializeToString() == draw(5).model.SerializeToString()
+    assert draw(5).model.SerializeToString() != draw(6).model.SerializeToString()
+
+
+def test_a_network_can_be_cut_down_to_what_one_tensor_depends_on(tmp_path: Path) -> None:
+    drawn = draw(4)
+    name = drawn.model.graph.node[-1].output[0]
+    part = up_to(drawn, name)
+    assert [value.name for value in part.model.graph.output] == [name]
+    assert len(part.model.graph.node) <= len(drawn.model.graph.node)
+    assert check(part, tmp_path).kind == "agrees"
+
+
+def test_a_wrong_network_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simplification that leaves out a bias, say."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        "wrong (float[1, 2, 4, 4] x0) => (float[1, 2, 4, 4] y)"
+        "<float[2, 1, 1] b = {0.5, -0.5}> { t = Relu(x0) y = Add(t, b) }"
+    )
+    wrong = Drawn(0, model, {"x0": Tensor((1, 2, 4, 4), "float32")}, half=False, types={}, idioms=())
+    assert check(wrong, tmp_path / "right").kind == "agrees"
+
+    def without_bias(graph: object, node: onnx.NodeProto) -> int | None:
+        return 0 if node.op_type == "Add" else None
+
+    monkeypatch.setattr("cnn.simplify.idle._unchanged_input", without_bias)
+    assert check(wrong, tmp_path / "wrong").kind == "disagrees"
+
+
+def test_the_summary_says_what_became_of_networks() -> None:
+    outcomes = [Outcome(0, "agrees", rules=("precision",)), Outcome(1, "refused", "of a reason")]
+    lines = summary(outcomes, 2.0)
+    assert lines[0] == "2 networks in 2 s: 1 agrees, 1 refused"
+    assert "  refused: 1 for of a reason" in lines
