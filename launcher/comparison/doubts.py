@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from cnn.rounded import write_rounded
 from launcher.comparison.replay import INPUT, Replay
 from launcher.comparison.tape import Step, Tape, Variant
 from launcher.comparison.tolerance import (
@@ -41,6 +42,9 @@ _AS_IS, _UNFUSED, _CUT = Variant("as is"), Variant("none", "none"), Variant("cut
 """The whole model as it is; with nothing fused; and with the tensors that cross between phases as
 outputs, which an engine cannot fuse away."""
 
+_ROUNDED = Variant("rounded", "none")
+"""With every tensor rounded to half precision (`cnn.rounded`): what no session does by itself where
+a processor computes in single precision, and what happens where phases end."""
 
 TapeOf: TypeAlias = Callable[[Path, Sequence[int]], Tape]
 """Makes the tape of a folder and its frames."""
@@ -131,7 +135,9 @@ class _Batch:
             Variant("up", moved=unit, evenly=evenly),
             Variant("down", moved=-unit, evenly=evenly),
             *([_CUT] if replays else []),
+            *([_ROUNDED] if doubt.numbers.precision == "half" else []),
         ]
+        self._rounded = folder / "rounded"
 
     def record(self, frame: Callable[[int], Frame]) -> None:
         """Compute all that the rules ask for."""
@@ -194,7 +200,8 @@ class _Batch:
         # Engines fuse other pairs of quantisers in it than in the file. Unfused, both round alike.
         unfused = replay.whole_unfused(tape, number)
         made = {name: unfused[name] for name in wanted}
-        if right_step(made, self._outputs(number, _UNFUSED), [], numbers).agrees:
+        likewise = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
+        if right_step(made, self._outputs(number, likewise), [], numbers).agrees:
             return None
         return _READING
 
@@ -211,7 +218,10 @@ class _Batch:
             more = {own: tape.file(_CUT.name, n) for n, own in doubt.own(sorted(crossing)).items()}
             outputs = more | outputs
         inputs = {own: (tape.file(INPUT, name), ()) for name, own in doubt.inputs.items()}
-        return Step(doubt.original, inputs, outputs, variant)
+        graph = doubt.original
+        if variant is _ROUNDED:
+            graph = write_rounded(graph, self._rounded)
+        return Step(graph, inputs, outputs, variant)
 
     def _outputs(self, number: int, variant: Variant) -> Outputs:
         return {name: self._tape.get(number, variant.name, name) for name in self._doubt.outputs}

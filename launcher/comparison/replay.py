@@ -8,7 +8,8 @@ compared with that part.
 
 Where a step differs, as parts of quantised layers do that an engine fuses in another way than the
 whole layer, it is repeated with nothing fused, neither in the subnet nor in the whole network: then
-both compute with the same roundings, and what still differs is an error.
+both compute with the same roundings, and what still differs is an error. Half precision is rounded
+behind every operator then (`cnn.rounded`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from cnn.model import Model
 from cnn.network import Layer
 from cnn.rewrites import Copies, original_name
+from cnn.rounded import write_rounded
 from cnn.views import Bounds
 from launcher.comparison.regions import places
 from launcher.comparison.tape import Level, Step, Tape, Variant
@@ -63,6 +65,7 @@ class Replay:
             model.network.outputs,
             folder,
         ).graph
+        self._folder = folder
         rewritten = model.rewritten(plan.rewrites) if plan.rewrites else model
         self._rewritten = rewritten.network
         copied = any(isinstance(rewrite, Copies) for rewrite in plan.rewrites)
@@ -232,7 +235,14 @@ class Replay:
     def _whole_step(self, tape: Tape, level: Level, tensors: set[str]) -> Step:
         inputs = {name: (tape.file(INPUT, name), ()) for name in self._network.inputs}
         outputs = {name: tape.file(_WHOLE[level], name) for name in sorted(tensors)}
-        return Step(self._whole, inputs, outputs, Variant("whole", level))
+        return Step(self._at(level, self._whole), inputs, outputs, Variant("whole", level))
+
+    def _at(self, level: Level, graph: Path) -> Path:
+        """What is run at that level: unfused, half precision rounds every tensor, as it has to
+        where phases end."""
+        if level != "none" or self._numbers.precision != "half":
+            return graph
+        return write_rounded(graph, self._folder / "rounded")
 
     def _step(
         self,
@@ -258,7 +268,7 @@ class Replay:
                 inputs[name] = tape.file(stream, name), ()
         target = stream if moved is None else moved.name
         outputs = {name: tape.file(target, name) for name in (*phase.outputs, *also)}
-        graph = self._subnets[phase.name].graph
+        graph = self._at(level, self._subnets[phase.name].graph)
         return Step(graph, inputs, outputs, moved or Variant(stream, level))
 
 

@@ -57,7 +57,9 @@ def test_a_wrong_network_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "wrong (float[1, 2, 4, 4] x0) => (float[1, 2, 4, 4] y)"
         "<float[2, 1, 1] b = {0.5, -0.5}> { t = Relu(x0) y = Add(t, b) }"
     )
-    wrong = Drawn(0, model, {"x0": Tensor((1, 2, 4, 4), "float32")}, half=False, types={}, idioms=())
+    wrong = Drawn(
+        0, model, {"x0": Tensor((1, 2, 4, 4), "float32")}, half=False, types={}, idioms=()
+    )
     assert check(wrong, tmp_path / "right").kind == "agrees"
 
     def without_bias(graph: object, node: onnx.NodeProto) -> int | None:

@@ -9,10 +9,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cnn.rounded import write_rounded
 from launcher.comparison.doubts import Doubt, settle
 from launcher.comparison.replay import Replay
 from launcher.comparison.tape import Tape
-from launcher.comparison.tolerance import Numbers, Outputs, Verdict, right_step, strict, within_movement
+from launcher.comparison.tolerance import (
+    Numbers,
+    Outputs,
+    Verdict,
+    right_step,
+    strict,
+    within_movement,
+)
 from launcher.networks import network_numbers
 from launcher.simplified import _SCALES, _difference, _limit
 from launcher.subnet_files import cut_subnets
@@ -54,6 +62,8 @@ def _variants(original: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
     """The original fused less, and on a frame that has moved by one unit."""
     unit, evenly = numbers.limits.unit, numbers.precision == "8-bit"
     found = [Graph(original, level).run(frame) for level in ("basic", "none")]
+    if numbers.precision == "half":
+        found.append(Graph(write_rounded(original, original.parent / "rounded"), "none").run(frame))
     whole = Graph(original)
     for by in (unit, -unit):
         found.append(whole.run({n: moved(x, by, evenly=evenly) for n, x in frame.items()}))

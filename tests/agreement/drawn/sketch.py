@@ -129,7 +129,9 @@ class Sketch:
         attributes = {key: value for key, value in attributes.items() if value is not None}
         node = helper.make_node(operator, list(inputs), made, name, **attributes)
         if _shape is not None:
-            self._describe(made[0], Tensor(tuple(_shape), _dtype or self.described(inputs[0]).dtype))
+            self._describe(
+                made[0], Tensor(tuple(_shape), _dtype or self.described(inputs[0]).dtype)
+            )
         else:
             self._infer(node)
         for each in made:

@@ -207,7 +207,9 @@ def filled(s: Sketch) -> None:
     source = s.any(2, 3, 4)
     value = numpy_helper.from_array(np.full(1, s.dice.choice([0, 1]), s.dtype))
     shape = s.shape(source)
-    made = s.one("ConstantOfShape", s.one("Shape", source), value=value, _shape=shape, _dtype=s.dtype)
+    made = s.one(
+        "ConstantOfShape", s.one("Shape", source), value=value, _shape=shape, _dtype=s.dtype
+    )
     if s.dice.random() < 0.5:
         s.offer(s.one("Concat", source, made, axis=1))
     else:

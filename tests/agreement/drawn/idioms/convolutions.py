@@ -81,7 +81,9 @@ def activation(s: Sketch, source: str) -> str:
         inner = s.one("Add", inner, s.constant(1.0, s.dtype))
         return s.one("Mul", s.one("Mul", source, inner), s.constant(0.5, s.dtype))
     if kind == "tanh gelu":
-        cube = s.one("Mul", s.one("Pow", source, s.constant(3.0, s.dtype)), s.constant(0.044, s.dtype))
+        cube = s.one(
+            "Mul", s.one("Pow", source, s.constant(3.0, s.dtype)), s.constant(0.044, s.dtype)
+        )
         inner = s.one("Mul", s.one("Add", source, cube), s.constant(0.8, s.dtype))
         inner = s.one("Add", s.one("Tanh", inner), s.constant(1.0, s.dtype))
         return s.one("Mul", s.one("Mul", source, s.constant(0.5, s.dtype)), inner)

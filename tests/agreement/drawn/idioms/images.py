@@ -125,7 +125,13 @@ def computed_pad(s: Sketch) -> None:
 
 def _filled(s: Sketch, start: str, missing: int) -> str:
     count = s.one("Sub", s.constant([missing * 2]), s.constant([missing]), _shape=(1,))
-    zeros = s.one("ConstantOfShape", count, _shape=(missing,), _dtype="int64", value=numpy_helper.from_array(np.zeros(1, np.int64)))
+    zeros = s.one(
+        "ConstantOfShape",
+        count,
+        _shape=(missing,),
+        _dtype="int64",
+        value=numpy_helper.from_array(np.zeros(1, np.int64)),
+    )
     return s.one("Concat", start, zeros, axis=0, _shape=(2 * missing,))
 
 
@@ -136,7 +142,7 @@ def _turned(s: Sketch, square: str) -> str:
 
 
 def same_pad(s: Sketch) -> None:
-    """"Same" padding as timm and Keras's converters write it: from the size, in the graph."""
+    """ "Same" padding as timm and Keras's converters write it: from the size, in the graph."""
     if s.opset < 13:
         raise UndrawableError("pads are an attribute, or Unsqueeze names axes")
     source = s.any(4)
@@ -295,14 +301,28 @@ def grid_sample(s: Sketch) -> None:
     source = s.any(4)
     if s.opset < 16:
         raise UndrawableError("no GridSample yet")
-    mode = s.dice.choice(["nearest", "linear", "cubic"] if s.opset >= 20 else ["bilinear", "nearest"])
+    mode = s.dice.choice(
+        ["nearest", "linear", "cubic"] if s.opset >= 20 else ["bilinear", "nearest"]
+    )
     grid = s.weight(s.shape(source)[0], 3, 4, 2, scale=0.5)
     padding = s.dice.choice(["zeros", "border", "reflection"])
     corners = s.dice.randint(0, 1)
-    s.offer(s.one("GridSample", source, grid, mode=mode, padding_mode=padding, align_corners=corners))
+    s.offer(
+        s.one("GridSample", source, grid, mode=mode, padding_mode=padding, align_corners=corners)
+    )
 
 
 IDIOMS = (
     *(pool, pool, pool, padded_pool, global_pool, pad, pad, computed_pad, same_pad, same_pad),
-    *(resize, resize, resize, resize, resize_like, pixel_shuffle, pixel_shuffle, focus, grid_sample),
+    *(
+        resize,
+        resize,
+        resize,
+        resize,
+        resize_like,
+        pixel_shuffle,
+        pixel_shuffle,
+        focus,
+        grid_sample,
+    ),
 )

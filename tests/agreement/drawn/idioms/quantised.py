@@ -24,7 +24,9 @@ def _kernel(s: Sketch, *shape: int, fan_in: int, axis: int = 0) -> str:
     values = s.numbers.integers(-127, 128, shape)
     weight = s.constant(values, "int8", as_node=False)
     if s.opset >= 13 and s.dice.random() < 0.6:
-        scale = s.constant((s.numbers.random(shape[axis]) + 0.5) / 70 / fan_in**0.5, s.dtype, as_node=False)
+        scale = s.constant(
+            (s.numbers.random(shape[axis]) + 0.5) / 70 / fan_in**0.5, s.dtype, as_node=False
+        )
         zero = s.constant(np.zeros(shape[axis]), "int8", as_node=False)
         return s.one("DequantizeLinear", weight, scale, zero, axis=axis)
     zero = [s.constant(0, "int8", as_node=False)] if s.dice.random() < 0.8 else []
@@ -53,7 +55,9 @@ def convolution(s: Sketch) -> None:
     weights = [_kernel(s, filters, each, 3, 3, fan_in=9 * each)]
     weights += [_bias(s, filters)] if s.dice.random() < 0.5 else []
     stride = s.dice.randint(1, 2)
-    made = s.one("Conv", pair(s, source, dtype), *weights, group=group, pads=[1] * 4, strides=[stride] * 2)
+    made = s.one(
+        "Conv", pair(s, source, dtype), *weights, group=group, pads=[1] * 4, strides=[stride] * 2
+    )
     made = s.one("Relu", made) if s.dice.random() < 0.5 else made
     s.offer(pair(s, made, dtype))
 
@@ -84,7 +88,9 @@ def product(s: Sketch) -> None:
     _check(s)
     source = s.any(2, 3)
     inner = s.shape(source)[-1]
-    made = s.one("MatMul", pair(s, source), _kernel(s, inner, s.dice.randint(1, 8), fan_in=inner, axis=1))
+    made = s.one(
+        "MatMul", pair(s, source), _kernel(s, inner, s.dice.randint(1, 8), fan_in=inner, axis=1)
+    )
     s.offer(pair(s, made))
 
 
@@ -96,7 +102,9 @@ def linear_convolution(s: Sketch) -> None:
     filters = s.dice.randint(1, 6)
     scale, zero = _scale(s), s.constant(128, "uint8", as_node=False)
     quantised = s.one("QuantizeLinear", source, scale, zero)
-    weight = s.constant(s.numbers.integers(-127, 128, (filters, channels, 3, 3)), "int8", as_node=False)
+    weight = s.constant(
+        s.numbers.integers(-127, 128, (filters, channels, 3, 3)), "int8", as_node=False
+    )
     per_filter = s.dice.random() < 0.5
     factor = 1 / 70 / (9 * channels) ** 0.5
     w_scale = s.constant([factor] * filters if per_filter else factor, "float32", as_node=False)

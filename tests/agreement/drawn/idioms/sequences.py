@@ -118,8 +118,10 @@ def attention(s: Sketch) -> None:
     else:
         scores = s.one("MatMul", queries, s.one("Transpose", keys, perm=[0, 1, 3, 2]))
     if scale:
-        scores = s.one("Mul", scores, scale) if s.dice.random() < 0.5 else s.one(
-            "Div", scores, s.constant(each**0.5, s.dtype)
+        scores = (
+            s.one("Mul", scores, scale)
+            if s.dice.random() < 0.5
+            else s.one("Div", scores, s.constant(each**0.5, s.dtype))
         )
     scores = _masked(s, scores, length)
     axis = s.dice.choice([3, -1])
@@ -196,7 +198,9 @@ def recurrent(s: Sketch) -> None:
         attributes["linear_before_reset"] = s.dice.choice([None, 0, 1])
     while inputs[-1] == "":
         inputs.pop()
-    outputs = s.several(operator, inputs, s.dice.randint(1, 3 if operator == "LSTM" else 2), **attributes)
+    outputs = s.several(
+        operator, inputs, s.dice.randint(1, 3 if operator == "LSTM" else 2), **attributes
+    )
     kind = s.dice.choice(["all", "last", "states"])
     if kind == "states" and len(outputs) > 1:
         last = s.one("Transpose", outputs[1], perm=[1, 0, 2])
@@ -232,7 +236,9 @@ def embedding(s: Sketch) -> None:
     """Rows of a table, chosen by the largest of a tensor's features."""
     source = s.any(3)
     features = s.shape(source)[-1]
-    chosen = s.one("ArgMax", source, axis=s.dice.choice([-1, 2]) if s.opset >= 11 else 2, keepdims=0)
+    chosen = s.one(
+        "ArgMax", source, axis=s.dice.choice([-1, 2]) if s.opset >= 11 else 2, keepdims=0
+    )
     s.offer(s.one("Gather", s.weight(features, s.dice.randint(1, 6)), chosen, axis=0))
 
 

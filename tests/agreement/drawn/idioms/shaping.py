@@ -118,7 +118,9 @@ def windows(s: Sketch) -> None:
         raise UndrawableError("odd sizes")
     made = s.one("Transpose", source, perm=[0, 2, 3, 1])
     if s.dice.random() < 0.5 and h > 2:  # rolled by one, as torch.roll is exported
-        made = s.one("Concat", cut(s, made, {1: (1, 2**63 - 1, 1)}), cut(s, made, {1: (0, 1, 1)}), axis=1)
+        made = s.one(
+            "Concat", cut(s, made, {1: (1, 2**63 - 1, 1)}), cut(s, made, {1: (0, 1, 1)}), axis=1
+        )
     made = s.one("Reshape", made, s.constant([n, h // 2, 2, w // 2, 2, c]))
     made = s.one("Transpose", made, perm=[0, 1, 3, 2, 4, 5])
     made = s.one("Reshape", made, s.constant([-1, 4, c]), _shape=(n * h * w // 4, 4, c))
@@ -171,7 +173,9 @@ def join(s: Sketch) -> None:
         for name, tensor in s.tensors.items()
         if tensor.dtype == s.dtype
         and tensor.rank == len(shape)
-        and all(n == axis or a == b for n, (a, b) in enumerate(zip(tensor.shape, shape, strict=True)))
+        and all(
+            n == axis or a == b for n, (a, b) in enumerate(zip(tensor.shape, shape, strict=True))
+        )
     ]
     others = [s.dice.choice(fitting) for _ in range(s.dice.randint(0, 2))]
     if s.dice.random() < 0.2:
@@ -209,7 +213,11 @@ def gather(s: Sketch) -> None:
     kind = s.dice.choice(["several", "one", "elements", "nd"])
     if kind == "several":
         places = [s.dice.randrange(least, size) for _ in range(s.dice.randint(1, 4))]
-        s.offer(s.one("Gather", source, s.constant(places, s.dice.choice(["int64", "int32"])), axis=axis))
+        s.offer(
+            s.one(
+                "Gather", source, s.constant(places, s.dice.choice(["int64", "int32"])), axis=axis
+            )
+        )
     elif kind == "one":
         if len(shape) < 3:
             raise UndrawableError("one axis would be left")
@@ -264,7 +272,9 @@ def idle(s: Sketch) -> None:
     shape = s.shape(made)
     kind = {"float32": 1, "float16": 10}[s.dtype]
     for _ in range(s.dice.randint(1, 4)):
-        match s.dice.choice(["Identity", "Dropout", "Cast", "view", "axes", "add", "mul", "slice", "turn"]):
+        match s.dice.choice(
+            ["Identity", "Dropout", "Cast", "view", "axes", "add", "mul", "slice", "turn"]
+        ):
             case "Identity":
                 made = s.one("Identity", made)
             case "Dropout":
@@ -288,6 +298,18 @@ def idle(s: Sketch) -> None:
 
 
 IDIOMS = (
-    *(flatten, flatten, rows, image, image, view, channel_shuffle, windows, transpose, split, split),
+    *(
+        flatten,
+        flatten,
+        rows,
+        image,
+        image,
+        view,
+        channel_shuffle,
+        windows,
+        transpose,
+        split,
+        split,
+    ),
     *(join, join, slice_, slice_, gather, gather, repeat, scatter, idle, idle),
 )
