@@ -145,8 +145,8 @@ def _read(path: Path, within: Sequence[tuple[int, int, int]]) -> Array:
     except (OSError, ValueError) as error:
         raise ExecutorError(f"{path} cannot be read as an array: {error}") from error
     bounds = {axis: slice(start, stop) for axis, start, stop in within}
-    within = tuple(bounds.get(axis, slice(None)) for axis in range(array.ndim))
-    return np.asarray(array[within])  # of no axes it were a number
+    part = array[tuple(bounds.get(axis, slice(None)) for axis in range(array.ndim))]
+    return np.asarray(part)  # an array of no axes has become a number
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -100,36 +100,31 @@ def _in_short(error: Exception) -> str:
 
 
 def _compared(case: Case, seed: int) -> Iterator[Found]:
-    """The simplified whole, then it divided at random: as it is, and rewritten."""
+    """The simplified whole, then what it was divided into."""
     network = case.model.network
     whole = case.model.cut(network.layer, network.inputs, network.outputs, case.folder)
     graph = Graph(whole.graph)
     made = [graph.run(frame) for frame in case.frames]
     yield settled.simplified(case, whole.graph, made)
-    dice = random.Random(seed)
-    for division in _divisions(case.model, dice):
-        yield _divided(case, division)
+    yield _divided(case, _division(case.model, random.Random(seed)))
 
 
-def _divisions(model: cnn.Model, dice: random.Random) -> Iterator[Division]:
-    yield _dealt(model, (), model, dice)
+def _division(model: cnn.Model, dice: random.Random) -> Division:
+    """Layers as they are, or with up to four rewrites upon each other, on two to four devices."""
     rewrites: list[Rewrite] = []
     if dice.random() < 0.1:
         rewrites.append(Copies(tuple(dice.randint(1, 2) for _ in range(2))))
     rewritten = model.rewritten(rewrites) if rewrites else model
-    for _ in range(dice.randint(1, 4)):
+    for _ in range(dice.randint(0, 4)):
         rewrite = random_rewrite(rewritten, dice)
         if rewrite is not None:
             rewrites.append(rewrite)
             rewritten = rewritten.rewritten([rewrite])
-    if rewrites:
-        yield _dealt(model, rewrites, rewritten, dice)
+    return _dealt(rewrites, rewritten, dice)
 
 
-def _dealt(
-    model: cnn.Model, rewrites: Sequence[Rewrite], rewritten: cnn.Model, dice: random.Random
-) -> Division:
-    """Layers one by one to any device, or all of a random run of layers to one; copies apart."""
+def _dealt(rewrites: Sequence[Rewrite], rewritten: cnn.Model, dice: random.Random) -> Division:
+    """Layers one by one to any device, or runs of them; the copies of a network to others each."""
     devices, alone = dice.randint(2, 4), dice.random() < 0.25
     device, found = 0, {}
     for layer in rewritten.network.layers:
