@@ -22,6 +22,7 @@ from cnn import contrib
 from cnn.simplify.bodies import taken_branch
 from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import Graph, attribute, integer
+from cnn.simplify.scales import agree_on_scales
 from cnn.simplify.sequences import without_sequences
 from cnn.simplify.unroll import Unroller
 from cnn.weights import INLINE_BYTES, Array, tensor
@@ -104,6 +105,7 @@ def _literal(node: onnx.NodeProto) -> Array | None:
 
 def _evaluated(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
     """The outputs of a node that only reads constants; else its types are noted."""
+    agree_on_scales(graph, node)
     _infer(graph, node)
     arrays = {name: graph.constants[name] for name in node.input if name in graph.constants}
     if not arrays.keys() >= set(filter(None, node.input)) or node.op_type in _QUANTISERS:
