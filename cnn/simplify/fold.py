@@ -30,6 +30,9 @@ from cnn.weights import INLINE_BYTES, Array, tensor
 _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 """A weight stays as small as it is."""
 
+_LIKE_FIRST_INPUT = frozenset({"GroupNormalization"})
+"""What they make has the type of their first input, which ONNX does not infer."""
+
 
 def fold(graph: Graph) -> None:
     """Replace what is constant by its value, and give every tensor a type where that is known."""
@@ -129,7 +132,9 @@ def _infer(graph: Graph, node: onnx.NodeProto) -> None:
         return
     schema = onnx.defs.get_schema(node.op_type, graph.opset, node.domain)
     try:
-        if schema.has_type_and_shape_inference_function:
+        if node.op_type in _LIKE_FIRST_INPUT:
+            found = {node.output[0]: types[node.input[0]]}
+        elif schema.has_type_and_shape_inference_function:
             found = shape_inference.infer_node_outputs(
                 schema, node, types, data, None, list(graph.opset_import), graph.ir_version
             )

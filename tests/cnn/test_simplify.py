@@ -51,6 +51,15 @@ def test_a_resizing_has_the_size_that_the_engine_makes(mode: str, tmp_path: Path
     whole_model_agrees(built, tmp_path)
 
 
+def test_group_norms_have_the_shape_of_what_they_norm(tmp_path: Path) -> None:
+    norm = node("GroupNormalization", ["x", "g", "b"], ["y"], num_groups=2)
+    weights = [weight("g", 4), weight("b", 4)]
+    proto = model([norm], [value("x", (1, 4, 3, 3))], [value("y")], weights, opset=21)
+    built = cnn.read(save(proto, tmp_path))
+    assert built.network.tensors["y"].shape == (1, 4, 3, 3)
+    whole_model_agrees(built, tmp_path)
+
+
 def test_an_input_of_which_only_the_shape_is_read_is_no_input_of_the_original(
     tmp_path: Path,
 ) -> None:
