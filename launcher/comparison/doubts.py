@@ -26,6 +26,7 @@ from launcher.comparison.tolerance import (
     Numbers,
     Outputs,
     Verdict,
+    by_fusing,
     right_step,
     strict,
     within_movement,
@@ -89,8 +90,8 @@ def settle(
     """The first agreement among the doubtful frames that is none, or else the worst.
 
     `frame` gives a frame by the number of its distinct input. `rounds_alike`: the nodes' engines
-    compute 8-bit numbers bit by bit as this machine's does. `tape` makes tapes. Raises `RunFailedError` if something
-    cannot be computed.
+    compute 8-bit numbers bit by bit as this machine's does. `tape` makes tapes. Raises
+    `RunFailedError` if something cannot be computed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Agreement] = []
@@ -138,6 +139,7 @@ class _Batch:
             *([_ROUNDED] if doubt.numbers.precision == "half" else []),
         ]
         self._rounded = folder / "rounded"
+        self._unfused = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
 
     def record(self, frame: Callable[[int], Frame]) -> None:
         """Compute all that the rules ask for."""
@@ -172,6 +174,8 @@ class _Batch:
                 begins = _DRIFT
                 known = [*variants, self._read(replay, tape, number)]
                 found_right = within_movement(found, wanted, known, numbers, "replay", spread)
+                if not found_right.agrees and not spread:
+                    found_right = self._by_fusing(replay, tape, number, found, wanted)
             elif may_round:
                 begins = replay.of_a_node(verdict.output)
                 found_right = moved
@@ -200,10 +204,20 @@ class _Batch:
         # Engines fuse other pairs of quantisers in it than in the file. Unfused, both round alike.
         unfused = replay.whole_unfused(tape, number)
         made = {name: unfused[name] for name in wanted}
-        likewise = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
-        if right_step(made, self._outputs(number, likewise), [], numbers).agrees:
+        if right_step(made, self._outputs(number, self._unfused), [], numbers).agrees:
             return None
         return _READING
+
+    def _by_fusing(
+        self, replay: Replay, tape: Tape, number: int, found: Outputs, wanted: Outputs
+    ) -> Verdict:
+        """The plan with nothing fused beside the whole model likewise: the best of its copies."""
+        right, numbers = self._outputs(number, self._unfused), self._doubt.numbers
+        verdicts = [
+            by_fusing(found, wanted, {name: made[name] for name in wanted}, right, numbers)
+            for made in replay.results_unfused(tape, number)
+        ]
+        return min(verdicts, key=lambda verdict: verdict.ratio)
 
     def _read(self, replay: Replay, tape: Tape, number: int) -> Outputs:
         """What the network as it was read computes, of this doubt's outputs."""

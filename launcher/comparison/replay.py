@@ -37,7 +37,7 @@ from launcher.comparison.tolerance import (
 from launcher.runtime import Array, SubnetFiles
 from partition.plan import Plan, PlannedPhase
 
-INPUT, CHAIN = "in", "chain"
+INPUT, CHAIN, _CHAIN_UNFUSED = "in", "chain", "chain unfused"
 _WHOLE: Mapping[Level, str] = {"all": "whole", "none": "whole unfused"}
 _STEP: Mapping[Level, str] = {"all": "step", "none": "step unfused"}
 
@@ -100,10 +100,19 @@ class Replay:
 
     def results(self, tape: Tape, frame: int) -> Iterator[Outputs]:
         """What the subnets compute one after another: for each copy of the network."""
+        return self._results(tape, frame, CHAIN)
+
+    def results_unfused(self, tape: Tape, frame: int) -> Iterator[Outputs]:
+        """The same with nothing fused."""
+        if not tape.has(tape.frames[0], _CHAIN_UNFUSED, self._rewritten.outputs[0]):
+            tape.run([self._step(tape, phase, _CHAIN_UNFUSED) for phase in self._order])
+        return self._results(tape, frame, _CHAIN_UNFUSED)
+
+    def _results(self, tape: Tape, frame: int, stream: str) -> Iterator[Outputs]:
         count, made = len(self._network.outputs), self._rewritten.outputs
         for start in range(0, len(made), count):
             names = zip(self._network.outputs, made[start : start + count], strict=True)
-            yield {own: tape.get(frame, CHAIN, name) for own, name in names}
+            yield {own: tape.get(frame, stream, name) for own, name in names}
 
     def wrong_step(self, tape: Tape, frame: int) -> tuple[PlannedPhase, Verdict] | None:
         """The first phase whose subnet computes something else than the whole network does."""
@@ -256,13 +265,14 @@ class Replay:
 
         Its outputs go to the same stream, or to one of their own if its inputs are `moved`.
         """
-        level: Level = "agent" if stream == CHAIN else "none" if stream == _STEP["none"] else "all"
+        unfused = stream in (_STEP["none"], _CHAIN_UNFUSED)
+        level: Level = "agent" if stream == CHAIN else "none" if unfused else "all"
         inputs: dict[str, tuple[str, Bounds]] = {}
         for name in phase.inputs:
             place = self._places.get(name)
             if place is not None and place.of in self._network.inputs:
                 inputs[name] = tape.file(INPUT, place.of), place.bounds
-            elif place is not None and stream != CHAIN:
+            elif place is not None and stream not in (CHAIN, _CHAIN_UNFUSED):
                 inputs[name] = tape.file(_WHOLE[level], place.of), place.bounds
             else:
                 inputs[name] = tape.file(stream, name), ()

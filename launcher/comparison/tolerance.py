@@ -22,7 +22,9 @@ measured by the largest difference and by the root of the mean square, and bound
 | replay    | ties fails, and the plan's subnets  | the subnets give what the nodes gave; each,    |
 |           | can be run here                     | given the whole model's own tensors, computes  |
 |           |                                     | what the whole model does (`right_step`); and  |
-|           |                                     | error ≤ max(`proven`, 4 × movement)            |
+|           |                                     | error ≤ max(`proven`, 4 × movement); or with   |
+|           |                                     | nothing fused, plan and whole model agree, and |
+|           |                                     | error ≤ 4 × what fusing moves the plan by      |
 | movement  | the nodes may round in another way  | error ≤ 4 × movement, `most` at most; and each |
 |           | than this machine, or nothing can   | subnet that can be run here computes what the  |
 |           | be replayed                         | whole model does                               |
@@ -232,6 +234,21 @@ def right_step(
     moved = movement(variants, found, numbers)
     ordered = _ordered(found, wanted, numbers)
     return _bounded(ordered, wanted, moved, limits.step, limits.most, numbers, "movement")
+
+
+def by_fusing(
+    found: Outputs, wanted: Outputs, unfused: Outputs, right: Outputs, numbers: Numbers
+) -> Verdict:
+    """Whether `found` differs from `wanted` only because engines fuse a plan's subnets in another
+    way than the whole model: with nothing fused, the plan computes `unfused` and the whole model
+    `right`. If these are the same, `found` may be as far from `wanted` as fusing moves the plan."""
+    rule: Rule = "replay"
+    same = right_step(unfused, right, [], numbers)
+    if not same.agrees:
+        return Verdict(same.output, same.error, same.allowed, rule)
+    moved, limit = movement([unfused], found, numbers), numbers.limits.proven
+    ordered = _ordered(found, wanted, numbers)
+    return _bounded(ordered, wanted, moved, Difference(limit, limit), math.inf, numbers, rule)
 
 
 def movement(variants: Sequence[Outputs], of: Outputs, numbers: Numbers) -> dict[str, Difference]:

@@ -14,6 +14,7 @@ from launcher.comparison.tolerance import (
     LIMITS,
     Numbers,
     Verdict,
+    by_fusing,
     difference,
     numbers_of,
     right_step,
@@ -170,3 +171,16 @@ def test_what_is_no_number_is_infinitely_far_unless_the_model_loses_it_too() -> 
 def test_the_worst_output_is_the_furthest_beside_what_is_allowed() -> None:
     loose, tight = Verdict("a", 0.5, 1.0, "given"), Verdict("b", 0.2, 0.1, "given")
     assert worst([loose, tight]) == tight
+
+
+def test_a_plan_may_be_as_far_off_as_fusing_moves_it_where_it_is_right_unfused() -> None:
+    """One 8-bit step of a coarse output, which the plan's engine rounds up and the whole's down."""
+    found, wanted = out(1.0, 0.52), out(1.0, 0.5)
+    assert by_fusing(found, wanted, unfused=wanted, right=wanted, numbers=EIGHT).agrees
+    assert not by_fusing(found, wanted, unfused=found, right=found, numbers=EIGHT).agrees
+
+
+def test_a_plan_that_is_wrong_unfused_is_wrong() -> None:
+    found, wanted = out(1.0, 0.52), out(1.0, 0.5)
+    wrong = out(1.0, 0.6)
+    assert not by_fusing(found, wanted, unfused=wrong, right=wanted, numbers=EIGHT).agrees
