@@ -17,7 +17,7 @@ from onnx import helper
 
 
 def write_rounded(graph: Path, folder: Path) -> Path:
-    """Write such a copy of the model `graph` into another folder, its external weights beside it."""
+    """Write such a copy of the model `graph` into another folder, external weights beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     proto = onnx.load(str(graph), load_external_data=False)
     nodes = []

@@ -25,7 +25,7 @@ from rich.progress import Progress
 
 from tests.agreement.drawn.check import Outcome
 from tests.agreement.drawn.network import draw
-from tests.agreement.drawn.pool import checked
+from tests.agreement.drawn.pool import check_planned, check_seed, checked
 from tests.agreement.drawn.shrinking import smallest
 
 MOST_SKIPPED = 0.1
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first network")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--save", type=Path, default=Path("build/agreement"))
+    parser.add_argument("--strategies", action="store_true", help="divide by strategies, not dice")
     parser.add_argument("--quick", action="store_true", help="do not cut failing networks down")
     given = parser.parse_args(arguments)
     console = Console()
@@ -45,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes: list[Outcome] = []
     with Progress(console=console, disable=not sys.stdout.isatty()) as progress:
         task = progress.add_task("networks", total=given.networks)
+        work = check_planned if given.strategies else check_seed
         seeds = range(given.seed, given.seed + given.networks)
-        for outcome in checked(seeds, given.workers):
+        for outcome in checked(seeds, given.workers, work):
             outcomes.append(outcome)
             progress.advance(task)
             if outcome.kind in ("disagrees", "fails"):

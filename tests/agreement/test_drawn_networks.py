@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -9,31 +12,43 @@ import pytest
 
 from tests.agreement.drawn.check import Outcome, check
 from tests.agreement.drawn.network import Drawn, draw
+from tests.agreement.drawn.planned import planned
 from tests.agreement.drawn.pool import checked
 from tests.agreement.drawn.shrinking import up_to
 from tests.agreement.drawn.sketch import Tensor
 from tests.agreement.random_networks import MOST_SKIPPED, is_good, summary
 
 NETWORKS = 60
-MANY = 300
+MANY, PLANNED = 300, 12
 
 
 def of_kind(outcomes: list[Outcome], kind: str) -> list[Outcome]:
     return [outcome for outcome in outcomes if outcome.kind == kind]
 
 
-@pytest.mark.parametrize(
-    "seeds",
-    [range(NETWORKS), pytest.param(range(NETWORKS, NETWORKS + MANY), marks=pytest.mark.slow)],
-    ids=["few", "many"],
-)
-def test_drawn_networks_compute_what_their_files_do(seeds: range) -> None:
-    outcomes = list(checked(seeds, workers=2))
-    assert sorted(outcome.seed for outcome in outcomes) == list(seeds)
+def right(outcomes: list[Outcome]) -> bool:
     assert of_kind(outcomes, "disagrees") == []
     assert of_kind(outcomes, "fails") == []
     assert len(of_kind(outcomes, "skipped")) <= MOST_SKIPPED * len(outcomes)
-    assert is_good(outcomes)
+    return is_good(outcomes)
+
+
+def test_drawn_networks_compute_what_their_files_do(tmp_path: Path) -> None:
+    assert right([check(draw(seed), tmp_path / str(seed)) for seed in range(NETWORKS)])
+
+
+@pytest.mark.slow
+def test_many_networks_do_in_several_processes() -> None:
+    seeds = range(NETWORKS, NETWORKS + MANY)
+    outcomes = list(checked(seeds, workers=2))
+    assert sorted(outcome.seed for outcome in outcomes) == list(seeds)
+    assert right(outcomes)
+
+
+@pytest.mark.slow
+def test_strategies_divide_networks_that_compute_the_same(tmp_path: Path) -> None:
+    outcomes = [check(draw(s), tmp_path / str(s), divide=planned) for s in range(PLANNED)]
+    assert right(outcomes)
 
 
 def test_a_seed_draws_the_same_network_again() -> None:
@@ -67,6 +82,22 @@ def test_a_wrong_network_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("cnn.simplify.idle._unchanged_input", without_bias)
     assert check(wrong, tmp_path / "wrong").kind == "disagrees"
+
+
+def crash_at_one(seed: int, folder: Path, tell: Callable[[str], None]) -> Outcome:
+    tell("ours")
+    if seed == 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return Outcome(seed, "agrees")
+
+
+@pytest.mark.slow
+def test_an_engine_that_crashes_is_reported_with_its_seed_and_the_others_go_on() -> None:
+    outcomes = {outcome.seed: outcome for outcome in checked(range(4), 2, crash_at_one)}
+    assert sorted(outcomes) == [0, 1, 2, 3]
+    assert outcomes[1].kind == "fails"
+    assert outcomes[1].reason == f"the process ended with {-signal.SIGSEGV} at ours"
+    assert {outcomes[seed].kind for seed in (0, 2, 3)} == {"agrees"}
 
 
 def test_the_summary_says_what_became_of_networks() -> None:

@@ -49,7 +49,30 @@ class Outcome:
     idioms: tuple[str, ...] = field(default=(), repr=False)
 
 
-def check(drawn: Drawn, folder: Path, tell: Callable[[str], None] = lambda _: None) -> Outcome:
+Divide = Callable[[cnn.Model, random.Random], Division]
+"""How a network is divided."""
+
+
+def divided_at_random(model: cnn.Model, dice: random.Random) -> Division:
+    """Layers as they are, or with up to four rewrites upon each other, on two to four devices."""
+    rewrites: list[Rewrite] = []
+    if dice.random() < 0.1:
+        rewrites.append(Copies(tuple(dice.randint(1, 2) for _ in range(2))))
+    rewritten = model.rewritten(rewrites) if rewrites else model
+    for _ in range(dice.randint(0, 4)):
+        rewrite = random_rewrite(rewritten, dice)
+        if rewrite is not None:
+            rewrites.append(rewrite)
+            rewritten = rewritten.rewritten([rewrite])
+    return _dealt(rewrites, rewritten, dice)
+
+
+def check(
+    drawn: Drawn,
+    folder: Path,
+    tell: Callable[[str], None] = lambda _: None,
+    divide: Divide = divided_at_random,
+) -> Outcome:
     """Read, compare, rewrite, cut and compare again. `tell` hears whose turn it is: should the
     process die, it was the engine with the `original` or with what is `ours`."""
 
@@ -78,7 +101,7 @@ def check(drawn: Drawn, folder: Path, tell: Callable[[str], None] = lambda _: No
         return outcome("refused", *known) if known else outcome("fails", str(error))
     rules: list[str] = []
     try:
-        for found in _compared(Case(model, given, wanted, folder), drawn.seed):
+        for found in _compared(Case(model, given, wanted, folder), drawn.seed, divide):
             if not found.agrees:
                 return outcome("disagrees", found.words)
             rules.append(found.rule)
@@ -99,28 +122,14 @@ def _in_short(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _compared(case: Case, seed: int) -> Iterator[Found]:
+def _compared(case: Case, seed: int, divide: Divide) -> Iterator[Found]:
     """The simplified whole, then what it was divided into."""
     network = case.model.network
     whole = case.model.cut(network.layer, network.inputs, network.outputs, case.folder)
     graph = Graph(whole.graph)
     made = [graph.run(frame) for frame in case.frames]
     yield settled.simplified(case, whole.graph, made)
-    yield _divided(case, _division(case.model, random.Random(seed)))
-
-
-def _division(model: cnn.Model, dice: random.Random) -> Division:
-    """Layers as they are, or with up to four rewrites upon each other, on two to four devices."""
-    rewrites: list[Rewrite] = []
-    if dice.random() < 0.1:
-        rewrites.append(Copies(tuple(dice.randint(1, 2) for _ in range(2))))
-    rewritten = model.rewritten(rewrites) if rewrites else model
-    for _ in range(dice.randint(0, 4)):
-        rewrite = random_rewrite(rewritten, dice)
-        if rewrite is not None:
-            rewrites.append(rewrite)
-            rewritten = rewritten.rewritten([rewrite])
-    return _dealt(rewrites, rewritten, dice)
+    yield _divided(case, divide(case.model, random.Random(seed)))
 
 
 def _dealt(rewrites: Sequence[Rewrite], rewritten: cnn.Model, dice: random.Random) -> Division:

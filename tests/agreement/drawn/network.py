@@ -89,7 +89,7 @@ def _input(sketch: Sketch) -> None:
 
 
 def _outputs(sketch: Sketch) -> list[str]:
-    """Tensors that nobody reads, not all of them (the others are dead branches), and some inside."""
+    """Tensors that nobody reads, or some of them (others are dead branches), and one inside."""
     dice = sketch.dice
     read = {name for node in sketch.nodes for name in node.input}
     made = [name for name in sketch.tensors if name not in sketch.inputs]

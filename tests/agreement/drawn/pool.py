@@ -12,61 +12,67 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import TypeAlias
 
 from tests.agreement.drawn.check import Outcome, check
 from tests.agreement.drawn.network import draw
+from tests.agreement.drawn.planned import planned
 
 PATIENCE_S = 120.0
 """For one network; an engine that hangs is ended then."""
 
 
-def checked(seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
-    """The outcomes, in the order in which they come."""
-    context = multiprocessing.get_context("spawn")
+Work: TypeAlias = Callable[[int, Path, Callable[[str], None]], Outcome]
+"""What becomes of a seed: with a folder for files, and whom to tell whose turn it is."""
+
+
+def check_seed(seed: int, folder: Path, tell: Callable[[str], None]) -> Outcome:
+    """Draw a network and check it."""
+    return check(draw(seed), folder, tell)
+
+
+def check_planned(seed: int, folder: Path, tell: Callable[[str], None]) -> Outcome:
+    """The same, divided by a strategy."""
+    return check(draw(seed), folder, tell, planned)
+
+
+def checked(seeds: Sequence[int], workers: int, work: Work = check_seed) -> Iterator[Outcome]:
+    """The outcomes, in the order in which they come. `work` is a function of a module."""
     left = list(reversed(seeds))
-    at_work = [_Worker.start(context) for _ in range(min(workers, len(seeds)))]
-    for worker in at_work:
-        worker.give(left.pop())
+    at_work = [_Worker(work, left.pop()) for _ in range(min(workers, len(seeds)))]
     try:
         while at_work:
             ready = set(wait([worker.pipe for worker in at_work], timeout=1.0))
-            for worker in list(at_work):
+            for worker in tuple(at_work):
                 outcome = worker.outcome(is_ready=worker.pipe in ready)
                 if outcome is None:
                     continue
                 yield outcome
-                if not worker.process.is_alive() or not left:
-                    at_work.remove(worker)
-                    worker.end()
-                    if left:
-                        worker = _Worker.start(context)
-                        at_work.append(worker)
-                if left:
+                if left and worker.process.is_alive():
                     worker.give(left.pop())
+                    continue
+                at_work.remove(worker)
+                worker.end()
+                if left:
+                    at_work.append(_Worker(work, left.pop()))
     finally:
         for worker in at_work:
             worker.process.kill()
 
 
-@dataclass
 class _Worker:
-    process: multiprocessing.process.BaseProcess
-    pipe: Connection
-    seed: int = -1
-    turn: str = ""
-    since_s: float = 0.0
+    """A process, the seed that it works on, and whose turn it is."""
 
-    @staticmethod
-    def start(context: multiprocessing.context.SpawnContext) -> _Worker:
-        ours, its = context.Pipe()
-        process = context.Process(target=_work, args=(its,), daemon=True)
-        process.start()
+    def __init__(self, work: Work, seed: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, its = context.Pipe()
+        self.process = context.Process(target=_live, args=(its, work), daemon=True)
+        self.process.start()
         its.close()
-        return _Worker(process, ours)
+        self.give(seed)
 
     def give(self, seed: int) -> None:
         self.seed, self.turn, self.since_s = seed, "", time.monotonic()
@@ -91,7 +97,7 @@ class _Worker:
 
     def _died(self, how: str) -> Outcome:
         whose = "skipped" if self.turn == "original" else "fails"
-        return Outcome(self.seed, whose, f"{how} at the {self.turn or 'drawing'}")
+        return Outcome(self.seed, whose, f"{how} at {self.turn or 'drawing'}")
 
     def end(self) -> None:
         self.pipe.close()
@@ -99,10 +105,10 @@ class _Worker:
         self.process.kill()
 
 
-def _work(pipe: Connection) -> None:
+def _live(pipe: Connection, work: Work) -> None:
     """A worker's life. What engines say on standard error would tear the progress bar."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    memory = Path("/dev/shm")  # noqa: S108 - files are many, small and short-lived
+    memory = Path("/dev/shm")  # files are many, small and short-lived
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         while True:
             try:
@@ -110,5 +116,5 @@ def _work(pipe: Connection) -> None:
             except EOFError:
                 return
             with tempfile.TemporaryDirectory(dir=name) as folder:
-                outcome = check(draw(seed), Path(folder), pipe.send)
+                outcome = work(seed, Path(folder), pipe.send)
             pipe.send(outcome)

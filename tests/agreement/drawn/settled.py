@@ -66,7 +66,8 @@ def _variants(original: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
         found.append(Graph(write_rounded(original, original.parent / "rounded"), "none").run(frame))
     whole = Graph(original)
     for by in (unit, -unit):
-        found.append(whole.run({n: moved(x, by, evenly=evenly) for n, x in frame.items()}))
+        there = {name: moved(array, by, evenly=evenly) for name, array in frame.items()}
+        found.append(whole.run(there))
     return found
 
 

@@ -72,8 +72,10 @@ def reduction(s: Sketch) -> None:
     source = s.any(3, 4)
     rank = len(s.shape(source))
     operator = s.dice.choice(
-        ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd"]
-        + ["ReduceSumSquare", "ReduceLogSumExp", "ReduceMean"]
+        [
+            *("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"),
+            *("ReduceProd", "ReduceSumSquare", "ReduceLogSumExp", "ReduceMean"),
+        ]
     )
     if operator == "ReduceProd":
         source = s.one("Tanh", source)
@@ -148,8 +150,9 @@ def largest(s: Sketch) -> None:
         s.offer(made)
     elif s.dice.random() < 0.5 and not kept and len(shape) < 4:
         values = s.constant([0.0, 1.0], s.dtype)
-        s.offer(s.one("OneHot", made, s.constant(shape[axis]), values, axis=-1,
-                      _shape=(*shape[:axis], *shape[axis + 1 :], shape[axis]), _dtype=s.dtype))  # fmt: skip
+        hot = (*shape[:axis], *shape[axis + 1 :], shape[axis])
+        inputs = (made, s.constant(shape[axis]), values)
+        s.offer(s.one("OneHot", *inputs, axis=-1, _shape=hot, _dtype=s.dtype))
     else:
         s.offer(s.one("Cast", made, to={"float32": 1, "float16": 10}[s.dtype]))
 
@@ -186,7 +189,7 @@ def contracted(s: Sketch) -> None:
 
 
 def grid(s: Sketch) -> None:
-    """Places of a grid, from the size of the image: a detector's anchors, added to what it finds."""
+    """Places of a grid, from the image's size: a detector's anchors, added to what it finds."""
     source = s.any(4)
     if s.opset < 13:
         raise UndrawableError("Unsqueeze names axes")

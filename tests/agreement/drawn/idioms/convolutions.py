@@ -16,7 +16,9 @@ def convolution(s: Sketch) -> None:
     automatic = s.dice.choice(["", "", "", "", "SAME_UPPER", "SAME_LOWER", "VALID"])
     if automatic:
         attributes["auto_pad"] = automatic
-        attributes["strides"] = [min(s_, k) for s_, k in zip(attributes["strides"], kernel)]
+        attributes["strides"] = [
+            min(step, k) for step, k in zip(attributes["strides"], kernel, strict=True)
+        ]
         if automatic.startswith("SAME") and any(
             k > n for k, n in zip(kernel, s.shape(source)[2:], strict=True)
         ):
@@ -67,8 +69,11 @@ def convolution_and_norm(s: Sketch) -> None:
 def activation(s: Sketch, source: str) -> str:
     """Rectifiers as exporters write them: as operators, and out of smaller ones."""
     kind = s.dice.choice(
-        ["Relu", "LeakyRelu", "Clip", "silu", "hard swish", "mish", "gelu", "tanh gelu", "Elu"]
-        + ["HardSwish", "Gelu", "Mish", "Selu", "Softplus", "PRelu", "Sigmoid", "HardSigmoid"]
+        [
+            *("Relu", "LeakyRelu", "Clip", "silu", "hard swish", "mish", "gelu", "tanh gelu"),
+            *("Elu", "HardSwish", "Gelu", "Mish", "Selu", "Softplus", "PRelu", "Sigmoid"),
+            "HardSigmoid",
+        ]
     )
     if kind == "silu":
         return s.one("Mul", source, s.one("Sigmoid", source))

@@ -40,10 +40,8 @@ def group_norm(s: Sketch) -> None:
         spread = reduced(s, "ReduceMean", s.one("Mul", centred, centred), [2], 1)
         root = s.one("Sqrt", s.one("Add", spread, s.constant(1e-3, s.dtype)))
         made = s.one("Div", centred, root)
-    if s.dice.random() < 0.5:
-        wanted = s.one("Shape", source)
-    else:
-        wanted = s.constant([n, c, h, w])
+    computed = s.dice.random() < 0.5
+    wanted = s.one("Shape", source) if computed else s.constant([n, c, h, w])
     made = s.one("Reshape", made, wanted, _shape=(n, c, h, w))
     shape = s.dice.choice([(c, 1, 1), (1, c, 1, 1)])
     made = s.one("Mul", made, s.weight(*shape, scale=0.1, shift=1.0))
