@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -291,4 +292,5 @@ def _zeros(value: onnx.ValueInfoProto) -> Array:
     """Of an input whose shape is settled."""
     described = value.type.tensor_type
     shape = [dim.dim_value for dim in described.shape.dim]
-    return np.zeros(shape, helper.tensor_dtype_to_np_dtype(described.elem_type))
+    zeros: Array = np.zeros(shape, helper.tensor_dtype_to_np_dtype(described.elem_type))
+    return zeros

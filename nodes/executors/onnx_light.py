@@ -43,7 +43,7 @@ def needed_bytes(file: OnnxFile) -> int:
 
 def _weight_sizes(path: Path) -> Iterator[int]:
     """The bytes of each weight that lies in another file and says its length."""
-    for kind, message in walk(memoryview(path.read_bytes())):
+    for kind, message, _ in walk(memoryview(path.read_bytes())):
         if kind == TENSOR:
             length = dict(external_entries(message) or ()).get("length")
             yield int(length or 0)
