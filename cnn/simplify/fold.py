@@ -107,13 +107,30 @@ def _literal(node: onnx.NodeProto) -> Array | None:
 
 
 def _evaluated(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
-    """The outputs of a node that only reads constants; else its types are noted."""
+    """The outputs of a node that only reads constants, or makes nothing but empty tensors; else
+    its types are noted."""
     agree_on_scales(graph, node)
     _infer(graph, node)
+    if (empty := _empty(graph, node)) is not None:
+        return empty
     arrays = {name: graph.constants[name] for name in node.input if name in graph.constants}
     if not arrays.keys() >= set(filter(None, node.input)) or node.op_type in _QUANTISERS:
         return None
     return evaluate(graph, node, arrays)
+
+
+def _empty(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
+    """The outputs of a node if none has an element: there is one value that each can have."""
+    found = {}
+    for name in filter(None, node.output):
+        shape, kind = graph.shape(name), graph.element_type(name)
+        if shape is None or 0 not in shape or kind == onnx.TensorProto.UNDEFINED:
+            return None
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        if dtype.kind not in "fiub":
+            return None
+        found[name] = np.empty(shape, dtype)
+    return found
 
 
 def _infer(graph: Graph, node: onnx.NodeProto) -> None:

@@ -313,3 +313,18 @@ def test_any_network_is_convex_and_its_layers_compute_the_same(
     assert not any(network.tensors[x].varies for layer in network.layers for x in layer.inputs)
     frame = {"x": np.random.default_rng(seed).normal(0, 2, (1, 6)).astype(np.float32)}
     agree(built, proto, frame, folder)
+
+
+def test_a_tensor_without_elements_is_a_constant(tmp_path: Path) -> None:
+    """Detectors slice the coefficients of masks off where there are none."""
+    nodes = [
+        node("Conv", ["x", "w"], ["y"], "conv"),
+        node("Slice", ["y", "four", "nine", "one"], ["none"], "no masks"),
+        node("Concat", ["y", "none"], ["z"], "all", axis=1),
+    ]
+    weights = [weight("w", 4, 3, 3, 3), constant("four", [4]), constant("nine", [9]),
+               constant("one", [1])]  # fmt: skip
+    proto = model(nodes, [value("x", (1, 3, 8, 8))], [value("z")], weights)
+    built = read(proto, tmp_path)
+    assert operators(built) == ["Conv", "Concat"]
+    agree(built, proto, {"x": np.ones((1, 3, 8, 8), np.float32)}, tmp_path)
