@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from cnn.network import Network
 from partition.compute_time import layer_seconds
 from partition.devices import Device, launcher_s
-from partition.engine_memory import START_UP_BYTES, engine_bytes
+from partition.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
 from partition.layer_rows import LayerRows
 from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
 
@@ -110,13 +110,14 @@ class CostModel:
         levels = self._traffic.levels(device_of)
         individuals = device_of.shape[1]
         shape = (len(self.devices), individuals)
-        compute, weights, activations, packing = (np.zeros(shape) for _ in range(4))
+        compute, weights, activations, packing, kernels = (np.zeros(shape) for _ in range(5))
         for number in range(len(self.devices)):
             mine = device_of == number
             compute[number] = self.layer_s[:, number] @ mine
             weights[number] = self._rows.weights(mine)
             activations[number] = self._rows.largest_activation(mine)
             packing[number] = self._rows.largest_packing(mine)
+            kernels[number] = LAYER_BYTES * mine.sum(axis=0)
         phases = _phases(device_of, levels, len(self.devices))
         flows = self._traffic.flows(device_of, levels, self._hosts)
         uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
@@ -126,7 +127,7 @@ class CostModel:
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
         tensors = weights + activations + flows.held_bytes
-        memory = np.maximum(tensors + engine, START_UP_BYTES + packing)
+        memory = np.maximum(tensors + engine + kernels, START_UP_BYTES + packing)
         return Costs(
             period,
             compute.T,

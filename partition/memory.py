@@ -13,7 +13,7 @@ that makes it and freed after the last firing that reads it, and while it lives 
 producer, at the consumer, or (while it is being sent) at both. So the consumer never holds more
 than the capacity of each channel that comes in from elsewhere, and the producer never more than
 the capacity of each that goes out; of a tensor that goes to several devices it keeps one copy, for
-the slowest of them. **Engine**: the agent itself and a session per phase.
+the slowest of them. **Engine**: the agent itself, a session per phase and a kernel per layer.
 
 All four are upper bounds: a device that has less than their sum may still suffice.
 
@@ -66,7 +66,7 @@ def predict_memory(
             weights_bytes=computed.weight_bytes(layers),
             activations_bytes=max((live_bytes(computed, phase) for phase in phases), default=0),
             channels_bytes=channels[device.name],
-            engine_bytes=engine_bytes(len(phases)),
+            engine_bytes=engine_bytes(len(phases), len(layers)),
             eq2_bytes=eq2[device.name],
             packing_bytes=max((packing_bytes(network, p.layers) for p in phases), default=0),
         )

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.devices import Device
-from partition.engine_memory import START_UP_BYTES, engine_bytes
+from partition.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
 from partition.memory import packing_bytes
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
@@ -147,6 +147,7 @@ def segments(problem: Problem) -> Segments:
     held = weights + _range_max(_activations(problem))
     held += (received + sent) * (2 + problem.slack_frames) + engine_bytes(1)
     starts = np.arange(len(problem.network.layers) + 1)
+    held += LAYER_BYTES * (starts[None, :] - starts[:, None])
     forward = starts[:, None] <= starts
     kinds = kinds_of(problem, machines=False)
     allowed = np.empty((len(kinds), *forward.shape), dtype=bool)

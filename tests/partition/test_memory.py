@@ -7,7 +7,7 @@ import pytest
 from cnn.network import Layer, Network, Tensor
 from csdf.from_network import Phase, convert
 from partition.devices import Device
-from partition.engine_memory import START_UP_BYTES
+from partition.engine_memory import LAYER_BYTES, START_UP_BYTES
 from partition.errors import DoesNotFitError
 from partition.memory import channel_bytes, live_bytes, packing_bytes
 from partition.planner import make_plan
@@ -151,3 +151,14 @@ def test_a_processor_holds_half_precision_as_float32_and_an_accelerator_as_it_is
     ]
     assert [one.weights_bytes for one in held] == [4000, 2000]
     assert [one.activations_bytes for one in held] == [80, 40]
+
+
+def test_every_layer_adds_its_kernel() -> None:
+    few, many = (
+        make_plan(
+            chain(*[1] * count, elements=1), "", (Device("a"),),
+            {f"l{number}": "a" for number in range(count)}, strategy="any", explanation="",
+        ).memory["a"].engine_bytes
+        for count in (1, 101)
+    )  # fmt: skip
+    assert many - few == 100 * LAYER_BYTES
