@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
+from partition.busy import rate_columns
 from partition.compute_time import layer_seconds
 from partition.devices import Device, launcher_s
 from partition.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
@@ -97,6 +98,7 @@ class CostModel:
         self._hosts = _host_numbers(self.devices)
         self._machines = _shared_machines(self.devices, self._hosts)
         self._column = _columns(self.devices)
+        self._rates = rate_columns(self.devices)
         given, results = (
             sum(network.tensors[name].bytes for name in ends)
             for ends in (network.inputs, network.outputs)
@@ -121,8 +123,8 @@ class CostModel:
         phases = _phases(device_of, levels, len(self.devices))
         flows = self._traffic.flows(device_of, levels, self._hosts)
         uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
-        compute += uncached * self._column["cache_s_per_byte"]
-        cutting = flows.cut_bytes * self._column["cut_s_per_byte"]
+        compute += uncached * self._rates.cache_s_per_byte
+        cutting = flows.cut_bytes * self._rates.cut_s_per_byte
         busy, period = self.times(compute + cutting, phases, flows)
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
@@ -151,12 +153,8 @@ class CostModel:
 
         `compute` is the time of a device's phases, `phases` their number: [devices, individuals].
         """
-        column = self._column
-        wire = (
-            flows.messages * column["wire_s_per_message"]
-            + (flows.sent_bytes + flows.received_bytes) * column["wire_s_per_byte"]
-        )
-        busy = compute + phases * column["firing_s"] + column["serves"] * wire
+        column, moved = self._column, flows.sent_bytes + flows.received_bytes
+        busy = self._rates.busy_s(compute, phases, flows.messages, moved)
         link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
         period = np.maximum(busy, link / column["link_bytes_per_s"]).max(axis=0)
         period = np.maximum(period, self._launcher_s)
@@ -215,11 +213,9 @@ def _shared_machines(
 def _columns(devices: Sequence[Device]) -> dict[str, Floats]:
     """What devices are like, one array [devices, 1] per figure; no cache is an endless one."""
     keys = (
-        "firing_s", "wire_s_per_message", "wire_s_per_byte", "link_bytes_per_s",
-        "cut_s_per_byte", "cache_s_per_byte", "busy_w", "idle_w", "sent_j_per_byte",
+        "link_bytes_per_s", "busy_w", "idle_w", "sent_j_per_byte",
     )  # fmt: skip
     column = {key: np.array([[float(getattr(d, key))] for d in devices]) for key in keys}
-    column["serves"] = np.array([[float(not device.wire_is_free)] for device in devices])
     rooms = [np.inf if d.cache_bytes is None else float(d.cache_bytes) for d in devices]
     column["cache_bytes"] = np.array(rooms)[:, None]
     return column

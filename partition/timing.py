@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from csdf.from_network import HOST, SOURCE
+from partition.busy import rates_of
 from partition.devices import Device, launcher_s
 from partition.plan import PlannedChannel, PlannedPhase
 
@@ -68,12 +69,9 @@ def loads(
     found = {}
     for device in devices:
         name = device.name
-        wire = (
-            messages[name] * device.wire_s_per_message
-            + (sent[name] + received[name]) * device.wire_s_per_byte
+        busy = rates_of(device).busy_s(
+            compute[name], firings[name], messages[name], sent[name] + received[name]
         )
-        busy = compute[name] + firings[name] * device.firing_s
-        busy += 0.0 if device.wire_is_free else wire
         found[name] = Load(
             compute[name],
             busy,

@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from partition.busy import rates_of
 from partition.engine_memory import engine_bytes
 from partition.strategies.exact_placement import Expression, Placement
 from partition.strategies.exact_terms import MEMORY_UNIT, SHARE_UNIT
@@ -139,19 +140,19 @@ class Loads:
         """Ticks that `stage` works per frame if it is on this device, × `factor`."""
         terms, own = self._terms, self._devices[device]
         layer_s = terms.problem.costs.layer_s[:, device] * factor
-        busy = [terms.ticks(own.firing_s * factor) * self._phases[stage]]
+        rates = rates_of(own)
+        busy = [terms.ticks(rates.firing_s * factor) * self._phases[stage]]
         for layer, at in enumerate(self._placement.at):
             busy.append(terms.ticks(float(layer_s[layer])) * at[stage])
         for tensor, moved in enumerate(terms.tensors):
-            cut = terms.ticks(moved.bytes * own.cut_s_per_byte * factor)
+            cut = terms.ticks(rates.cut_s(moved.bytes) * factor)
             reads = self.traffic.reads(tensor, stage)
             busy.append(cut * (reads + self.traffic.leaves(tensor, stage)))
             if not own.wire_is_free:
-                wire = own.wire_s_per_message + moved.bytes * own.wire_s_per_byte
-                sends = self.traffic.sends(tensor, stage)
-                busy.append(terms.ticks(wire * factor) * (reads + sends))
+                wire = terms.ticks(rates.message_s_of(moved.bytes) * factor)
+                busy.append(wire * (reads + self.traffic.sends(tensor, stage)))
         if own.cache_bytes is not None:
-            per_unit = own.cache_s_per_byte * terms.weight_unit * factor / terms.tick_s
+            per_unit = rates.cache_s_per_byte * terms.weight_unit * factor / terms.tick_s
             busy.append(self._times(per_unit, self.uncached[stage]))
         return sum(busy)
 

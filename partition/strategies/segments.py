@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from partition.busy import rate_columns
 from partition.devices import Device
 from partition.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
 from partition.memory import packing_bytes
@@ -99,14 +100,13 @@ class Segments:
 
     def _busy(self, kind: int) -> Floats:
         device = self.devices[kind]
+        room = np.inf if device.cache_bytes is None else device.cache_bytes
         moved = self.received_bytes + self.sent_bytes
-        busy = self.layer_s[kind] + device.firing_s + moved * device.cut_s_per_byte
-        if not device.wire_is_free:
-            busy += moved * device.wire_s_per_byte
-            busy += (self.received_tensors + self.sent_tensors) * device.wire_s_per_message
-        if device.cache_bytes is not None:
-            uncached = np.maximum(self.weight_bytes - device.cache_bytes, 0.0)
-            busy += uncached * device.cache_s_per_byte
+        messages = self.received_tensors + self.sent_tensors
+        rates, one = rate_columns((device,)), np.ones(1)
+        uncached = np.maximum(self.weight_bytes - room, 0.0)
+        phases_s = rates.phases_s(self.layer_s[kind], moved, uncached)
+        busy = rates.busy_s(phases_s, one, messages, moved)
         return np.where(self.held_bytes > 0, busy, 0.0)
 
     def energy_j(self, numbers: NDArray[np.intp]) -> float:

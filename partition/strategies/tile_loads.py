@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Tensor
+from partition.busy import rates_of
 from partition.engine_memory import engine_bytes
 from partition.strategies.base import Problem
 from partition.traffic import Floats
@@ -77,11 +78,10 @@ class LoadEstimate:
         link = np.maximum(moved.received_bytes, moved.sent_bytes)
         total = moved.received_bytes + moved.sent_bytes
         for number, described in enumerate(self._problem.devices):
-            busy[number] += phases[number] * described.firing_s
-            busy[number] += total[number] * described.cut_s_per_byte
-            if not described.wire_is_free:
-                busy[number] += total[number] * described.wire_s_per_byte
-                busy[number] += moved.messages[number] * described.wire_s_per_message
+            rates, through = rates_of(described), float(total[number])
+            phases_s = rates.phases_s(float(busy[number]), through, 0.0)
+            messages = float(moved.messages[number])
+            busy[number] = rates.busy_s(phases_s, float(phases[number]), messages, through)
             link[number] /= described.link_bytes_per_s
         return Loads(busy, link, held + largest + engine_bytes(1))
 
