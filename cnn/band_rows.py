@@ -218,6 +218,10 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
     """Raises `ModelError` if the layer has none."""
     if layer.operator == TAIL:
         raise ModelError(f"layer {layer.name!r} is a tail, which runs as a whole")
+    if layer.whole is not None:
+        raise ModelError(
+            f"layer {layer.name!r} keeps state from frame to frame and runs as a whole"
+        )
     names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
     operands = Operands(
         layer.node,

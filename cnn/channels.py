@@ -50,7 +50,8 @@ class Rule:
 def rule_of(draft: Draft, layer: DraftLayer) -> Rule | None:
     """How `layer` works by output channel; None if it does not, or nobody here knows how."""
     node = layer.node
-    find = (_CONTRIB_RULES if node.domain == contrib.DOMAIN else _RULES).get(layer.operator)
+    rules = _CONTRIB_RULES if node.domain == contrib.DOMAIN else _RULES
+    find = rules.get(layer.operator) if layer.whole is None else None
     if find is None or len(layer.outputs) != 1 or draft.is_joining(layer):
         return None
     if not all(is_divisible(draft, layer, name) for name in layer.node.input):

@@ -6,8 +6,11 @@ copies together, under the names that they had.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cnn.bodies import reads, renamed
 from cnn.draft import Draft, DraftLayer
+from cnn.errors import ModelError
 from cnn.rewrites import Copies, copy_name
 from cnn.views import Join, Region, region_name
 
@@ -16,6 +19,12 @@ def carry_out_copies(draft: Draft, rewrite: Copies) -> None:
     """Copy the network of `draft`; a single copy is the network as it is."""
     if rewrite.count == 1:
         return
+    for layer in draft.layers.values():
+        if layer.whole is not None and layer.whole.state:
+            raise ModelError(
+                f"{draft.network_name} keeps state from frame to frame (layer {layer.name!r}), so "
+                "its frames cannot be dealt out to copies"
+            )
     names = _Names(draft)
     numbers = range(1, rewrite.count + 1)
     tensors, views = draft.tensors, draft.views
@@ -67,5 +76,7 @@ class _Names:
         own = len(layer.nodes)
         name = copied[own - 1].name = copy_name(layer.name, number)
         nodes, behind = tuple(copied[:own]), tuple(copied[own:])
-        results = tuple(self.copy(made, number) for made in layer.results)
-        return DraftLayer(name, nodes, layer.macs, layer.origin, behind, results)
+        whole = layer.whole
+        if whole is not None:
+            whole = replace(whole, outputs=tuple(self.copy(x, number) for x in whole.outputs))
+        return DraftLayer(name, nodes, layer.macs, layer.origin, behind, whole)

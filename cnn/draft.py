@@ -26,9 +26,9 @@ class DraftLayer:
     """A layer by its nodes: those that prepare what it reads first, its own last; and those behind
     it, which quantise what it makes element by element.
 
-    The names that nodes read may be those of views. `part_of`: see `cnn.network.Layer`. A tail has
-    several nodes of its own; `results` are those of their tensors that leave it, () for any other
-    layer.
+    The names that nodes read may be those of views. `part_of`: see `cnn.network.Layer`. `whole` is
+    the layer itself where rewrites leave it alone: a tail, which has several nodes of its own, and
+    one that keeps state.
     """
 
     name: str
@@ -36,22 +36,24 @@ class DraftLayer:
     macs: int
     part_of: str
     behind: tuple[onnx.NodeProto, ...] = ()
-    results: tuple[str, ...] = ()
+    whole: Layer | None = None
 
     @property
     def node(self) -> onnx.NodeProto:
-        """The layer's own node; of a tail, its last."""
+        """The layer's own node; of several, its last."""
         return self.nodes[-1]
 
     @property
     def operator(self) -> str:
-        """What its own node does, or `TAIL`."""
-        return TAIL if self.results else str(self.node.op_type)
+        """What its own node does; of several, see `cnn.network.Layer`."""
+        return str(self.node.op_type) if self.whole is None else self.whole.operator
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The tensors that the layer makes."""
-        return self.results or tuple(ends((name for name in self.node.output if name), self.behind))
+        """The tensors that the layer makes for others."""
+        if self.whole is not None:
+            return self.whole.outputs
+        return tuple(ends((name for name in self.node.output if name), self.behind))
 
     def make_parts(
         self, node: onnx.NodeProto, suffixes: Mapping[str, str]
@@ -95,7 +97,7 @@ class Draft:
                 layer.macs,
                 layer.part_of,
                 operators.behind.get(layer.name, ()),
-                layer.outputs if layer.operator == TAIL else (),
+                layer if layer.state or layer.operator == TAIL else None,
             )
             for layer in network.layers
         }
@@ -123,6 +125,8 @@ class Draft:
         """The activations, views among them, that the layer's nodes read, each once."""
         nodes = (*layer.nodes, *layer.behind)
         made = {name for node in nodes for name in node.output}
+        if layer.whole is not None:
+            made.update(name for name, _ in layer.whole.state)
         names = dict.fromkeys(name for node in nodes for name in reads(node))
         return tuple(name for name in names if name not in made and name not in self.weights)
 
@@ -234,6 +238,7 @@ class Draft:
         )
         layers = self._finished_layers(views)
         made = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
+        made.update(name for layer in layers for name, _ in layer.state)
         used = dict.fromkeys(name for layer in layers for name in layer.weights)
         network = Network(
             self.network_name,
@@ -271,6 +276,7 @@ class Draft:
             tuple(dict.fromkeys(constants)),
             layer.macs,
             layer.part_of,
+            () if layer.whole is None else layer.whole.state,
         )
 
     def _check_free(self, name: str, taken: Container[str], what: str) -> None:

@@ -19,7 +19,7 @@ from onnx import helper
 from cnn.bodies import every_node, reads, renamed
 from cnn.groups import Groups, groups_of
 from cnn.macs import macs
-from cnn.network import TAIL, Layer, Tensor
+from cnn.network import MERGED, TAIL, Layer, Tensor
 from cnn.simplify import Simplified
 from cnn.tail import parted
 from cnn.views import Views
@@ -30,8 +30,8 @@ PRODUCER = "csdf-edge"
 @dataclass(frozen=True)
 class Operators:
     """The ONNX nodes of each layer: those that prepare what it reads first, the layer's own last,
-    of which a tail has several; and those `behind` it that quantise what it makes, of layers that
-    have such.
+    of which a tail has several, and a layer that was merged (`cnn.state`) those of all; and those
+    `behind` it that quantise what it makes, of layers that have such.
 
     They may read `views`, which `described` describes; the network as it was read has none.
     """
@@ -48,7 +48,7 @@ class Operators:
         found: dict[str, onnx.NodeProto] = {}
         for layer in layers:
             for node in self._with_views(layer):
-                found.setdefault(_identity(node), node)
+                found.setdefault(identity(node), node)
         return list(found.values())
 
     def _with_views(self, layer: str) -> Iterator[onnx.NodeProto]:
@@ -64,7 +64,7 @@ class Operators:
         """The operators of these layers that work on activations: their own, and the quantisers
         around these."""
         for layer in layers:
-            if layer.operator == TAIL:
+            if layer.operator in (TAIL, MERGED):
                 yield from (x.op_type for x in every_node(self.of_layer[layer.name]))
                 continue
             *before, own = self.of_layer[layer.name]
@@ -125,7 +125,7 @@ class _Layers:
         inside = {name for each in nodes for name in each.output}
         read = [x for x in dict.fromkeys(x for n in nodes for x in reads(n)) if x not in inside]
         before = [x for name in read if name in self._preparing for x in self._preparing[name]]
-        closure = tuple({_identity(x): x for x in (*before, *nodes)}.values())
+        closure = tuple({identity(x): x for x in (*before, *nodes)}.values())
         activations = [
             self._dequantised.get(name, name)
             for name in read
@@ -143,7 +143,7 @@ class _Layers:
         following = () if results else self._groups.nodes_behind(node)
         if following:
             self.behind[name] = following
-            self._absorbed.update(_identity(x) for x in following)
+            self._absorbed.update(identity(x) for x in following)
         constants = dict.fromkeys(
             x for part in (*closure, *following) for x in reads(part) if x in self._weights
         )
@@ -176,8 +176,8 @@ def value_of(tensor: Tensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(tensor.name, kind, shape)
 
 
-def _identity(node: onnx.NodeProto) -> str:
-    """Every node makes at least one tensor, and no other node makes it."""
+def identity(node: onnx.NodeProto) -> str:
+    """A name of the node: every node makes at least one tensor, and no other node makes it."""
     return next(str(name) for name in node.output if name)
 
 

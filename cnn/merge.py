@@ -102,6 +102,7 @@ class _Prefix:
             outputs=tuple(map(self, layer.outputs)),
             weights=tuple(map(self, layer.weights)),
             part_of=self(layer.part_of) if layer.part_of else "",
+            state=tuple((self(fed), self(made)) for fed, made in layer.state),
         )
 
     def tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -29,13 +29,14 @@ from cnn.functions import inlined
 from cnn.inputs import InputShapes, freeze, settle
 from cnn.interface import Constant, Interface
 from cnn.layers import Operators, layers_of, value_of
-from cnn.names import shorten, tell_apart
+from cnn.names import short, shorten, tell_apart
 from cnn.network import Layer, Network
 from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices
 from cnn.shapes import infer
 from cnn.simplify import simplify
 from cnn.slices import carry_out_slices, sliceable
 from cnn.source import Source, locate
+from cnn.state import StatePairs, check_names, close_loops
 from cnn.subnet import Subnet, write
 from cnn.supported import check_domains, check_known, opset
 from cnn.weights import Array
@@ -89,8 +90,9 @@ class Model:
     ) -> Subnet:
         """Write the named layers as an ONNX model of their own into `directory`.
 
-        `inputs` and `outputs` become the model's, in that order. Files are named by their content
-        (see `cnn.subnet`), so the same cut is the same file. Raises `ModelError` if a layer is
+        `inputs` and `outputs` become the model's, in that order, and behind those inputs the state
+        that the layers read. Files are named by their content (see `cnn.subnet`), so the same cut
+        is the same file. Raises `ModelError` if a layer is
         unknown, reads a tensor that is neither given nor made inside, or an output is not made.
         """
         wanted = set(phase_layers)
@@ -98,6 +100,7 @@ class Model:
         if unknown:
             raise ModelError(f"{self.network.name} has no layer {min(unknown)!r}")
         layers = [layer for layer in self.network.layers if layer.name in wanted]
+        inputs = (*inputs, *(name for layer in layers for name, _ in layer.state))
         known = set(inputs)
         for layer in layers:
             for tensor in layer.inputs:
@@ -241,6 +244,7 @@ def read(
     seed: int = 0,
     outputs: Sequence[str] = (),
     inputs: Mapping[str, Constant] | None = None,
+    state: StatePairs | None = None,
 ) -> Model:
     """Read an ONNX model.
 
@@ -248,25 +252,31 @@ def read(
     open axes: one shape for a model with one input, or one per input name; an open first axis that
     is not given becomes 1. `seed` matters if the file holds no weights (see `cnn.fill`). The
     network stops at the tensors `outputs`, which may be any that the file names; without them, at
-    the file's own. `inputs` binds inputs to constants, which are no inputs any more.
+    the file's own. `inputs` binds inputs to constants, which are no inputs any more. `state` maps
+    inputs to the outputs that take their place in the next frame (see `cnn.state`).
 
     Raises `ModelError`: one sentence with the file, the layer or input, and what to do.
     """
     source = locate(path)
     origin = _Origin(source, input_shapes, seed, Interface(tuple(outputs), dict(inputs or {})))
     original = origin.prepare()
+    state = {short(fed): short(made) for fed, made in (state or {}).items()}
+    check_names(original.proto, state, source.label)
     simplified = simplify(original.proto, original.weights, source.label)
     tensors = infer(simplified, source.label)
     layers, operators = layers_of(simplified, tensors)
+    made = tuple(value.name for value in simplified.outputs)
+    layers, operators = close_loops(layers, operators, tensors, made, state, source.label)
     inside = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
+    inside.update(state)
     constants = {name for layer in layers for name in layer.weights}
     network = Network(
         name=source.name,
         layers=layers,
         tensors={name: tensors[name] for name in tensors if name in inside},
         weights={name: tensors[name] for name in tensors if name in constants},
-        inputs=tuple(value.name for value in simplified.inputs),
-        outputs=tuple(value.name for value in simplified.outputs),
+        inputs=tuple(value.name for value in simplified.inputs if value.name not in state),
+        outputs=made,
     )
     digest = hashlib.sha256(original.fingerprint)
     for line in _lines(network):

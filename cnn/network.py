@@ -10,11 +10,14 @@ results that a tail makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+MERGED = "State"
+"""The operator of a layer that was merged of several, because they keep state (`cnn.state`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,10 @@ class Layer:
     number of multiply-accumulates for one frame, 0 for operators without any. `part_of` names the
     layer of the network as it was read that this one is a part of (see `cnn.rewrites`), "" if it is
     one of them itself.
+
+    `state` are pairs of tensors (read, made): what the layer reads in a frame is what it made in
+    the frame before (see `cnn.state`). The tensors read are no `inputs`, those made are outputs of
+    the network.
     """
 
     name: str
@@ -65,6 +72,7 @@ class Layer:
     weights: tuple[str, ...] = ()
     macs: int = 0
     part_of: str = ""
+    state: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,8 @@ class Network:
             for weight in layer.weights:
                 if weight not in self.weights:
                     raise ValueError(f"layer {layer.name!r} has an unknown weight {weight!r}")
-        for tensor in known:
+        self._check_state(known)
+        for tensor in (*known, *self.state):
             if tensor not in self.tensors:
                 raise ValueError(f"tensor {tensor!r} has no description")
         for tensor in self.outputs:
@@ -111,10 +120,21 @@ class Network:
             if tensor in self.tensors and self.tensors[tensor].varies:
                 raise ValueError(f"layer {layer.name!r} reads {tensor!r}, whose shape varies")
 
+    def _check_state(self, known: Collection[str]) -> None:
+        for layer in self.layers:
+            for fed, made in layer.state:
+                if fed in known or made not in layer.outputs or made not in self.outputs:
+                    raise ValueError(f"layer {layer.name!r} cannot keep {made!r} as {fed!r}")
+
     @cached_property
     def layer(self) -> Mapping[str, Layer]:
         """Layers by name."""
         return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def state(self) -> Mapping[str, str]:
+        """State that layers keep between frames: the tensor read → the one made a frame before."""
+        return dict(pair for layer in self.layers for pair in layer.state)
 
     @cached_property
     def producer(self) -> Mapping[str, str]:
@@ -148,5 +168,6 @@ class Network:
     def activation_bytes(self, layer: str) -> int:
         """Bytes of one layer's input and output tensors: its term of the paper's Eq. 4."""
         described = self.layer[layer]
-        names = (*dict.fromkeys(described.inputs), *described.outputs)
+        state = (fed for fed, _ in described.state)
+        names = (*dict.fromkeys(described.inputs), *state, *described.outputs)
         return sum(self.tensors[name].bytes for name in names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx
 from onnx import helper, numpy_helper, version_converter
@@ -16,7 +17,7 @@ from onnx import helper, numpy_helper, version_converter
 from cnn.bodies import bodies
 from cnn.errors import ModelError
 from cnn.layers import Operators, value_of
-from cnn.network import TAIL, Layer, Network, Tensor
+from cnn.network import MERGED, TAIL, Layer, Network, Tensor
 from cnn.supported import STANDARD_DOMAINS
 from cnn.weights import Array, declare
 
@@ -50,14 +51,12 @@ def raised(
         all_weights.update(made)
         read = [name for node in nodes for name in node.input if name in all_weights]
         layers.append(
-            Layer(
-                layer.name,
-                TAIL if layer.operator == TAIL else nodes[own - 1].op_type,
-                layer.inputs,
-                layer.outputs,
-                tuple(dict.fromkeys(read)),
-                layer.macs,
-                layer.part_of,
+            replace(
+                layer,
+                operator=layer.operator
+                if layer.operator in (TAIL, MERGED)
+                else nodes[own - 1].op_type,
+                weights=tuple(dict.fromkeys(read)),
             )
         )
     used = dict.fromkeys(name for layer in layers for name in layer.weights)
@@ -96,16 +95,16 @@ def _converted(
         raise _cannot(network, layer, operators, version)
     if all(node.domain not in STANDARD_DOMAINS for node in nodes):
         return nodes, {}
-    known = [network.tensors[name] for name in (*layer.inputs, *layer.outputs)]
-    values = [value_of(tensor) for tensor in known]
-    graph = helper.make_graph(
-        list(nodes), layer.name, values[: len(layer.inputs)], values[len(layer.inputs) :]
-    )
+    read = (*layer.inputs, *(name for name, _ in layer.state))
+    values = [value_of(network.tensors[name]) for name in (*read, *layer.outputs)]
+    graph = helper.make_graph(list(nodes), layer.name, values[: len(read)], values[len(read) :])
     declare(graph, {name: weights[name] for name in layer.weights})
     single = helper.make_model(
         graph, opset_imports=operators.opset_import, ir_version=operators.ir_version
     )
-    if _keeps_its_meaning(network, layer, nodes[own], standard_opset(operators), version):
+    if layer.operator != MERGED and _keeps_its_meaning(
+        network, layer, nodes[own], standard_opset(operators), version
+    ):
         return (*nodes[:own], _with_axis(nodes[own]), *nodes[own + 1 :]), {}
     try:
         converted = version_converter.convert_version(single, version).graph
@@ -129,7 +128,7 @@ def _converted(
         renamed.input[:] = [names.get(name, name) for name in node.input]
         found.append(renamed)
     made = {name for node in found for name in node.output}
-    if len(found) != len(nodes) or not made >= set(layer.outputs):
+    if len(found) != len(nodes) or not made.issuperset(layer.outputs):
         raise _cannot(network, layer, operators, version)
     return tuple(found), {names[name]: array for name, array in constants.items()}
 

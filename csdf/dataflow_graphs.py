@@ -7,14 +7,17 @@ it holds for every order that the devices may choose at run time.
 
 The host is two actors, `SOURCE` and `SINK`, because it feeds and collects independently. They have
 one phase each, or one per frame of a cycle in which frames are dealt out to copies.
+
+State that a phase keeps from frame to frame is a channel from its actor to itself with one frame of
+initial tokens. Its capacity is two frames: while a firing makes the next, the last is still there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from csdf.from_network import HOST, SINK, SOURCE, Dataflow, Flow
+from csdf.from_network import HOST, SINK, SOURCE, STATE_FRAMES, Dataflow, Flow, Phase
 from csdf.graph import Actor, Channel, Graph
 
 
@@ -70,6 +73,9 @@ def device_graph(
         if with_host or HOST not in (flow.source_device, flow.target_device)
         for target, name in channel_names(flow).items()
     ]
+    for phase in dataflow.phases:
+        before, after = phase.index, lengths[phase.device] - phase.index - 1
+        channels += _state(dataflow, phase, phase.device, before, after)
     return Graph(f"{dataflow.network.name} by device", tuple(actors), tuple(channels))
 
 
@@ -101,12 +107,33 @@ def phase_graph(
         if with_host or HOST not in (flow.source_device, flow.target_device)
         for target, name in channel_names(flow).items()
     ]
+    for phase in dataflow.phases:
+        channels += _state(dataflow, phase, phase.name, 0, 0)
     actors = [
         Actor(phase.name, (_time(times, phase.name),), concurrency=1) for phase in dataflow.phases
     ]
     if with_host:
         actors += _host(dataflow, times)
     return Graph(f"{dataflow.network.name} by phase", tuple(actors), tuple(channels))
+
+
+def _state(
+    dataflow: Dataflow, phase: Phase, actor: str, before: int, after: int
+) -> Iterator[Channel]:
+    """The channels of a phase's state; its actor has so many phases before and after it."""
+    for name, _ in phase.state:
+        tensor = dataflow.network.tensors[name]
+        rates = (0,) * before + (tensor.elements,) + (0,) * after
+        yield Channel(
+            f"{name} ({phase.name})",
+            actor,
+            actor,
+            rates,
+            rates,
+            tensor.elements,
+            STATE_FRAMES * tensor.elements,
+            tensor.bytes // tensor.elements,
+        )
 
 
 def _host(dataflow: Dataflow, times: Mapping[str, Fraction] | None) -> list[Actor]:

@@ -25,13 +25,18 @@ SOURCE = "@source"
 SINK = "@sink"
 """The host's two phases: one sends every network input, the other receives every network output."""
 
+STATE_FRAMES = 2
+"""Frames of a state that exist at once: the one that is read and the one that is made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A group of one device's layers that are fired together.
 
     `inputs` are the tensors that it needs from outside itself, `outputs` those that others (or the
-    user) need from it; `index` counts the device's phases in their order within a period.
+    user) need from it; `index` counts the device's phases in their order within a period. `state`
+    are its layers' (see `cnn.network.Layer`): pairs of what it reads in a frame and what it made in
+    the frame before.
     """
 
     name: str
@@ -40,6 +45,7 @@ class Phase:
     layers: tuple[str, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    state: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,11 @@ class Dataflow:
         return {
             phase.name: self.dealing.count(self.copy_of[phase.inputs[0]]) for phase in self.phases
         }
+
+    def state_bytes(self, phase: Phase) -> int:
+        """What a phase's state takes at most: the frame that is read and the one that is made."""
+        sizes = (self.network.tensors[tensor].bytes for tensor, _ in phase.state)
+        return STATE_FRAMES * sum(sizes)
 
     def device_graph(
         self,
@@ -240,8 +251,16 @@ class Converter:
                 edge = self._edges[tensor]
                 if edge.is_output or any(names[reader] != own for reader in edge.readers):
                     outputs.append(tensor)
-        layers = tuple(self._network.layers[member].name for member in members)
-        return Phase(own, device, index, layers, tuple(inputs), tuple(outputs))
+        layers = [self._network.layers[member] for member in members]
+        return Phase(
+            own,
+            device,
+            index,
+            tuple(layer.name for layer in layers),
+            tuple(inputs),
+            tuple(outputs),
+            tuple(pair for layer in layers for pair in layer.state),
+        )
 
     def _flows(self, names: list[str], devices: list[str], order: Mapping[str, int]) -> list[Flow]:
         flows = []

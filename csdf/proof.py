@@ -20,6 +20,10 @@ which a channel starts with as many frames as the skews of its ends differ by, a
 reaches the period of the busiest device.
 
 **Bounded**: every channel has a capacity, so no execution holds more than their sum.
+
+State that a phase keeps from frame to frame is a channel from the phase to itself that starts with
+one frame (`csdf.dataflow_graphs`), so it is part of each of these graphs. It makes the firings of
+its phase depend on each other, one after the other, which they are anyway on one device.
 """
 
 from __future__ import annotations
@@ -38,7 +42,8 @@ from csdf.skew import Pipeline
 @dataclass(frozen=True, slots=True)
 class Proof:
     """What was proved of a dataflow: it is consistent, live in every order that the agents use, and
-    bounded. Counts leave out the host's two phases; `bytes_bound` is what all flows may ever hold.
+    bounded. Counts leave out the host's two phases; `bytes_bound` is what all flows, and the state
+    of phases, may ever hold.
     """
 
     devices: int
@@ -94,7 +99,8 @@ def prove(dataflow: Dataflow, pipeline: Pipeline) -> Proof:
         len(dataflow.devices),
         len(dataflow.phases),
         len(dataflow.flows),
-        sum(capacities[flow.name] * flow.tensor.bytes for flow in dataflow.flows),
+        sum(capacities[flow.name] * flow.tensor.bytes for flow in dataflow.flows)
+        + sum(map(dataflow.state_bytes, dataflow.phases)),
     )
 
 

@@ -163,7 +163,10 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 def _applies(strategy: Strategy, problem: Problem) -> bool:
     """Whether it can give a plan, and one that may be better than the others."""
     if isinstance(strategy, BatchSplit | Replicated) and (
-        problem.objective != "period" or problem.model is None or problem.pins
+        problem.objective != "period"
+        or problem.model is None
+        or problem.pins
+        or problem.network.state
     ):
         return False
     if isinstance(strategy, Replicated):

@@ -39,6 +39,7 @@ from partition.strategies.base import (
     Solution,
     Strategy,
     ignore_progress,
+    refuse_state,
 )
 from partition.strategies.batch_split import LONGEST_CYCLE, TOLERANCE
 from partition.strategies.sequential import Sequential
@@ -69,8 +70,10 @@ class Replicated:
         """See `Strategy.solve`.
 
         With pins, and with fewer than four devices, one pipeline is all there can be. Raises
-        `PartitionError` if no number of groups gives a plan that fits the devices' memory.
+        `PartitionError` if no number of groups gives a plan that fits the devices' memory, and for
+        a network that keeps state from frame to frame.
         """
+        refuse_state(problem, self.name)
         counts = self.counts(problem)
         if not counts:
             raise PartitionError(

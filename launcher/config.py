@@ -65,6 +65,9 @@ class ModelConfig(_Strict):
         InputShape | dict[str, InputShape] | None,
         Field(description="For a model with dynamic axes: its shape, or one per input name"),
     ] = None
+    state: Annotated[
+        dict[str, str], Field(description="Input to the output that it is in the next frame")
+    ] = {}
     fill_seed: Annotated[
         int,
         Field(ge=0, lt=2**32, description="Seed of the weights that a weightless model gets"),
@@ -79,8 +82,7 @@ class ModelConfig(_Strict):
         Field(description="Input of the file to its value, if that is the same for all frames"),
     ] = {}
     name: Annotated[
-        str | None,
-        Field(description="What it is called beside other networks; its file's name by default"),
+        str | None, Field(description="Its name beside other networks; its file's by default")
     ] = None
 
     @field_validator("name")

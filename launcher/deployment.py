@@ -1,12 +1,13 @@
 """From a plan to what each agent is told: phases, numbered channels, whom to dial, which blobs.
 
 A channel's number is its place in the plan, so both of its ends agree on it. Channels from or to
-the host are the launcher's own ends of the stream.
+the host are the launcher's own ends of the stream. State that a phase keeps comes from the host,
+once per epoch, over a channel of its own; these are numbered after the plan's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cnn.rewrites import original_name
@@ -21,7 +22,7 @@ from nodes.core.messages import (
     Order,
     PhaseSpec,
 )
-from partition.plan import Plan, PlannedChannel
+from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def blueprint(
         raise BadInputError(f"the plan has no subnet for phase {missing[0]!r}: make the plan anew")
     index = {phase.name: i for own in phases.values() for i, phase in enumerate(own)}
     channels = [_specify(number, channel, index) for number, channel in enumerate(plan.channels)]
+    channels += _states(plan.phases, index, len(channels))
     dealing = _dealing(plan)
     return Blueprint(
         epoch=epoch,
@@ -69,7 +71,7 @@ def blueprint(
                         phase.name,
                         subnets[phase.name].graph,
                         subnets[phase.name].weights,
-                        phase.inputs,
+                        (*phase.inputs, *(tensor.name for tensor, _ in phase.state)),
                         phase.outputs,
                     )
                     for phase in phases[node]
@@ -102,6 +104,25 @@ def _dealing(plan: Plan) -> Dealing:
         {number: channel.copy for number, channel in enumerate(plan.channels)},
         {tensor: original_name(tensor) for tensor in ends},
     )
+
+
+def _states(
+    phases: Sequence[PlannedPhase], index: Mapping[str, int], first_number: int
+) -> Iterator[ChannelSpec]:
+    kept = ((phase, tensor, made) for phase in phases for tensor, made in phase.state)
+    for number, (phase, tensor, made) in enumerate(kept, start=first_number):
+        yield ChannelSpec(
+            number=number,
+            tensor=tensor.name,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            source_node=HOST,
+            source_phase=None,
+            target_node=phase.device,
+            target_phases=(index[phase.name],),
+            capacity_frames=1,
+            kept_from=made,
+        )
 
 
 def _specify(number: int, channel: PlannedChannel, index: Mapping[str, int]) -> ChannelSpec:

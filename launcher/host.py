@@ -27,7 +27,8 @@ class Host:
     """Streams `frames` through one deployment after another; `step` until every one is settled.
 
     A source with a `pace` may drop frames, of which `on_drop` hears; `advance` takes in what it has
-    made. What follows counts the frames that are streamed, without those. `sent_s[k]` and
+    made. The network's `state` before the first frame is zeros, unless it is given by the names of
+    its tensors. What follows counts the frames that are streamed, without those. `sent_s[k]` and
     `received_s[k]` are when frame k was sent (the last time) and when the last of its outputs had
     arrived, in seconds after `began_s` of the monotonic clock.
     """
@@ -41,6 +42,7 @@ class Host:
         began_s: float,
         pace: Pace | None = None,
         on_drop: OnDrop | None = None,
+        state: Frame | None = None,
     ) -> None:
         self.sent_s: list[float] = []
         self.received_s: list[float] = []
@@ -54,7 +56,10 @@ class Host:
         self._began = False
         self._on_drop = on_drop
         self._next: tuple[int, Frame] | None = None
-        self._stream: RunStream[Array] = RunStream(len(frames), blueprint, pace)
+        zeros = {c.tensor: np.zeros(c.shape, c.dtype) for c in blueprint.states}
+        self._stream: RunStream[Array] = RunStream(
+            len(frames), blueprint, pace, {**zeros, **(state or {})}
+        )
 
     @property
     def progress(self) -> Taken:
@@ -153,7 +158,12 @@ class Host:
         self._next = None
         name = self._stream.blueprint.dealing.name
         for channel, header in self._stream.send():
-            self._sockets.send_tensor(channel.target_node, header, frame[name(channel.tensor)])
+            array = (
+                self._stream.state[channel.tensor]
+                if channel.kept_from
+                else frame[name(channel.tensor)]
+            )
+            self._sockets.send_tensor(channel.target_node, header, array)
         self.sent_s.append(self._now_s())
 
     def _take(self) -> None:
@@ -169,7 +179,7 @@ class Host:
 
     def _load(self, number: int) -> Frame:
         frame, dealing = self._frames[number], self._stream.blueprint.dealing
-        due = {dealing.name(channel.tensor): channel for channel in self._stream.source.due()}
+        due = {dealing.name(c.tensor): c for c in self._stream.source.due() if not c.kept_from}
         return {name: _checked(number, frame, name, c) for name, c in due.items()}
 
     def _now_s(self) -> float:

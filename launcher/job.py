@@ -150,6 +150,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             run_options(cluster),
             pace=pace,
             on_drop=results.on_drop,
+            state=results.state.now if results.state else None,
             check_phases=cluster.config.check == "phases",
         )
         recovery = cluster.config.recovery

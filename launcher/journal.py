@@ -97,21 +97,27 @@ class Journal:
 
     # ------------------------------------------------------------ what is there
 
-    def results(self) -> Iterator[tuple[int, dict[str, Array]]]:
+    def results(self, *, in_a_row: bool = False) -> Iterator[tuple[int, dict[str, Array]]]:
         """(frame, outputs by name) of every saved result, in frame order, each checked.
 
         Only what has been gone through counts as settled: go to the end before asking what is open.
+        With `in_a_row`, results count only as far as no frame before them lacks its own.
         """
+        settled = 0
         for frame in sorted(self._records):
             record = self._records[frame]
             if record.kind == DROPPED:
                 self._kinds[frame] = DROPPED
+                settled += 1
+                continue
+            if in_a_row and settled < frame:
                 continue
             rows = [file.read(frame) for file in self._results]
             if checksum(rows) != record.checksum:
                 self.damaged += 1
                 continue
             self._kinds[frame] = DONE
+            settled += 1
             pairs = zip(self._results, rows, strict=True)
             yield frame, {file.spec.name: file.array(row) for file, row in pairs}
 

@@ -18,6 +18,7 @@ from launcher.comparison.tolerance import Numbers, numbers_of
 from launcher.config_load import Cluster
 from launcher.inputs import Inputs, Item, Items, open_inputs
 from launcher.journal_use import run_journal
+from launcher.kept_state import KeptState
 from launcher.outputs import OutputFolder
 from launcher.request import Request
 from launcher.results import Results, Writer
@@ -106,6 +107,7 @@ def open_results(
         first,
         truth,
         journal,
+        KeptState(model.network),
         checked=cluster.config.check != "none",
         constants=model.constant_outputs,
     )

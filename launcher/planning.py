@@ -62,6 +62,7 @@ def read_model(cluster: Cluster) -> Model:
                 seed=config.fill_seed,
                 outputs=config.outputs,
                 inputs=config.inputs,
+                state=config.state,
             )
         except CnnError as error:
             raise cluster.error(wanted.location, str(error)) from error

@@ -10,6 +10,7 @@ from typing import Protocol
 from launcher.classes import top_class
 from launcher.inputs import Inputs
 from launcher.journal import Journal
+from launcher.kept_state import KeptState
 from launcher.report import Accuracy, Infinite
 from launcher.runtime import Array, Frame, Frames
 from launcher.verify import FirstResults
@@ -45,6 +46,9 @@ class Results:
     to be written, compared or journalled; `truth` is the class of each input, empty where it is not
     known. `frames` are those that are still to be streamed: all, until `restore` has found some in
     the journal.
+
+    Results of one input are all alike unless the network keeps `state`. Then each frame counts as
+    distinct, and the state with which it began is kept with its result.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Results:
         first: FirstResults | None,
         truth: tuple[int, ...],
         journal: Journal | None = None,
+        state: KeptState | None = None,
         *,
         checked: bool = True,
         constants: Mapping[str, Array] | None = None,
@@ -64,6 +69,7 @@ class Results:
         self.first = first
         self.journal = journal
         self.frames: Frames = inputs
+        self.state = state
         self.first_result_s: float | None = None
         self.restored = 0
         """How many results came from the journal."""
@@ -73,17 +79,31 @@ class Results:
         self._writer = writer
         self._constants = dict(constants or {})
         self._truth = truth
-        self._taken = [0] * len(inputs.items)
+        self._taken = [0] * self.distinct
         self._right = 0
         self._whole_right = 0
         self._compared = False
+
+    @property
+    def distinct(self) -> int:
+        """How many results there may be that differ."""
+        return len(self.inputs) if self.state else self.inputs.distinct
+
+    def whole_frame(self, number: int) -> Frame:
+        """All that the whole model needs for the distinct result `number`."""
+        frame = self.inputs[number]
+        if not self.state or self.first is None:
+            return frame
+        names = tuple(self.state.now)
+        began = self.first.get(number, names) if self.first.has(number) else self.state.now
+        return {**frame, **began}
 
     def restore(self, on_done: Callable[[int, int], None]) -> None:
         """Take what the journal has, as if it came in now; `on_done` hears (frames, of all)."""
         if self.journal is None:
             return
         total = len(self.inputs)
-        for frame, outputs in self.journal.results():
+        for frame, outputs in self.journal.results(in_a_row=bool(self.state)):
             self._take(frame, outputs)
             self.restored += 1
             on_done(self.restored, total)
@@ -111,21 +131,24 @@ class Results:
         return self.frames.numbers[number] if isinstance(self.frames, Remaining) else number
 
     def _take(self, frame: int, outputs: Mapping[str, Array]) -> None:
-        number = self.inputs.source(frame)
+        number = frame if self.state else self.inputs.source(frame)
         self._taken[number] += 1
         if self.infinite is not None:
             self.infinite = self.infinite.seen(frame, outputs)
         if self._writer is not None:
             self._writer.write(frame, {**outputs, **self._constants})
         if self.first is not None:
-            self.first.add(number, {name: outputs[name] for name in self.outputs})
+            began = self.state.now if self.state else {}
+            self.first.add(number, {**{name: outputs[name] for name in self.outputs}, **began})
+        if self.state:
+            self.state.see(outputs)
         if self._truth:
-            self._right += top_class(outputs) == self._truth[number]
+            self._right += top_class(outputs) == self._truth[self.inputs.source(frame)]
 
     def on_reference(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Take what the whole model says of one distinct input."""
+        """Take what the whole model says of one distinct result."""
         self._compared = True
-        if self._truth and top_class(outputs) == self._truth[number]:
+        if self._truth and top_class(outputs) == self._truth[self.inputs.source(number)]:
             self._whole_right += self._taken[number]
 
     def accuracy(self) -> Accuracy | None:

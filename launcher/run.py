@@ -99,7 +99,9 @@ def run(
         sockets = stack.enter_context(Sockets(keys, access.guards))
         for contact in contacts:
             _connect(sockets, contact)
-        host = Host(share, frames, on_result, sockets, began_s, options.pace, options.on_drop)
+        host = Host(
+            share, frames, on_result, sockets, began_s, options.pace, options.on_drop, options.state
+        )
         limits = _limits(options)
         supervisor = Supervisor(share, contacts, len(frames), greeting(limits.lease_s), limits)
         folder = None if keys is None else keys.folder

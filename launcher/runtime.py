@@ -114,8 +114,9 @@ class RunOptions:
     `keep_agents`: started agents are left as they are, for another run, like those elsewhere.
     `recovery`: without it, the loss of a node ends the run. `trace`: a file to write what agents
     did and when to (`launcher.tracing`). `pace`: the source's own, if it has
-    one; `on_drop` hears of the frames that it dropped. `check_phases`: a phase that
-    makes NaN or infinity of inputs without any has failed.
+    one; `on_drop` hears of the frames that it dropped. `state`: what the network keeps before the
+    first frame, by tensor name, where that is not zeros. `check_phases`: a phase that makes NaN or
+    infinity of inputs without any has failed.
     """
 
     order: Order = "pipelined"
@@ -129,6 +130,7 @@ class RunOptions:
     trace: Path | None = None
     pace: Pace | None = None
     on_drop: OnDrop | None = None
+    state: Frame | None = None
     check_phases: bool = False
 
 

@@ -110,7 +110,7 @@ def _results(
         generator = np.random.default_rng(number)
         return {
             name: _values(generator, network.tensors[name], _SCALES[number])
-            for name in network.inputs
+            for name in (*network.inputs, *network.state)
         }
 
     for _, outputs in reference_results(graph, len(_SCALES), frame, folder, on_done):

@@ -48,10 +48,16 @@ class LoadedPhase:
             for channel in outgoing
             if channel.target_node == node
         }
+        self.kept_from = {t: c.kept_from for t, c in self.inputs.items() if c.kept_from}
+        """Inputs that are state → the outputs of the frame before that they are."""
+        self.state: dict[str, Array] = {}
+        """State for the next frame; none before the first."""
         self.may_be_infinite: frozenset[str] | None = None
         """Outputs that are not looked at for NaN and infinity; None: none is."""
         self._check(subnet.inputs, self.inputs, "input")
         self._check(subnet.outputs, self.outputs, "output")
+        made = {output: self.inputs[tensor] for tensor, output in self.kept_from.items()}
+        self._check(subnet.outputs, made, "output")
 
     def _check(
         self, model: Mapping[str, Any], planned: Mapping[str, ChannelSpec], what: str
@@ -92,9 +98,17 @@ class LoadedPhase:
                 "less of the network"
             )
 
+    def keep(self, outputs: Mapping[str, Array]) -> None:
+        """Keep of a frame's outputs what the next frame reads."""
+        self.state = {tensor: outputs[output] for tensor, output in self.kept_from.items()}
+
     def part(self) -> Part:
         """What it is in a rehearsal."""
-        came = [name for name, spec in self.inputs.items() if spec.source_node != self.node]
+        came = [
+            name
+            for name, spec in self.inputs.items()
+            if spec.source_node != self.node and not spec.kept_from
+        ]
         return Part(self.subnet, self._make_up, came, tuple(self.sent))
 
     def watch_values(self) -> None:

@@ -217,6 +217,8 @@ class Worker:
             tensor: (
                 as_array(firing.inputs[tensor], phase.dtypes[tensor], channel.shape)
                 if tensor in firing.inputs
+                else phase.state[tensor]
+                if tensor in phase.state
                 else self._store[tensor, frame][0]
             )
             for tensor, channel in phase.inputs.items()
@@ -229,12 +231,13 @@ class Worker:
             if not fits(channel, made.dtype.name, made.shape):
                 raise NodeError(_unfit(channel, made))
         phase.check_values(inputs, outputs)
-        for tensor in inputs.keys() - firing.inputs.keys():
+        for tensor in inputs.keys() - firing.inputs.keys() - phase.state.keys():
             array, readers = self._store.pop((tensor, frame))
             if readers > 1:
                 self._store[tensor, frame] = array, readers - 1
         for tensor, readers in phase.kept.items():
             self._store[tensor, frame] = outputs[tensor], readers
+        phase.keep(outputs)
         return outputs, began, busy_s, cpu_s
 
     def _unload(self, epoch: int) -> None:

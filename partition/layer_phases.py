@@ -61,6 +61,7 @@ def one_by_one(network: Network, model_digest: str, device: Device, piece: Seque
             outputs=_read_outputs(network, layer),
             skew=0,
             predicted_s=0.0,
+            state=tuple((network.tensors[fed], made) for fed, made in layer.state),
         )
         for index, layer in enumerate(layers)
     )

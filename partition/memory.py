@@ -13,7 +13,8 @@ that makes it and freed after the last firing that reads it, and while it lives 
 producer, at the consumer, or (while it is being sent) at both. So the consumer never holds more
 than the capacity of each channel that comes in from elsewhere, and the producer never more than
 the capacity of each that goes out; of a tensor that goes to several devices it keeps one copy, for
-the slowest of them. **Engine**: the agent itself, a session per phase and a kernel per layer.
+the slowest of them. The state that a phase keeps is a channel too, of two frames. **Engine**: the
+agent itself, a session per phase and a kernel per layer.
 
 All four are upper bounds: a device that has less than their sum may still suffice.
 
@@ -129,6 +130,9 @@ def channel_bytes(
 ) -> dict[str, int]:
     """Device → the most that its incoming and outgoing channels can hold there."""
     held = dict.fromkeys(devices, 0)
+    for phase in dataflow.phases:
+        if phase.device in held:
+            held[phase.device] += dataflow.state_bytes(phase)
     waiting: dict[tuple[str, str], int] = {}
     size = {}
     for flow in dataflow.flows:

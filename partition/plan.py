@@ -23,7 +23,8 @@ from partition.errors import PartitionError
 @dataclass(frozen=True, slots=True)
 class PlannedPhase:
     """A phase (see `csdf.from_network.Phase`) with its skew (periods) and predicted time, of copy
-    `copy` of the network (0 if it was not copied)."""
+    `copy` of the network (0 if it was not copied). `state` are the tensors that it keeps for its
+    next frame: each as it is read, and the name of the output that it was a frame before."""
 
     name: str
     device: str
@@ -34,6 +35,7 @@ class PlannedPhase:
     skew: int
     predicted_s: float
     copy: int = 0
+    state: tuple[tuple[Tensor, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

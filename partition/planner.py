@@ -165,6 +165,7 @@ def _planned_phases(
             skew=pipeline.skew[phase.name],
             predicted_s=seconds[phase.name],
             copy=dataflow.copy_of[phase.inputs[0]],
+            state=tuple((dataflow.network.tensors[fed], made) for fed, made in phase.state),
         )
         for phase in dataflow.phases
     )

@@ -59,6 +59,7 @@ class Replay:
         unit = LIMITS["half" if numbers.precision == "half" else "single"].unit
         self._moved = (Variant("up", "none", unit), Variant("down", "none", -unit))
         self._network = model.network
+        self._given = frozenset((*model.network.inputs, *model.network.state))
         self._whole = model.cut(
             [layer.name for layer in model.network.layers],
             model.network.inputs,
@@ -242,7 +243,7 @@ class Replay:
         }
 
     def _whole_step(self, tape: Tape, level: Level, tensors: set[str]) -> Step:
-        inputs = {name: (tape.file(INPUT, name), ()) for name in self._network.inputs}
+        inputs = {name: (tape.file(INPUT, name), ()) for name in self._given}
         outputs = {name: tape.file(_WHOLE[level], name) for name in sorted(tensors)}
         return Step(self._at(level, self._whole), inputs, outputs, Variant("whole", level))
 
@@ -268,9 +269,9 @@ class Replay:
         unfused = stream in (_STEP["none"], _CHAIN_UNFUSED)
         level: Level = "agent" if stream == CHAIN else "none" if unfused else "all"
         inputs: dict[str, tuple[str, Bounds]] = {}
-        for name in phase.inputs:
+        for name in (*phase.inputs, *(tensor.name for tensor, _ in phase.state)):
             place = self._places.get(name)
-            if place is not None and place.of in self._network.inputs:
+            if place is not None and place.of in self._given:
                 inputs[name] = tape.file(INPUT, place.of), place.bounds
             elif place is not None and stream not in (CHAIN, _CHAIN_UNFUSED):
                 inputs[name] = tape.file(_WHOLE[level], place.of), place.bounds

@@ -53,7 +53,7 @@ def compare_all(
     parts, first = parts_of(model), results.first
     if first is None:
         return {}
-    count = results.inputs.distinct
+    count = results.distinct
     total = count * len(parts)
     on_done(0, total)
     found: dict[str, Agreement] = {}
@@ -77,7 +77,7 @@ def compare_all(
                 replays = _replays(model, ran, folder / "replay")
             doubt = Doubt(
                 original,
-                {part.common(name): name for name in part.model.network.inputs},
+                {part.common(name): name for name in _read(part)},
                 {part.common(name): name for name in part.model.network.outputs},
                 numbers,
                 compared.doubtful,
@@ -86,7 +86,7 @@ def compare_all(
                 doubt,
                 replays,
                 first,
-                results.inputs.__getitem__,
+                results.whole_frame,
                 place / "doubts",
                 rounds_alike=ran is not None and ran.rounds_alike,
             )
@@ -134,12 +134,18 @@ def _references(
     folder: Path,
     on_done: Callable[[int], None],
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """What the whole of one network computes for its part of each distinct input."""
+    """What the whole of one network computes for its part of each distinct input, from the state
+    with which the cluster computed that frame."""
 
     def frame(number: int) -> Frame:
-        return part.own(results.inputs[number], part.model.network.inputs)
+        return part.own(results.whole_frame(number), _read(part))
 
-    return reference_results(original, results.inputs.distinct, frame, folder, on_done)
+    return reference_results(original, results.distinct, frame, folder, on_done)
+
+
+def _read(part: Part) -> tuple[str, ...]:
+    """What the whole of a network reads: its state comes from outside there."""
+    return (*part.model.network.inputs, *part.model.network.state)
 
 
 def _heard(

@@ -98,7 +98,8 @@ def stuck(
 ) -> list[str]:
     """The nodes that could fire a phase and do not; `firings` counts each node's, phase by phase.
 
-    `frames` is how many the epoch has, `taken` how many of its results the user took. Nodes whose
+    `frames` is how many the epoch has, `taken` how many of its results the user took. A state that
+    the host brings goes with the first frame and keeps nobody waiting. Nodes whose
     firings are not known are left out, and so is what depends on them.
     """
     dealt, copy_of = blueprint.dealing.dealt, blueprint.dealing.channel_copy
@@ -108,6 +109,7 @@ def stuck(
         return any(
             dealt(copy_of(c.number), frame + 1) > freed(c) + c.capacity_frames
             for c in blueprint.from_host
+            if not c.kept_from
         )
 
     def produced(channel: ChannelSpec) -> int:
@@ -127,7 +129,9 @@ def stuck(
     for node, deployment in blueprint.deployments.items():
         for phase, fired in enumerate(firings.get(node, ())):
             reads = [
-                c for c in deployment.channels if c.target_node == node and phase in c.target_phases
+                c
+                for c in deployment.channels
+                if c.target_node == node and phase in c.target_phases and not c.kept_from
             ]
             writes = [
                 c for c in deployment.channels if c.source_node == node and phase == c.source_phase

@@ -31,6 +31,11 @@ class Blueprint:
     phase_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def states(self) -> tuple[ChannelSpec, ...]:
+        """The channels that bring phases their state, once per epoch."""
+        return tuple(channel for channel in self.from_host if channel.kept_from)
+
     def blobs(self, node: str) -> tuple[BlobInfo, ...]:
         """The blobs that a node needs, each once, in the order of its phases."""
         wanted = (

@@ -2,8 +2,12 @@
 
 An epoch streams the run's frames from `first` on, which its nodes count from 0. When it is given up
 (`halt`), the results that are complete stay for the user to take, and the next epoch (`begin`)
-starts with the first frame that has none: frames that were under way are sent again. Inference has
-no state, so nothing is lost by that, and as the old epoch's messages are ignored, nothing doubled.
+starts with the first frame that has none: frames that were under way are sent again. As the old
+epoch's messages are ignored, nothing is doubled.
+
+A network may keep state from frame to frame. What it keeps is among its results, so the last
+complete result holds the state with which the next epoch begins. That is the checkpoint: one frame
+of state, however many frames are under way. Frames that were computed beyond it are computed again.
 
 The source may drop frames before they are sent (`launcher.core.intake`). Then the stream is shorter
 by as many: it counts the frames that it sends, 0, 1, 2, …, and remembers how the source numbers
@@ -13,6 +17,7 @@ them until the user has their results.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Generic
 
 from launcher.core.blueprint import Blueprint
@@ -27,8 +32,17 @@ class RunStream(Generic[Payload]):
     `frames`, `first`, `taken` and `complete` count what is streamed, without what was dropped.
     """
 
-    def __init__(self, frames: int, blueprint: Blueprint, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        frames: int,
+        blueprint: Blueprint,
+        pace: Pace | None = None,
+        state: Mapping[str, Payload] | None = None,
+    ) -> None:
+        """`state` is what the network keeps before its first frame."""
         self.frames = frames
+        self.state: Mapping[str, Payload] = state or {}
+        """What the network's phases read at the next epoch's first frame, by tensor name."""
         self.intake = Intake(frames, pace)
         self.first = 0
         self.taken = 0
@@ -52,7 +66,7 @@ class RunStream(Generic[Payload]):
         sent = self.first + self.source.next_frame
         while self.sink.is_ready:
             self._kept.append(self.sink.result()[1])
-            self.sink.take()
+            self._release()
         self.first += self.sink.taken
         self.is_live = False
         return self.first, max(0, sent - self.first)
@@ -137,4 +151,11 @@ class RunStream(Generic[Payload]):
         if self._kept:
             self._kept.popleft()
             return []
+        return self._release()
+
+    def _release(self) -> list[tuple[str, Credit]]:
+        """Take the next result out of the sink, but for what the next epoch may begin with."""
+        if states := self.blueprint.states:
+            outputs = self.sink.result()[1]
+            self.state = {channel.tensor: outputs[channel.kept_from] for channel in states}
         return self.sink.take()

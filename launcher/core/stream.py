@@ -5,7 +5,7 @@ credit, claims one of each, and sends. The sink fires frame k once every output 
 delivered it, and only when the user has taken that result does it give the places back. So the
 frames between the host and the nodes never exceed the capacities that were proved, however slow
 the user is. Where frames are dealt out to copies of the network, "every channel" means those of
-the copy whose turn frame k is.
+the copy whose turn frame k is. A channel that brings a phase its state is due with frame 0 only.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ class Source:
     def due(self) -> list[ChannelSpec]:
         """The channels that the next frame goes into."""
         copy = self._dealing.copy(self.next_frame)
-        return [c for c in self.channels if self._dealing.channel_copy(c.number) == copy]
+        return [
+            c
+            for c in self.channels
+            if self._dealing.channel_copy(c.number) == copy
+            and not (c.kept_from and self.next_frame)
+        ]
 
     def credit(self, grant: Credit) -> bool:
         """Take in a consumer's grant; returns False, changing nothing, if it is of another epoch.

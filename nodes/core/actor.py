@@ -7,6 +7,9 @@ the executor never waits for us. What passes between two phases of the same acto
 dispatch: when the later firing begins, the earlier one has ended, whatever the clock says. Towards
 other nodes a firing has ended only when the executor says so.
 
+A phase that keeps state from frame to frame waits for it at its first frame only. From then on its
+own last firing has left it, which the order of dispatch puts before the next.
+
 Orders:
 
 - `pipelined`: the ready phase whose next frame is the oldest fires; of several, the latest one, as
@@ -30,10 +33,12 @@ MAX_DISPATCHED = 2
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The channels of one phase: inlets with the phase's number among their readers, outlets."""
+    """The channels of one phase: inlets with the phase's number among their readers, outlets, and
+    the inlets that bring its first frame's state."""
 
     inlets: tuple[tuple[Inlet, int], ...]
     outlets: tuple[Outlet, ...]
+    begins: tuple[tuple[Inlet, int], ...] = ()
 
 
 class Actor:
@@ -59,7 +64,7 @@ class Actor:
     def _phases_by_channel(self) -> dict[int, tuple[int, ...]]:
         touching: dict[int, list[int]] = {}
         for phase, ports in enumerate(self.ports):
-            numbers = {inlet.number for inlet, _ in ports.inlets}
+            numbers = {inlet.number for inlet, _ in (*ports.inlets, *ports.begins)}
             numbers |= {outlet.number for outlet in ports.outlets}
             for number in numbers:
                 touching.setdefault(number, []).append(phase)
@@ -71,6 +76,8 @@ class Actor:
         for inlet, _ in ports.inlets:  # asked several times per firing: no generators
             if not inlet.has(frame):
                 return False
+        if frame == 0 and not all(inlet.has(frame) for inlet, _ in ports.begins):
+            return False
         for outlet in ports.outlets:  # noqa: SIM110
             if outlet.credits <= 0:
                 return False

@@ -17,7 +17,7 @@ from nodes.core.events import FiringEnded, Link
 from nodes.core.fifo import Inlet, Outlet
 from nodes.core.held import Held
 from nodes.core.messages import HOST, Attach, Credit, Deployment, TensorHeader
-from nodes.core.wiring import Wiring
+from nodes.core.wiring import Reader, Wiring
 
 
 class DataPlane:
@@ -62,8 +62,11 @@ class DataPlane:
                 Ports(
                     tuple((self._inlets[c.number], reader) for c, reader in reads),
                     tuple(self._outlets[c.number] for c in writes),
+                    tuple((self._inlets[c.number], reader) for c, reader in begins),
                 )
-                for reads, writes in zip(wiring.reads, wiring.writes, strict=True)
+                for reads, writes, begins in zip(
+                    wiring.reads, wiring.writes, wiring.begins, strict=True
+                )
             ],
             [(self._outlets[n], self._inlets[n]) for n in sorted(self._local)],
         )
@@ -75,6 +78,7 @@ class DataPlane:
         self._remote_outputs = [
             tuple(c for c in writes if c.number not in local) for writes in wiring.writes
         ]
+        self._begins = [tuple(begins) for begins in wiring.begins]
         self._reads_from = [[(c.number, reader) for c, reader in reads] for reads in wiring.reads]
         self._keeps = [[c.number for c in writes if c.number in local] for writes in wiring.writes]
 
@@ -182,10 +186,15 @@ class DataPlane:
             frame = self._actor.dispatch(phase)
             inputs = {
                 spec.tensor: self._inlets[spec.number].token(frame)
-                for spec, _ in self._remote_inputs[phase]
+                for spec, _ in self._arrived_for(phase, frame)
             }
             actions.append(Fire(self.epoch, phase, frame, inputs))
         return actions
+
+    def _arrived_for(self, phase: int, frame: int) -> tuple[Reader, ...]:
+        """The channels from other nodes that a firing reads."""
+        inputs = self._remote_inputs[phase]
+        return inputs + self._begins[phase] if frame == 0 else inputs
 
     def ended(self, event: FiringEnded) -> list[Action]:
         """A firing ended: send what it made, give back the places of what it read.
@@ -202,8 +211,11 @@ class DataPlane:
             self._held.put(number)
         for number, reader in self._reads_from[phase]:
             self._held.read(number, reader)
+        if frame == 0:
+            for spec, reader in self._begins[phase]:
+                self._held.read(spec.number, reader)
         sending: list[Action] = []
-        for spec, reader in self._remote_inputs[phase]:
+        for spec, reader in self._arrived_for(phase, frame):
             inlet = self._inlets[spec.number]
             freed = inlet.end(reader, frame)
             if freed:

@@ -70,6 +70,8 @@ def check(deployment: Deployment) -> None:
     outputs = [frozenset(phase.outputs) for phase in deployment.phases]
     for channel in deployment.channels:
         _check_channel(channel, deployment, inputs, outputs)
+        if channel.kept_from:
+            _check_state(channel, deployment, outputs)
         remote = channel.target_node not in (deployment.node, HOST)
         if remote and channel.target_node not in dialled:
             raise DeploymentError(f"{described(channel)}: no address to dial its target at")
@@ -113,10 +115,27 @@ def _check_channel(
                 raise refuse(f"carries no input of phase {deployment.phases[target].name!r}")
 
 
+def _check_state(
+    channel: ChannelSpec, deployment: Deployment, outputs: Sequence[frozenset[str]]
+) -> None:
+    """Of a channel that brings a phase its state, which is sound as a channel."""
+    targets = channel.target_phases
+    if channel.source_node != HOST or len(targets) != 1:
+        raise DeploymentError(
+            f"{described(channel)} brings state from {channel.source_node} to {len(targets)} "
+            "phases, not from the launcher to one"
+        )
+    if channel.kept_from not in outputs[targets[0]]:
+        raise DeploymentError(
+            f"{described(channel)} keeps {channel.kept_from!r}, which is no output of phase "
+            f"{deployment.phases[targets[0]].name!r}"
+        )
+
+
 def _check_phases(deployment: Deployment) -> None:
-    reads = Wiring(deployment).reads
-    for phase, channels in zip(deployment.phases, reads, strict=True):
-        arriving = Counter(channel.tensor for channel, _ in channels)
+    wiring = Wiring(deployment)
+    for phase, reads, begins in zip(deployment.phases, wiring.reads, wiring.begins, strict=True):
+        arriving = Counter(channel.tensor for channel, _ in (*reads, *begins))
         for tensor in phase.inputs:
             if arriving[tensor] != 1:
                 raise DeploymentError(

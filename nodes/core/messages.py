@@ -94,7 +94,9 @@ class ChannelSpec:
     `source_phase` and `target_phases` are indices into that node's `Deployment.phases`; for the
     node `HOST` they are None or empty. Source and target may be the same node: such a channel
     never touches a socket. `capacity_frames` ≥ 1 counts frames. If the shape `varies`, each frame
-    has one of its own, and `shape` is what was reckoned with; only the host gets such tensors.
+    has one of its own, and `shape` is what was reckoned with; only the host gets such tensors. With
+    `kept_from` it brings a phase, from `HOST`, its state for an epoch's first frame and no more:
+    from then on, the phase reads as `tensor` what it made as `kept_from` in the frame before.
     """
 
     number: int
@@ -107,6 +109,7 @@ class ChannelSpec:
     target_phases: tuple[int, ...]
     capacity_frames: int
     varies: bool = False
+    kept_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

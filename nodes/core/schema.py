@@ -60,6 +60,7 @@ _CHANNEL = Record(
         "target_phases": several(_index),
         "capacity_frames": _positive,
         "varies": flag,
+        "kept_from": _name,
     },
 )
 

@@ -13,17 +13,20 @@ Reader = tuple[ChannelSpec, int]
 
 
 class Wiring:
-    """`reads` and `writes` have one entry per phase, each in the order of the channels.
+    """`reads` and `writes` have one entry per phase, each in the order of the channels; so has
+    `begins`: the channels that bring a phase its state before its first frame.
 
     The phases that channels name must be there (`nodes.core.deployment.check`).
     """
 
     def __init__(self, deployment: Deployment) -> None:
         self.reads: list[list[Reader]] = [[] for _ in deployment.phases]
+        self.begins: list[list[Reader]] = [[] for _ in deployment.phases]
         self.writes: list[list[ChannelSpec]] = [[] for _ in deployment.phases]
         for channel in deployment.channels:
             if channel.target_node == deployment.node:
                 for number, phase in enumerate(channel.target_phases):
-                    self.reads[phase].append((channel, number))
+                    found = self.begins if channel.kept_from else self.reads
+                    found[phase].append((channel, number))
             if channel.source_node == deployment.node and channel.source_phase is not None:
                 self.writes[channel.source_phase].append(channel)

@@ -188,6 +188,18 @@ class Solution:
     others: tuple[Solution, ...] = field(default=(), compare=False)
 
 
+def refuse_state(problem: Problem, strategy: str) -> None:
+    """For strategies that deal frames out to copies of the network: raise `PartitionError` if it
+    keeps state from frame to frame."""
+    if problem.network.state:
+        kept = ", ".join(repr(tensor) for tensor in problem.network.state)
+        raise PartitionError(
+            f"strategy {strategy!r} deals frames out to copies of the network, and network "
+            f"{problem.network.name!r} keeps state ({kept}) that each frame needs of the one "
+            "before; choose another strategy"
+        )
+
+
 class Strategy(Protocol):
     """One way to divide a network. Stateless: everything it needs is in the problem."""
 

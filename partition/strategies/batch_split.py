@@ -31,7 +31,7 @@ from partition.devices import launcher_s
 from partition.errors import PartitionError
 from partition.linear_time import LinearTime, deal
 from partition.rewriting import after, model_of
-from partition.strategies.base import Problem, SearchProgress, Solution
+from partition.strategies.base import Problem, SearchProgress, Solution, refuse_state
 
 LONGEST_CYCLE = 32
 """Frames of the longest cycle that is tried."""
@@ -49,8 +49,9 @@ class BatchSplit:
         """See `Strategy.solve`.
 
         Pins to one device let it do everything; raises `PartitionError` for pins to several,
-        because every copy is whole.
+        because every copy is whole, and for a network that keeps state.
         """
+        refuse_state(problem, self.name)
         pinned = set(problem.pins.values())
         if len(pinned) > 1:
             raise PartitionError(

@@ -39,6 +39,8 @@ class InProcess:
     """Keeps what it was asked to run."""
 
     disturb: Disturb = lambda frame, outputs: None
+    keep: Callable[[int, dict[str, np.ndarray]], None] = lambda frame, state: None
+    """Changes the state behind a frame."""
     nodes: tuple[Node, ...] = ()
     options: RunOptions = field(default_factory=RunOptions)
     plans: list[Plan] = field(default_factory=list)
@@ -65,6 +67,8 @@ class InProcess:
         began_s = time.perf_counter()
         sessions = {name: _session(files) for name, files in subnets.items()}
         wanted = [c.tensor.name for c in plan.channels if c.target_device == "@host"]
+        state = {t.name: np.zeros(t.shape, t.dtype) for p in plan.phases for t, _ in p.state}
+        state.update(options.state or {})
         sent, received = [], []
         for index in range(len(frames)):
             sent.append(time.perf_counter() - began_s)
@@ -74,8 +78,11 @@ class InProcess:
                 ready = next(p for p in waiting if tensors.keys() >= set(p.inputs))
                 waiting.remove(ready)
                 given = {name: tensors[name] for name in ready.inputs}
+                given |= {tensor.name: state[tensor.name] for tensor, _ in ready.state}
                 results = sessions[ready.name].run(list(ready.outputs), given)
                 tensors.update(zip(ready.outputs, results, strict=True))
+                state.update({tensor.name: tensors[made] for tensor, made in ready.state})
+            self.keep(index, state)
             outputs = {name: tensors[name] for name in wanted}
             self.disturb(index, outputs)
             on_result(index, outputs)

@@ -11,6 +11,7 @@ must hold whatever happens.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -47,7 +48,8 @@ CALM_S = 60.0
 
 class FaultyWorld(World):
     """A random network on random nodes, all drawn from `random`, with room for `room` phases on
-    each node; streams with recovery."""
+    each node; streams with recovery. Phases with the numbers `keeps`, modulo how many there are,
+    keep state from frame to frame."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class FaultyWorld(World):
         standby: int,
         room: int | None,
         pace: Pace | None = None,
+        keeps: Collection[int] = (),
         **given: Any,
     ) -> None:
         self.random = random
@@ -79,6 +82,7 @@ class FaultyWorld(World):
             sorted({random.randint(-1, i - 1) for _ in range(random.randint(1, 2))})
             for i in range(count)
         ]
+        self.keeps = sorted({number % count for number in keeps})
         owner = names[:nodes] + [random.choice(names[:nodes]) for _ in range(count - nodes)]
         delays = (0.0, 0.0, 0.001, 0.02, 0.1)
         rebalance = random.choice(("auto", "auto", "ask", "never"))
@@ -91,7 +95,7 @@ class FaultyWorld(World):
             "take_s": random.choice((0.0, 0.02, 0.1)),
         }
         super().__init__(
-            spread(self.reads, owner, self._capacity),
+            spread(self.reads, owner, self._capacity, self.keeps),
             **(drawn | given),
             replan=self._plan_again,
             standby=tuple(names[nodes:]),
@@ -121,7 +125,7 @@ class FaultyWorld(World):
             used = list(left)
         places = used * (self.room or len(self.reads))
         self.random.shuffle(places)
-        plan = spread(self.reads, places[: len(self.reads)], self._capacity)
+        plan = spread(self.reads, places[: len(self.reads)], self._capacity, self.keeps)
         return blueprint(plan, subnets_of(plan, BLOB_BYTES), {}, epoch, "pipelined")
 
     # ------------------------------------------------------------ what may happen

@@ -66,6 +66,7 @@ def history(seed: int, faults: Sequence[str] = FAULTS) -> Outages:
         room=random.choice((None, None, 2, 3)),
         pace=None if long else own_pace(Random(f"pace {seed}")),
         keys=seed % 2 == 0,
+        keeps=keeping(Random(f"state {seed}")),
         **long,
     )
     if long:
@@ -99,6 +100,11 @@ def long_run(random: Random) -> dict[str, Any]:
         "take_s": random.choice((0.3, 0.5, 0.8)),
         "started_by_us": False,
     }
+
+
+def keeping(random: Random) -> list[int]:
+    """The phases that keep state from frame to frame: some in a third of all histories."""
+    return [random.randrange(12) for _ in range(random.choice((0, 0, 0, 0, 1, 2)))]
 
 
 def own_pace(random: Random) -> Pace | None:

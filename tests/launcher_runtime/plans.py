@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -137,9 +137,15 @@ def answer(
     return lev.Planned(replace(found, slower=asked.slower), gain or 1.0)
 
 
-def spread(reads: list[list[int]], owner: list[str], capacity: Callable[[], int]) -> Plan:
+def spread(
+    reads: list[list[int]],
+    owner: list[str],
+    capacity: Callable[[], int],
+    keeps: Collection[int] = (),
+) -> Plan:
     """Phase i makes tensor `t{i}` of those that it reads (-1: the network's input); tensors that
-    nobody reads are the results."""
+    nobody reads are the results. The phases in `keeps` also read what they made a frame before,
+    which is a result too."""
     tensor = {
         i: Tensor(f"t{i}" if i >= 0 else "x", (1, 3), "float32") for i in range(-1, len(reads))
     }
@@ -149,7 +155,10 @@ def spread(reads: list[list[int]], owner: list[str], capacity: Callable[[], int]
         )
         for i, own in enumerate(reads)
     ]
-    return plan_of(phases, _channels(reads, owner, tensor, capacity))
+    for i in keeps:
+        before = replace(tensor[i], name=f"t{i} before")
+        phases[i] = replace(phases[i], state=((before, f"t{i}"),))
+    return plan_of(phases, _channels(reads, owner, tensor, capacity, keeps))
 
 
 def _channels(
@@ -157,6 +166,7 @@ def _channels(
     owner: list[str],
     tensor: dict[int, Tensor],
     capacity: Callable[[], int],
+    keeps: Collection[int],
 ) -> list[PlannedChannel]:
     channels = []
     for source in range(-1, len(reads)):
@@ -164,7 +174,9 @@ def _channels(
         for i, own in enumerate(reads):
             if source in own:
                 readers.setdefault(owner[i], []).append(f"p{i}")
-        for device, targets in (readers or {HOST: ["@sink"]}).items():
+        if not readers or source in keeps:
+            readers[HOST] = ["@sink"]
+        for device, targets in readers.items():
             channels.append(
                 PlannedChannel(
                     tensor=tensor[source],

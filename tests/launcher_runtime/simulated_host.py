@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cache
 
 from launcher.core import events as lev
 from launcher.core.run_stream import RunStream
@@ -11,6 +10,11 @@ from nodes.core.messages import HOST, Attach, Credit, Data, TensorHeader
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening
 from tests.launcher_runtime.simulated_node import source_value, whole
+
+
+def begins_with(plan: Plan) -> dict[str, int]:
+    """What the network keeps before its first frame, by the names by which phases read it."""
+    return {tensor.name: 11 for phase in plan.phases for tensor, _ in phase.state}
 
 
 class SimulatedHost:
@@ -33,7 +37,7 @@ class SimulatedHost:
         self.results: list[int] = []
         self.dropped: list[int] = []
         self.data: dict[str, Connection] = {}
-        self._expected = cache(lambda frame: whole(plan, frame))
+        self._state = begins_with(plan)
         self._wanted = {c.tensor.name for c in plan.channels if c.target_device == HOST}
         self._take_s = take_s
         self._taking = False
@@ -135,7 +139,9 @@ class SimulatedHost:
         while self.stream.may_send:
             frame = self.stream.next_frame
             for spec, header in self.stream.send():
-                value = source_value(spec.tensor, frame)
+                is_state = spec.kept_from != ""
+                name = spec.tensor
+                value = self.stream.state[name] if is_state else source_value(name, frame)
                 self.send_data(self.data[spec.target_node], HOST, header, value)
         if self.stream.may_take and not self._taking:
             self._taking = True
@@ -150,7 +156,10 @@ class SimulatedHost:
         missed = set(range(before + 1, frame)) - set(self.dropped)
         assert frame > before, "results come once and in order"
         assert not missed, "only frames that were dropped have no result"
-        assert outputs == {tensor: self._expected(frame)[tensor] for tensor in self._wanted}
+        expected = whole(self.plan, frame, self._state)
+        assert outputs == {tensor: expected[tensor] for tensor in self._wanted}
+        kept = (pair for phase in self.plan.phases for pair in phase.state)
+        self._state = {tensor.name: expected[made] for tensor, made in kept}
         self.results.append(frame)
         for node, credit in self.stream.take():
             self.send_data(self.data[node], HOST, credit, None)

@@ -33,8 +33,9 @@ def computed(tensor: str, inputs: Mapping[str, int]) -> int:
     return (value * 31 + sum(map(ord, tensor))) % _MODULUS
 
 
-def whole(plan: Plan, frame: int) -> dict[str, int]:
-    """All tensors of a frame, as the network computes them when nothing is in between."""
+def whole(plan: Plan, frame: int, state: Mapping[str, int]) -> dict[str, int]:
+    """All tensors of a frame, as the network computes them when nothing is in between. `state` has
+    what its phases kept of the frame before, by the names by which they read it."""
     made = {c.tensor.name for c in plan.channels} - {t for p in plan.phases for t in p.outputs}
     values = {tensor: source_value(tensor, frame) for tensor in made}
     waiting = list(plan.phases)
@@ -42,6 +43,7 @@ def whole(plan: Plan, frame: int) -> dict[str, int]:
         phase = next(p for p in waiting if values.keys() >= set(p.inputs))
         waiting.remove(phase)
         inputs = {name: values[name] for name in phase.inputs}
+        inputs |= {tensor.name: state[tensor.name] for tensor, _ in phase.state}
         values.update({tensor: computed(tensor, inputs) for tensor in phase.outputs})
     return values
 
@@ -62,6 +64,7 @@ class SimulatedNode:
     deployment: Deployment | None = None
     firings: deque[act.Fire] = field(default_factory=deque)
     local: dict[tuple[str, int], int] = field(default_factory=dict)
+    state: dict[str, int] = field(default_factory=dict)
     fired: Counter[int] = field(default_factory=Counter)
     """Firings of each epoch."""
     is_gone: bool = False
@@ -92,6 +95,7 @@ class SimulatedNode:
         assert not self.firings
         self.deployment = deployment
         self.local.clear()
+        self.state.clear()
 
     def end_firing(self, busy_s: float) -> nev.FiringEnded:
         """End the oldest firing, which took `busy_s`."""
@@ -100,10 +104,15 @@ class SimulatedNode:
         assert fire.epoch == self.deployment.epoch, "a firing of another epoch"
         self.fired[fire.epoch] += 1
         phase = self.deployment.phases[fire.phase]
+        here = {**self.state, **fire.inputs}
         inputs = {
-            tensor: fire.inputs[tensor] if tensor in fire.inputs else self.local[tensor, fire.frame]
+            tensor: here[tensor] if tensor in here else self.local[tensor, fire.frame]
             for tensor in phase.inputs
         }
         outputs = {tensor: computed(tensor, inputs) for tensor in phase.outputs}
+        for channel in self.deployment.channels:
+            if channel.kept_from in outputs:
+                assert (fire.frame == 0) == (channel.tensor in fire.inputs)
+                self.state[channel.tensor] = outputs[channel.kept_from]
         self.local.update({(tensor, fire.frame): value for tensor, value in outputs.items()})
         return nev.FiringEnded(fire.epoch, fire.phase, fire.frame, outputs, busy_s)

@@ -39,7 +39,7 @@ from nodes.core.messages import (
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening, here
 from tests.launcher_runtime.plans import answer, blueprint_of
-from tests.launcher_runtime.simulated_host import SimulatedHost
+from tests.launcher_runtime.simulated_host import SimulatedHost, begins_with
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
 LIMITS = Limits(
@@ -92,7 +92,7 @@ class World(SimulatedHost):
         hello = Hello(PROTOCOL, "test", limits.lease_s, "ana, process 0", "0")
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
         self.key = b""
-        super().__init__(plan, RunStream(frames, share, pace), take_s)
+        super().__init__(plan, RunStream(frames, share, pace, begins_with(plan)), take_s)
         self.clock = Clock()
         self.end: lev.End | None = None
         self.end_s = 0.0

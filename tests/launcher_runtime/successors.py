@@ -26,7 +26,7 @@ from nodes.core.messages import HOST, PROTOCOL, Control, Hello, Refused
 from nodes.core.session import succession
 from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
 from tests.launcher_runtime.plans import EPOCH, subnets_of
-from tests.launcher_runtime.simulated_host import SimulatedHost
+from tests.launcher_runtime.simulated_host import SimulatedHost, begins_with
 from tests.launcher_runtime.simulated_node import SimulatedNode
 
 STRANGER = "bob, process 1"
@@ -96,7 +96,8 @@ class Successors(FaultyWorld):
         contacts = [Contact(s.node, s.address, False) for s in self.supervisor.sessions.values()]
         limits = self.supervisor._limits
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
-        SimulatedHost.__init__(self, self.plan, RunStream(frames, share, self._pace), self._take_s)
+        stream: RunStream[object] = RunStream(frames, share, self._pace, begins_with(self.plan))
+        SimulatedHost.__init__(self, self.plan, stream, self._take_s)
         for node in self.nodes.values():
             node.unanswered = 0
         self.unreached.clear()

@@ -59,6 +59,70 @@ def test_over_any_epochs_every_frame_has_one_result_in_order(steps, data) -> Non
     assert stream.taken == frames
 
 
+class Recurrent:
+    """The stream of a phase that keeps state, with room for all frames."""
+
+    def __init__(self, frames: int) -> None:
+        plan = in_a_row(1, capacity_frames=frames)
+        before = replace(plan.channels[-1].tensor, name="before")
+        self.plan = replace(plan, phases=(replace(plan.phases[0], state=((before, "t1"),)),))
+        self.stream: RunStream[int] = RunStream(frames, self.share(1), None, {"before": 1000})
+        self.grants()
+
+    def share(self, epoch: int):
+        return replace(blueprint_of(self.plan), epoch=epoch)
+
+    def sends(self) -> list[str]:
+        """What goes to the node with the next frame."""
+        return [channel.tensor for channel, _ in self.stream.send()]
+
+    def gives_up(self) -> None:
+        self.stream.halt()
+        self.stream.begin(self.share(self.stream.blueprint.epoch + 1))
+        self.grants()
+
+    def grants(self) -> None:
+        """The node's first credits."""
+        for channel in self.stream.source.channels:
+            credit = Credit(self.stream.source.epoch, channel.number, channel.capacity_frames)
+            self.stream.credit(credit)
+
+
+def test_state_goes_to_the_nodes_with_the_first_frame_of_each_epoch() -> None:
+    run = Recurrent(5)
+    assert [run.sends() for _ in range(2)] == [["t0", "before"], ["t0"]]
+    run.gives_up()
+    assert [run.sends() for _ in range(2)] == [["t0", "before"], ["t0"]]
+
+
+def test_an_epoch_begins_with_the_state_of_the_last_frame_that_is_complete() -> None:
+    """Whether the user has taken its result or not."""
+    run = Recurrent(6)
+    for _ in range(3):
+        run.sends()
+    assert run.stream.state == {"before": 1000}
+    for frame in range(2):
+        assert result(run.stream, 1, frame, 10 + frame)
+    run.stream.take()
+    run.gives_up()
+    assert (run.stream.first, run.stream.state) == (2, {"before": 11})
+    run.sends()
+    run.gives_up()
+    assert (run.stream.first, run.stream.state) == (2, {"before": 11})
+    assert run.stream.result() == (1, {"t1": 11})
+
+
+def test_state_for_which_there_is_no_credit_holds_the_first_frame_up() -> None:
+    run = Recurrent(2)
+    run.stream.halt()
+    run.stream.begin(run.share(2))
+    frames, state = run.stream.source.channels
+    run.stream.credit(Credit(2, frames.number, 2))
+    assert not run.stream.may_send
+    run.stream.credit(Credit(2, state.number, 1))
+    assert run.stream.may_send
+
+
 @given(plans(), st.data())
 def test_when_one_phase_hangs_its_node_is_found_and_no_other(plan: Plan, data) -> None:
     """All others fire as long as they can, then everything stands still."""
