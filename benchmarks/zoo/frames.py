@@ -24,11 +24,13 @@ CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What may be asked for → the kinds of its frames, in order."""
 
 
-def frames(network: Network, choice: str) -> list[Frame]:
-    """The frames that are called `choice`, an array for every input in each."""
+def frames(network: Network, choice: str, *, with_state: bool = False) -> list[Frame]:
+    """The frames that are called `choice`, an array for every input in each; `with_state` for what
+    the network would feed back, too."""
     generator = np.random.default_rng(0)
+    names = (*network.inputs, *(network.state if with_state else ()))
     return [
-        {name: _values(generator, network.tensors[name], kind) for name in network.inputs}
+        {name: _values(generator, network.tensors[name], kind) for name in names}
         for kind in CHOICES[choice]
     ]
 

@@ -37,7 +37,7 @@ from launcher.verify import Agreement, FirstResults, agreement, compare, worse
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.registry import open_executor
 from partition.errors import PartitionError
-from partition.plan import Plan
+from partition.plan import Plan, PlannedPhase
 from partition.planner import plan_solution
 from partition.strategies.base import Strategy
 
@@ -60,7 +60,7 @@ def try_strategies(
     except BadInputError as error:
         yield from (Outcome(trial, refusal(entry, str(error))) for trial in trials)
         return
-    shown = frames(model.network, choice)
+    shown = frames(model.network, choice, with_state=True)
     original = model.write_original(folder / "original")
     wanted = list(
         reference_results(
@@ -131,7 +131,7 @@ def _compared(
     if compared.doubtful:
         doubt = Doubt(
             original,
-            {name: name for name in network.inputs},
+            {name: name for name in (*network.inputs, *network.state)},
             {name: name for name in network.outputs},
             numbers,
             compared.doubtful,
@@ -155,6 +155,11 @@ def _wrong_phase(replay: Replay, shown: Sequence[Frame], folder: Path) -> Agreem
     return None if wrong is None else agreement(0, wrong[1], replay.begins_in(tape, 0, *wrong))
 
 
+def _read(phase: PlannedPhase) -> tuple[str, ...]:
+    """All that a phase is given, its state too."""
+    return (*phase.inputs, *(tensor.name for tensor, _ in phase.state))
+
+
 def _results(
     model: Model,
     plan: Plan,
@@ -166,7 +171,8 @@ def _results(
     network, each computes all frames."""
     network = model.rewritten(plan.rewrites).network if plan.rewrites else model.network
     copied = any(isinstance(rewrite, Copies) for rewrite in plan.rewrites)
-    own = {name: original_name(name) if copied else name for name in network.inputs}
+    read = (*network.inputs, *network.state)
+    own = {name: original_name(name) if copied else name for name in read}
     tensors = [{name: frame[of] for name, of in own.items()} for frame in shown]
     executor, options = open_executor("onnxruntime", cache), LoadOptions()
     executor.prepare([subnets[phase.name].graph for phase in plan.phases], options)
@@ -175,9 +181,9 @@ def _results(
         ready = next(phase for phase in waiting if tensors[0].keys() >= set(phase.inputs))
         waiting.remove(ready)
         subnet = executor.load(subnets[ready.name].graph, options)
-        needed = {*network.outputs, *(name for phase in waiting for name in phase.inputs)}
+        needed = {*network.outputs, *(name for phase in waiting for name in _read(phase))}
         for held in tensors:
-            held.update(subnet.run({name: held[name] for name in ready.inputs}))
+            held.update(subnet.run({name: held[name] for name in _read(ready)}))
             for name in held.keys() - needed:
                 del held[name]
         subnet.close()

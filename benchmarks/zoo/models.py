@@ -14,6 +14,7 @@ def model_of(entry: Entry) -> cnn.Model:
         input_shapes=entry.input_shapes,
         inputs=entry.inputs,
         outputs=entry.outputs,
+        state=entry.state,
     )
 
 
@@ -22,6 +23,7 @@ def settings(entry: Entry) -> dict[str, object]:
     shapes = entry.input_shapes
     plain = {k: list(v) for k, v in shapes.items()} if isinstance(shapes, dict) else shapes
     given = {
-        "input_shape": plain, "inputs": dict(entry.inputs), "outputs": list(entry.outputs)
+        "input_shape": plain, "inputs": dict(entry.inputs), "outputs": list(entry.outputs),
+        "state": dict(entry.state),
     }  # fmt: skip
     return {"path": str(file_of(entry.name))} | {key: x for key, x in given.items() if x}

@@ -60,7 +60,7 @@ def _frames(network: cnn.Network) -> list[dict[str, np.ndarray]]:
     for make in (*(lambda shape, s=s: generator.standard_normal(shape) * s for s in _SCALES),
                  np.zeros, np.ones):  # fmt: skip
         frame = {}
-        for name in network.inputs:
+        for name in (*network.inputs, *network.state):
             tensor = network.tensors[name]
             values = make(tensor.shape)
             if np.dtype(tensor.dtype).kind != "f":

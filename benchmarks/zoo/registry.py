@@ -18,9 +18,10 @@ class Entry:
 
     `exporter` is the module beside this one that makes it, by calling its `export(entry, file)`;
     `model` and `options` are for that module to read. `input_shapes` settles axes that the file
-    leaves open, `inputs` binds inputs to constants, and `outputs` are the tensors at which the
-    network stops, if not at the file's own outputs. `refused` is a part of the sentence with which
-    the network is refused, "" if it must run.
+    leaves open, `inputs` binds inputs to constants, `state` maps those that are fed back to
+    outputs, and `outputs` are the tensors at which the network stops, if not at the file's own
+    outputs. `refused` is a part of the sentence with which the network is refused, "" if it must
+    run.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Entry:
     input_shapes: Mapping[str, Shape] | Shape | None = None
     inputs: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    state: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
 
 
@@ -113,6 +115,19 @@ def _by_hand() -> Iterable[Entry]:
         yield Entry(f"scripted-{name}", "torch_by_hand", name, {"scripted": True})
 
 
+def _recurrent() -> Iterable[Entry]:
+    """Networks that feed state back from frame to frame."""
+    for model, state in (
+        ("gru_cell", {"h": "hn"}),
+        ("lstm", {"h": "hn", "c": "cn"}),
+        ("conv_gru", {"h": "hn"}),
+    ):
+        for way in ("old", "new"):
+            name = f"{model.replace('_', '-')}-{way}"
+            options = {"dynamo": way == "new"}
+            yield Entry(name, "torch_recurrent", model, options, state=state)
+
+
 def _wheels() -> Iterable[Entry]:
     rapid = "rapidocr_onnxruntime/models"
     yield Entry(
@@ -138,6 +153,7 @@ def _wheels() -> Iterable[Entry]:
     yield Entry(
         "silero-vad", "wheel_files", "silero_vad/data/silero_vad.onnx",
         input_shapes={"input": (1, 512), "state": (2, 1, 128)}, inputs={"sr": 16000},
+        state={"state": "stateN"},
     )  # fmt: skip
 
 
@@ -162,6 +178,7 @@ def _stopped() -> Iterable[Entry]:
 
 ENTRIES: tuple[Entry, ...] = (
     *_by_hand(),
+    *_recurrent(),
     *_wheels(),
     *_torchvision(),
     *_ultralytics(),
