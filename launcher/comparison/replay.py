@@ -56,8 +56,10 @@ class Replay:
         self.plan = plan
         self._subnets = subnets
         self._numbers = numbers
-        unit = LIMITS["half" if numbers.precision == "half" else "single"].unit
-        self._moved = (Variant("up", "none", unit), Variant("down", "none", -unit))
+        unit = LIMITS["single"].unit
+        self._moved: tuple[Variant, ...] = ()  # rounded likewise, half precision is exact
+        if numbers.precision != "half":
+            self._moved = (Variant("up", "none", unit), Variant("down", "none", -unit))
         self._network = model.network
         self._given = frozenset((*model.network.inputs, *model.network.state))
         self._whole = model.cut(
