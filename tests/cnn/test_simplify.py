@@ -39,37 +39,6 @@ def test_any_small_network_computes_the_same(proto: onnx.ModelProto, tmp_path: P
     whole_model_agrees(built, tmp_path)
 
 
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
-def test_a_resizing_has_the_size_that_the_engine_makes(mode: str, tmp_path: Path) -> None:
-    """10 · 2.3 is 23 in single precision, and 22.9999995 in double."""
-    nodes = [node("Resize", ["x", "", "f"], ["y"], mode=mode), node("Relu", ["y"], ["z"])]
-    weights = [constant("f", [1, 1, 1, 2.3], np.float32)]
-    built = cnn.read(
-        save(model(nodes, [value("x", (1, 1, 2, 10))], [value("z")], weights), tmp_path)
-    )
-    assert built.network.tensors["y"].shape == (1, 1, 2, 23)
-    whole_model_agrees(built, tmp_path)
-
-
-def test_group_norms_have_the_shape_of_what_they_norm(tmp_path: Path) -> None:
-    norm = node("GroupNormalization", ["x", "g", "b"], ["y"], num_groups=2)
-    weights = [weight("g", 4), weight("b", 4)]
-    proto = model([norm], [value("x", (1, 4, 3, 3))], [value("y")], weights, opset=21)
-    built = cnn.read(save(proto, tmp_path))
-    assert built.network.tensors["y"].shape == (1, 4, 3, 3)
-    whole_model_agrees(built, tmp_path)
-
-
-def test_an_input_of_which_only_the_shape_is_read_is_no_input_of_the_original(
-    tmp_path: Path,
-) -> None:
-    nodes = [node("Shape", ["s"], ["n"]), node("Reshape", ["x", "n"], ["y"])]
-    inputs = [value("x", (1, 8)), value("s", (2, 4))]
-    built = cnn.read(save(model(nodes, inputs, [value("y")]), tmp_path))
-    assert built.network.inputs == ("x",)
-    whole_model_agrees(built, tmp_path)
-
-
 def test_identities_and_dropouts_are_gone(tmp_path: Path) -> None:
     more = [
         node("Dropout", ["y"], ["d"]),

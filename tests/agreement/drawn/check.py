@@ -38,6 +38,13 @@ REFUSED = {
 """What may be refused though ONNX Runtime runs it: a part of the sentence, and why."""
 
 
+ENGINE = {
+    r"output_dtype INT8 does not match y_zero_point type UINT8": "an engine that writes quantisers "
+    "which it then cannot load (ONNX Runtime 1.31; it does so with some originals too)",
+}
+"""Faults of the engine that keep subnets from being loaded: a part of its message, and which."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a network. `rules` has those by which results that differed still agree."""
@@ -106,6 +113,9 @@ def check(
                 return outcome("disagrees", found.words)
             rules.append(found.rule)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is reported with its seed
+        faults = [reason for text, reason in ENGINE.items() if re.search(text, str(error))]
+        if faults:
+            return outcome("refused", *faults)
         return outcome("fails", f"{type(error).__name__}: {_in_short(error)}")
     return outcome("agrees", rules=rules)
 
