@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.bodies import reads
 from cnn.errors import ModelError
 from cnn.supported import numpy_dtype
 from cnn.weights import Array, names_read
@@ -90,10 +91,7 @@ def _remove_unneeded(graph: onnx.GraphProto) -> None:
             continue
         node = maker[name]
         needed.update(filter(None, node.output))
-        waiting.extend(node.input)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                waiting.extend(names_read(attribute.g))
+        waiting.extend(reads(node))
     kept = [node for node in graph.node if not needed.isdisjoint(node.output)]
     del graph.node[:]
     graph.node.extend(kept)

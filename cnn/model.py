@@ -270,14 +270,17 @@ def read(
     inside = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
     inside.update(state)
     constants = {name for layer in layers for name in layer.weights}
-    network = Network(
-        name=source.name,
-        layers=layers,
-        tensors={name: tensors[name] for name in tensors if name in inside},
-        weights={name: tensors[name] for name in tensors if name in constants},
-        inputs=tuple(value.name for value in simplified.inputs if value.name not in state),
-        outputs=made,
-    )
+    try:
+        network = Network(
+            name=source.name,
+            layers=layers,
+            tensors={name: tensors[name] for name in tensors if name in inside},
+            weights={name: tensors[name] for name in tensors if name in constants},
+            inputs=tuple(value.name for value in simplified.inputs if value.name not in state),
+            outputs=made,
+        )
+    except ValueError as error:  # a branch that reads what nothing makes, say
+        raise ModelError(f"{source.label}: the file is damaged, export it again: {error}") from None
     digest = hashlib.sha256(original.fingerprint)
     for line in _lines(network):
         digest.update(line.encode() + b"\n")

@@ -5,12 +5,11 @@ They are the same for every frame, so no device has to make or send them.
 
 from __future__ import annotations
 
-import onnx
-
+from cnn.bodies import reads
 from cnn.errors import ModelError
 from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import Graph
-from cnn.weights import Array, names_read
+from cnn.weights import Array
 
 
 def take_constant_outputs(graph: Graph, label: str) -> dict[str, Array]:
@@ -20,7 +19,7 @@ def take_constant_outputs(graph: Graph, label: str) -> dict[str, Array]:
     """
     varying = set(graph.inputs)
     for node in graph.nodes:
-        if not varying.isdisjoint(_read(node)):
+        if not varying.isdisjoint(reads(node)):
             varying.update(filter(None, node.output))
     found = {name: _value(graph, name, label) for name in graph.outputs if name not in varying}
     if len(found) == len(graph.outputs):
@@ -31,21 +30,16 @@ def take_constant_outputs(graph: Graph, label: str) -> dict[str, Array]:
     return found
 
 
-def _read(node: onnx.NodeProto) -> set[str]:
-    bodies = (x.g for x in node.attribute if x.type == onnx.AttributeProto.GRAPH)
-    return {*filter(None, node.input), *(name for body in bodies for name in names_read(body))}
-
-
 def _value(graph: Graph, output: str, label: str) -> Array:
     """The value of an output; operators that folding left alone are carried out."""
     wanted, needed = {output}, []
     for node in reversed(graph.nodes):
         if not wanted.isdisjoint(node.output):
-            wanted.update(_read(node))
+            wanted.update(reads(node))
             needed.append(node)
     known = {name: graph.constants[name] for name in wanted if name in graph.constants}
     for node in reversed(needed):
-        arrays = {name: known[name] for name in _read(node)}
+        arrays = {name: known[name] for name in reads(node)}
         known |= evaluate(graph, node, arrays, is_wanted=True) or {}
         if not known.keys() >= set(filter(None, node.output)):
             break

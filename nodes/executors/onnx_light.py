@@ -17,10 +17,10 @@ from pathlib import Path
 
 from nodes.executors.base import LoadOptions
 from nodes.executors.onnx_file import OnnxFile
+from nodes.executors.onnx_mistakes import mistaken_optimizers
 from nodes.executors.onnx_schema import TENSOR, external_entries, walk
 from nodes.executors.onnx_sessions import (
     INLINE_BYTES,
-    MISTAKEN_OPTIMIZERS,
     engine_errors,
     import_onnxruntime,
     keep_packing_off,
@@ -76,6 +76,6 @@ def optimise_lightly(
             str(job.graph),
             light,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=MISTAKEN_OPTIMIZERS,
+            disabled_optimizers=mistaken_optimizers(job.graph),
         )
         try_out(ort, job.subnet, folder / MODEL, options, packs=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nodes.executors.onnx_sessions import MISTAKEN_OPTIMIZERS
 from nodes.executors.protobuf import submessages
 
@@ -14,11 +16,11 @@ _GRAPH, _NODE, _ATTRIBUTE, _BODY = 7, 1, 5, 6
 """Fields of onnx.proto3."""
 
 
-def mistaken_optimizers(model: bytes) -> list[str]:
-    """Names of the optimisers to switch off for a serialised model."""
+def mistaken_optimizers(model: Path) -> list[str]:
+    """Names of the optimisers to switch off for a model."""
     try:
-        has_bodies = _has_bodies(model)
-    except (ValueError, IndexError):  # damaged, as the engine will say
+        has_bodies = _has_bodies(model.read_bytes())
+    except (OSError, ValueError, IndexError):  # the engine will say what is wrong with the file
         has_bodies = False
     return [*MISTAKEN_OPTIMIZERS, *(_MISTAKEN_ABOUT_BODIES if has_bodies else ())]
 

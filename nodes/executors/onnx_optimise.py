@@ -11,9 +11,9 @@ from pathlib import Path
 from nodes.executors.base import LoadOptions
 from nodes.executors.onnx_alignment import realign
 from nodes.executors.onnx_layout import marked, unmarked
+from nodes.executors.onnx_mistakes import mistaken_optimizers
 from nodes.executors.onnx_packing import UNPACKED, multiplies_single_rows, packs_others
 from nodes.executors.onnx_sessions import (
-    MISTAKEN_OPTIMIZERS,
     engine_errors,
     import_onnxruntime,
     keep_packing_off,
@@ -51,7 +51,7 @@ def optimise(
                 model,
                 session_options,
                 providers=["CPUExecutionProvider"],
-                disabled_optimizers=MISTAKEN_OPTIMIZERS,
+                disabled_optimizers=mistaken_optimizers(job.graph),
             )
 
         unpacked = _is_small(job.graph) and multiplies_single_rows(job.graph.read_bytes())

@@ -24,10 +24,10 @@ from nodes.executors.fork_server import ForkServer
 from nodes.executors.heap import give_back_free_memory, large_blocks_apart
 from nodes.executors.onnx_file import OnnxFile, check_written, inspect
 from nodes.executors.onnx_light import needed_bytes
+from nodes.executors.onnx_mistakes import mistaken_optimizers
 from nodes.executors.onnx_optimise import MODEL
 from nodes.executors.onnx_packing import UNPACKED
 from nodes.executors.onnx_sessions import (
-    MISTAKEN_OPTIMIZERS,
     engine_errors,
     gpu_providers,
     import_onnxruntime,
@@ -157,7 +157,7 @@ class OnnxRuntimeExecutor:
                 str(path),
                 session_options,
                 providers=provider_arguments(self._providers, options, self._cache.root),
-                disabled_optimizers=MISTAKEN_OPTIMIZERS,
+                disabled_optimizers=mistaken_optimizers(path),
             )
         session.disable_fallback()
         return session

@@ -45,7 +45,7 @@ def run(model: Path, inputs: Path, outputs: Path, threads: int) -> None:
             str(model),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=mistaken_optimizers(model.read_bytes()),
+            disabled_optimizers=mistaken_optimizers(model),
         )
     names = [output.name for output in session.get_outputs()]
     for path in frames:

@@ -130,12 +130,11 @@ def _session(ort: Any, graph: Path, level: str, outputs: Iterable[str]) -> Any:
     }[level]
     options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
     with engine_errors(ort, str(graph), "load"):
-        model = graph.read_bytes()
         return ort.InferenceSession(
-            with_outputs(model, outputs),
+            with_outputs(graph.read_bytes(), outputs),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=mistaken_optimizers(model),
+            disabled_optimizers=mistaken_optimizers(graph),
         )
 
 

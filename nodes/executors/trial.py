@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from nodes.executors.base import LoadOptions
+from nodes.executors.onnx_mistakes import mistaken_optimizers
 from nodes.executors.onnx_sessions import (
-    MISTAKEN_OPTIMIZERS,
     engine_errors,
     keep_packing_off,
     loading_options,
@@ -32,7 +32,7 @@ def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: 
             str(model),
             settings,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=MISTAKEN_OPTIMIZERS,
+            disabled_optimizers=mistaken_optimizers(model),
         )
     specs = tensor_specs(subnet, session.get_inputs())
     tensor_specs(subnet, session.get_outputs(), may_vary=True)
