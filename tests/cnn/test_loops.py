@@ -336,3 +336,10 @@ def test_any_loop_computes_what_the_engine_does(
     results = dict(zip(found.outputs, agrees(found, tmp_path, frame), strict=True))
     for name, expected in zip(("y", "all"), run(path, frame), strict=True):
         np.testing.assert_allclose(results[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_branch_that_reads_what_nothing_makes_is_damaged(tmp_path: Path) -> None:
+    broken = graph([node("Add", ["x", "nowhere"], ["p"])], "then", [], [value("p")])
+    nodes = [node("If", ["yes"], ["y"], then_branch=broken, else_branch=broken)]
+    with pytest.raises(cnn.ModelError, match="damaged"):
+        read(nodes, ["y"], tmp_path, constant("yes", True, bool))
