@@ -13,6 +13,8 @@ not done again (`--known`); failures leave a log beside the file.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,13 +123,15 @@ def _made(trials: Sequence[Trial], limit_s: float, ledger: Ledger) -> list[Outco
     ]  # fmt: skip
     reason = ""
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(command, stdout=said, stderr=told)
+        process = subprocess.Popen(command, stdout=said, stderr=told, start_new_session=True)
         try:
             process.wait(len(together) * limit_s + 60)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
             reason = f"not done after {limit_s:.0f} s"
+        finally:  # with a launch that it has started
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         said.seek(0)
         told.seek(0)
         found = [from_line(line)[0] for line in said.read().splitlines() if line.startswith("{")]
