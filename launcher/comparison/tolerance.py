@@ -74,6 +74,10 @@ FLOOR = 1e-3
 """Outputs smaller than this are compared absolutely; times `Limits.strict`, about one unit in the
 last place of 1.0."""
 
+SMALL = 0.1
+"""Of outputs smaller than this, `Limits.most` is a part of it: behind a norm, an image of one
+colour leaves nothing but rounding, which moves by more than its own size."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -274,11 +278,12 @@ def _bounded(
     verdicts = []
     for name, array in wanted.items():
         off, own = difference(found[name], array, numbers), moved[name]
-        for error, movement, floor in (
-            (off.largest, own.largest, least.largest),
-            (off.rms, own.rms, least.rms),
+        largest, rms = (1.0, 1.0) if _is_discrete(array, numbers.precision) else _scales(array)
+        for error, movement, floor, cap in (
+            (off.largest, own.largest, least.largest, most * max(1.0, SMALL / largest)),
+            (off.rms, own.rms, least.rms, most * max(1.0, SMALL / rms)),
         ):
-            allowed = max(floor, min(FACTOR * movement, most))
+            allowed = max(floor, min(FACTOR * movement, cap))
             verdicts.append(Verdict(name, error + spread.get(name, 0.0), allowed, rule))
     return worst(verdicts, rule)
 

@@ -141,6 +141,18 @@ def test_movement_alone_never_allows_more_than_the_most_of_its_precision(
         assert error <= max(FACTOR * moved, numbers.limits.strict) * (1 + 1e-4) + 1e-6
 
 
+def test_where_a_norm_leaves_nothing_but_rounding_its_movement_may_be_larger_than_it() -> None:
+    """As of an image of one colour behind an instance norm: noise of 1e-4, where other images give
+    numbers about 1."""
+    wanted, moved = out(1e-4, -2e-5), out(4e-5, 4e-5)
+    rounded = out(5e-5, 2e-5)
+    assert within_movement(rounded, wanted, [moved], SINGLE, "movement").agrees
+    assert right_step(rounded, wanted, [out(9e-5, -2e-5)], SINGLE).agrees
+    assert not within_movement(out(5e-3, 0), wanted, [moved], SINGLE, "movement").agrees
+    assert not right_step(out(5e-3, 0), wanted, [out(-5e-3, 0)], SINGLE).agrees
+    assert not right_step(rounded, wanted, [rounded], SINGLE).agrees
+
+
 def test_an_error_in_a_subnet_does_not_allow_itself() -> None:
     """Its variants are as wrong as it is: they are measured from it."""
     wanted, wrong = out(1, 2), out(1.2, 2.4)
