@@ -23,7 +23,7 @@ from cnn.errors import CnnError
 DOMAIN = "com.microsoft"
 
 Shape: TypeAlias = tuple[int, ...]
-Made: TypeAlias = tuple[int, Shape | None]
+Made: TypeAlias = tuple[int, Shape]
 """The ONNX element type and the shape of one output."""
 
 
@@ -110,13 +110,14 @@ def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str
         IndexError,
         KeyError,
         ZeroDivisionError,
+        TypeError,
         RuntimeError,
     ):
         return {}  # a network that contradicts itself
     return {
         name: helper.make_tensor_type_proto(kind, shape)
         for name, (kind, shape) in zip(node.output, made, strict=False)
-        if name
+        if name and min(shape, default=0) >= 0
     }
 
 
@@ -227,8 +228,9 @@ def _recurrent(node: _Node) -> Sequence[Made]:
 def _attention(node: _Node) -> Sequence[Made]:
     """Of one activation, from which queries, keys and values are computed by one weight."""
     batch, steps, _ = node.shape(0)
+    _, columns = node.shape(1)
     hidden = node.integers("qkv_hidden_sizes")
-    width = hidden[2] if hidden else node.shape(1)[1] // 3
+    width = hidden[2] if hidden else columns // 3
     kind = node.kind(2) if node.proto.op_type == "QAttention" else node.kind(0)
     return [(kind, (batch, steps, width))]
 
@@ -236,8 +238,8 @@ def _attention(node: _Node) -> Sequence[Made]:
 def _many_headed_attention(node: _Node) -> Sequence[Made]:
     """Of queries [batch, steps, width] and values [batch, others, width] or [batch, heads, others,
     width / heads]."""
-    query, value = node.shape(0), node.shape(2)
-    if len(query) != 3:
+    query, key, value = node.shape(0), node.shape(1), node.shape(2)
+    if len(query) != 3 or len(key) != len(value):
         raise UnknownTypeError
     width = value[2] if len(value) == 3 else value[1] * value[3]
     return [(node.kind(0), (*query[:2], width))]

@@ -42,8 +42,9 @@ def macs(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> int:
     if operator == "ConvTranspose":
         return tensors[node.input[0]].elements * math.prod(shape(1)[1:])
     if operator in _TRANSPOSABLE:
-        transposed = any(a.name == "transA" and a.i for a in node.attribute)
-        return output.elements * shape(0)[-2 if transposed else -1]
+        turned = {attribute.name for attribute in node.attribute if attribute.i}
+        summed = (0 if "transBatchA" in turned else -2) if "transA" in turned else -1
+        return output.elements * shape(0)[summed]
     if operator in _PRODUCTS:
         return output.elements * shape(_PRODUCTS[operator])[-1]
     return 0

@@ -41,6 +41,7 @@ LSTM: Sequence[Given] = [
 ]
 ATTENTION: Sequence[Given] = [floats(2, 5, 8), floats(8, 24), floats(24)]
 GROUPED: Sequence[Given] = [floats(1, 2, 6, 7), floats(4, 1, 3, 3)]
+TURNED = {"transBatchA": 1, "transA": 1}
 GROUPS = {"activation": "Relu", "group": 2, "strides": [2, 1], "pads": [1, 0, 1, 2]}
 
 CASES: Sequence[tuple[str, Sequence[Given], dict[str, object]]] = [
@@ -73,11 +74,7 @@ CASES: Sequence[tuple[str, Sequence[Given], dict[str, object]]] = [
     ("FusedGemm", [floats(4, 2), floats(5, 4)], {"activation": "Relu", "transA": 1, "transB": 1}),
     ("FusedMatMul", [floats(2, 3, 4), floats(2, 5, 4)], {"transB": 1}),
     ("FusedMatMul", [floats(4, 3, 2), floats(2, 3, 5)], {"transBatchA": 1, "transBatchB": 1}),
-    (
-        "FusedMatMul",
-        [floats(4, 3, 2), floats(3, 4, 5)],
-        {"transBatchA": 1, "transA": 1},
-    ),
+    ("FusedMatMul", [floats(4, 3, 2), floats(3, 4, 5)], TURNED),
     ("Gelu", [floats(2, 3)], {}),
     ("MatMulIntegerToFloat", [whole(2, 3, 4), whole(4, 5), SCALE, SCALE, ZERO, ZERO], {}),
     ("MultiHeadAttention", [floats(2, 5, 8), floats(2, 6, 8), floats(2, 6, 4)], {"num_heads": 2}),
@@ -255,6 +252,10 @@ def test_other_operators_are_refused_by_name(
         ("QLinearGlobalAveragePool", [whole(1, 6, 7, 2), *FACTORS, *FACTORS], {"channels_last": 1}),
         ("DynamicQuantizeLSTM", [floats(3)], {}),
         ("QLinearConcat", [*FACTORS], {"axis": 0}),
+        ("Attention", [floats(2, 5, 8), floats(8)], {"qkv_hidden_sizes": [8, 8, 4]}),
+        ("Attention", ATTENTION, {"qkv_hidden_sizes": [8, 8, -4]}),
+        ("MultiHeadAttention", [floats(2, 5, 8), None, floats(2, 6, 4)], {"num_heads": 2}),
+        ("FusedMatMul", [floats(2, 3), floats(3, 5)], {"transA": [1, 2]}),
     ],
 )
 def test_operands_that_do_not_fit_are_refused_in_a_sentence(
@@ -270,6 +271,7 @@ def test_operands_that_do_not_fit_are_refused_in_a_sentence(
         ("FusedConv", GROUPED, GROUPS, 4 * 3 * 7 * 9),
         ("FusedGemm", [floats(4, 2), floats(4, 5)], {"activation": "Relu", "transA": 1}, 2 * 4 * 5),
         ("FusedMatMul", [floats(2, 3, 4), floats(2, 5, 4)], {"transB": 1}, 2 * 3 * 4 * 5),
+        ("FusedMatMul", [floats(4, 3, 2), floats(3, 4, 5)], TURNED, 3 * 2 * 4 * 5),
         ("QGemm", [whole(2, 4), *FACTORS, whole(4, 5), *FACTORS], {}, 2 * 4 * 5),
         ("MatMulIntegerToFloat", [whole(3, 4), whole(4, 5), SCALE, SCALE], {}, 3 * 4 * 5),
         ("DynamicQuantizeMatMul", [floats(3, 4), whole(4, 5), ONE], {}, 3 * 4 * 5),
