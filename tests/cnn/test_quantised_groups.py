@@ -336,3 +336,26 @@ def test_between_the_layers_of_a_fully_quantised_network_there_are_8_bits_only(
     read_by = dict(itertools.chain((name, network.consumers[name]) for name in floats_between))
     assert len(between) > 8
     assert all(len(readers) > 1 for readers in read_by.values())
+
+
+def test_a_tail_dequantises_what_it_reads_and_what_it_makes_may_be_quantised_behind_it(
+    tmp_path: Path,
+) -> None:
+    nodes = [
+        *in_8_bits("x"),
+        kernel(),
+        convolution("x.f", "c", "conv"),
+        *in_8_bits("c"),
+        node("NonZero", ["c.f"], ["places"], "places"),
+        node("Cast", ["places"], ["n"], "numbers", to=1),
+        node("ReduceMax", ["n"], ["m"], "largest", keepdims=0),
+        *in_8_bits("m"),
+        node("Relu", ["m.f"], ["y"], "relu"),
+    ]
+    built = read(nodes, ["y"], tmp_path)
+    tail = next(layer for layer in built.network.layers if layer.operator == "Tail")
+    assert tail.inputs == ("c.q",)
+    assert tail.outputs == ("m",)
+    assert layers(built)["conv"] == (("x.q",), ("c.q",))
+    assert layers(built)["relu"] == (("m.q",), ("y",))
+    agrees(built, tmp_path)
