@@ -171,20 +171,21 @@ class Model:
     def write_original(self, directory: Path) -> Path:
         """Write the model as it was before simplification, for an independent reference run.
 
-        Input shapes are those that were settled on, and missing weights are filled in; inputs that
-        the simplified network does not have, as only their shapes matter, are zeros. The file is
-        read anew, which takes the memory of its weights once more meanwhile unless they lie in
-        external files. A merged model has no original of its own, but its `parts` have: raises
-        `ModelError`.
+        State is an input of it like any other. Input shapes are those that were settled on, and
+        missing weights are filled in; inputs that the simplified network does not have, as only
+        their shapes matter, are zeros. The file is read anew, which takes the memory of its weights
+        once more meanwhile unless they lie in external files. A merged model has no original of its
+        own, but its `parts` have: raises `ModelError`.
         """
         if self._origin is None:
             raise ModelError(f"{self.network.name} was merged; write the originals of its parts")
         original = self._origin.prepare()
         graph, zeros = original.proto.graph, {}
+        read = {*self.network.inputs, *self.network.state}
         for value in graph.input:
-            if value.name not in self.network.inputs:  # nothing but its shape is read
+            if value.name not in read:  # nothing but its shape is read
                 zeros[value.name] = _zeros(value)
-        given = [value for value in graph.input if value.name in self.network.inputs]
+        given = [value for value in graph.input if value.name in read]
         del graph.input[:]
         graph.input.extend(given)
         return write(original.proto, {**original.weights, **zeros}.items(), directory).graph

@@ -45,8 +45,7 @@ PUT_WINDOW = 8
 """Chunks that may be sent before the first is answered by `Stored`."""
 
 TRACE_EVENT = "<ddqIB"
-"""An event of a trace (`struct`): when it began and how long it took (seconds), its frame, the
-number of its phase or channel, its kind."""
+"""An event of a trace (`struct`): its beginning and length in s, frame, phase or channel, kind."""
 
 TRACE_EVENTS = 32_768
 """What an agent keeps of a trace at most between two questions; fits into `CHUNK_BYTES`."""
@@ -91,12 +90,11 @@ class PhaseSpec:
 class ChannelSpec:
     """One FIFO: a tensor, the phase that produces it and the phases of one node that consume it.
 
-    `source_phase` and `target_phases` are indices into that node's `Deployment.phases`; for the
-    node `HOST` they are None or empty. Source and target may be the same node: such a channel
-    never touches a socket. `capacity_frames` ≥ 1 counts frames. If the shape `varies`, each frame
-    has one of its own, and `shape` is what was reckoned with; only the host gets such tensors. With
-    `kept_from` it brings a phase, from `HOST`, its state for an epoch's first frame and no more:
-    from then on, the phase reads as `tensor` what it made as `kept_from` in the frame before.
+    `source_phase` and `target_phases` are indices into that node's `Deployment.phases`, for `HOST`
+    None or empty. A channel from a node to itself never touches a socket. `capacity_frames` ≥ 1
+    counts frames. If the shape `varies`, each frame has its own, and only the host gets it. With
+    `kept_from`, `HOST` gives a phase its state for an epoch's first frame; from then on, the phase
+    reads as `tensor` what it made as `kept_from` in the frame before.
     """
 
     number: int

@@ -34,7 +34,7 @@ WAIT_S = 10.0
 SHAPE = (2,)
 X = ChannelSpec(0, "x", "float32", SHAPE, HOST, None, "n", (0,), 2)
 HN = ChannelSpec(1, "hn", "float32", SHAPE, "n", 0, HOST, (), 2)
-H = ChannelSpec(2, "h", "float32", SHAPE, HOST, None, "n", (0,), 1, "hn")
+H = ChannelSpec(2, "h", "float32", SHAPE, HOST, None, "n", (0,), 1, kept_from="hn")
 PHASE = PhaseSpec("sum", BlobInfo("a" * 64, 1), None, ("x", "h"), ("hn",))
 DEPLOYMENT = Deployment(1, "n", "pipelined", (PHASE,), (X, HN, H), ())
 
