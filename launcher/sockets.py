@@ -364,12 +364,13 @@ def _tensor(header: TensorHeader, parts: list[zmq.Frame]) -> Array:
         raise RemoteProtocolError(f"a tensor with {len(parts)} parts of bytes, not one")
     dtype = np.dtype(header.dtype)
     data = parts[0].buffer
-    if data.nbytes != dtype.itemsize * int(np.prod(header.shape, dtype=np.int64)):
-        raise RemoteProtocolError(
-            f"{data.nbytes} bytes for {header.dtype}{list(header.shape)} of channel "
-            f"{header.channel}"
-        )
-    array = np.frombuffer(data, dtype).reshape(header.shape)
+    said = f"{data.nbytes} bytes for {header.dtype}{list(header.shape)} of channel {header.channel}"
+    if data.nbytes != dtype.itemsize * math.prod(header.shape):
+        raise RemoteProtocolError(said)
+    try:
+        array = np.frombuffer(data, dtype).reshape(header.shape)
+    except ValueError:  # an axis is empty, and the others are longer than arrays can be
+        raise RemoteProtocolError(said) from None
     return array.copy() if data.nbytes < COPY_BELOW_BYTES else array
 
 

@@ -13,7 +13,16 @@ import zmq
 
 from launcher.core.blueprint import Blueprint
 from launcher.host import Host
-from launcher.sockets import BATCH, WAITING, Arrival, Closed, FromData, LinkStands, Sockets
+from launcher.sockets import (
+    BATCH,
+    WAITING,
+    Arrival,
+    Closed,
+    FromData,
+    LinkStands,
+    Sockets,
+    Unreadable,
+)
 from nodes.core.codec import MAX_MESSAGE_BYTES, encode
 from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
 from tests.launcher_runtime.clusters import RandomFrames
@@ -72,6 +81,18 @@ def test_a_tensor_longer_than_was_agreed_costs_the_connection(
     header = encode(TensorHeader(1, 0, 0, "float32", (elements,)))
     there.socket.send_multipart([launcher, header, np.zeros(elements, np.float32).data])
     assert not any(isinstance(arrival, FromData) for arrival in until(sockets, Closed))
+
+
+@pytest.mark.parametrize("shape", [(65536,) * 4, (0, *[2**31 - 1] * 3), (*[2**31 - 1] * 3, 0)])
+def test_a_shape_that_no_array_can_have_is_unreadable(
+    board: tuple[Board, Sockets, bytes], shape: tuple[int, ...]
+) -> None:
+    """Its number of elements is 0, or comes to that in 64 bits, as that of the bytes that came."""
+    there, sockets, launcher = board
+    header = encode(TensorHeader(1, 0, 0, "float32", shape))
+    there.socket.send_multipart([launcher, header, b""])
+    (found,) = (x for x in until(sockets, Unreadable) if isinstance(x, Unreadable))
+    assert "0 bytes for float32" in found.reason
 
 
 def test_whoever_keeps_to_what_was_agreed_is_not_cut_off_while_the_launcher_is_busy(
