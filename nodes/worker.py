@@ -161,7 +161,6 @@ class Worker:
         epoch, total = deployment.epoch, len(deployment.phases)
         options = LoadOptions(threads=_threads(deployment))
         job.preparing.run()
-        give_back_free_memory()  # what subnets came in, which loading has no use for
         for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
             if epoch in self._dropped:
                 break
