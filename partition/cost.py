@@ -118,7 +118,7 @@ class CostModel:
             compute[number] = self.layer_s[:, number] @ mine
             weights[number] = self._rows.weights(mine)
             activations[number] = self._rows.largest_activation(mine)
-            packing[number] = self._rows.largest_packing(mine)
+            packing[number] = self._rows.packing(mine)
             kernels[number] = LAYER_BYTES * mine.sum(axis=0)
         phases = _phases(device_of, levels, len(self.devices))
         flows = self._traffic.flows(device_of, levels, self._hosts)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from partition.memory import packing_bytes
+from partition.memory import packing_bytes, quantised_bytes
 from partition.traffic import Floats
 
 
@@ -38,6 +38,9 @@ class LayerRows:
         self._packing = np.array(
             [[packing_bytes(network, (layer.name,))] for layer in network.layers], dtype=np.float64
         )
+        self._quantised = np.array(
+            [quantised_bytes(network, (layer.name,)) for layer in network.layers], dtype=np.float64
+        )
 
     def weights(self, mine: NDArray[np.bool_]) -> Floats:
         """Bytes of weights of the layers in `mine` [layers, individuals]."""
@@ -50,6 +53,6 @@ class LayerRows:
         """Largest inputs + outputs of any one layer in `mine`."""
         return np.asarray((self._activations * mine).max(axis=0))
 
-    def largest_packing(self, mine: NDArray[np.bool_]) -> Floats:
-        """What packing takes for a moment, of that layer in `mine` for which it takes most."""
-        return np.asarray((self._packing * mine).max(axis=0))
+    def packing(self, mine: NDArray[np.bool_]) -> Floats:
+        """What packing takes while the layers in `mine` are loaded."""
+        return np.asarray((self._packing * mine).max(axis=0) + self._quantised @ mine)

@@ -21,13 +21,14 @@ All four are upper bounds: a device that has less than their sum may still suffi
 **Packing** comes before all that: while a phase is loaded, the weights of its matrices are packed
 one after the other, and for a moment both the original and the copy are in memory, beside the code
 that loading runs, but no other weights and no tensors. So it counts only where one matrix is larger
-than all else together: the last layer of a recogniser of characters (34 of 54 MB) is.
+than all else together: the last layer of a recogniser of characters (34 of 54 MB) is. Packed
+weights of whole numbers stay in memory from then on, because they are not written into a file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cnn.network import Network, Tensor
@@ -38,13 +39,13 @@ from partition.engine_memory import engine_bytes
 from partition.paper_equations import device_beta_bytes
 from partition.plan import MemoryPrediction
 
-PACKED = frozenset(
-    {"Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN", "ConvTranspose", "QLinearMatMul"}
-)
+PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
 """Operators whose weights ONNX Runtime packs while it loads a subnet."""
 
 PRODUCTS = frozenset({"Gemm", "MatMul"})
 """Of these not those of one row, if a subnet has no others (`nodes.executors.onnx_packing`)."""
+
+QUANTISED = frozenset({"int8", "uint8"})
 
 HALF = frozenset({"float16", "bfloat16"})
 
@@ -69,7 +70,8 @@ def predict_memory(
             channels_bytes=channels[device.name],
             engine_bytes=engine_bytes(len(phases), len(layers)),
             eq2_bytes=eq2[device.name],
-            packing_bytes=max((packing_bytes(network, p.layers) for p in phases), default=0),
+            packing_bytes=max((packing_bytes(network, p.layers) for p in phases), default=0)
+            + quantised_bytes(network, layers),
         )
     return predictions
 
@@ -110,6 +112,13 @@ def packing_bytes(network: Network, names: Sequence[str]) -> int:
     packed = [layer for layer in layers if layer.operator in PACKED - unpacked]
     weights = (name for layer in packed for name in layer.weights)
     return 2 * max((network.weights[name].bytes for name in weights), default=0)
+
+
+def quantised_bytes(network: Network, names: Collection[str]) -> int:
+    """Bytes of the weights of these layers that are whole numbers."""
+    weights = {weight for name in names for weight in network.layer[name].weights}
+    found = (network.weights[weight] for weight in weights)
+    return sum(tensor.bytes for tensor in found if tensor.dtype in QUANTISED)
 
 
 def _widened(network: Network) -> Network:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from partition.busy import rate_columns
 from partition.devices import Device
 from partition.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
-from partition.memory import packing_bytes
+from partition.memory import packing_bytes, quantised_bytes
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
 from partition.traffic import Floats
@@ -161,7 +161,7 @@ def segments(problem: Problem) -> Segments:
         np.stack([range_sum(problem.costs.layer_s[:, members[0]]) for members in kinds]),
         weights,
         np.where(starts[:, None] < starts, held, 0.0),
-        _range_max(_packing(problem)),
+        _range_max(_packing(problem)) + range_sum(_quantised(problem)),
         received,
         received_tensors,
         sent,
@@ -184,6 +184,11 @@ def _packing(problem: Problem) -> Floats:
     return np.array(
         [packing_bytes(network, (layer.name,)) for layer in network.layers], dtype=float
     )
+
+
+def _quantised(problem: Problem) -> Floats:
+    network = problem.network
+    return np.array([quantised_bytes(network, (layer.name,)) for layer in network.layers], float)
 
 
 def range_sum(values: Floats) -> Floats:

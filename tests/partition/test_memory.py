@@ -101,7 +101,7 @@ def products(*rows_and_bytes: tuple[int, int], operator: str = "MatMul") -> Netw
         ),
         {"x": Tensor("x", (1, 8), "float32"), **tensors},
         {
-            f"w {name}": Tensor(f"w {name}", (size,), "int8")
+            f"w {name}": Tensor(f"w {name}", (size // 4,), "float32")
             for name, (_, size) in zip(names, rows_and_bytes, strict=True)
         },
         ("x",),
@@ -162,3 +162,17 @@ def test_every_layer_adds_its_kernel() -> None:
         for count in (1, 101)
     )  # fmt: skip
     assert many - few == 100 * LAYER_BYTES
+
+
+def test_packed_whole_numbers_stay_in_memory_while_others_are_packed() -> None:
+    size = 20_000_000
+    net = Network(
+        "example",
+        (Layer("c", "Conv", ("x",), ("y",), ("q",)), Layer("m", "MatMul", ("y",), ("z",), ("w",))),
+        {name: Tensor(name, (5, 8), "float32") for name in "xyz"},
+        {"q": Tensor("q", (size,), "int8"), "w": Tensor("w", (size // 4,), "float32")},
+        ("x",),
+        ("z",),
+    )
+    plan = make_plan(net, "", (Device("a"),), dict.fromkeys("cm", "a"), strategy="", explanation="")
+    assert plan.memory["a"].packing_bytes == size + 2 * size
