@@ -164,7 +164,7 @@ def _divided(case: Case, division: Division) -> Found:
         for phase in dataflow.phases
     ]
     network = case.model.network
-    numbers = network_numbers(network)
+    numbers = network_numbers(case.model)
     doubtful: dict[int, Verdict] = {}
     results: dict[int, Outputs] = {}
     for number, (frame, wanted) in enumerate(zip(case.frames, case.wanted, strict=True)):

@@ -35,7 +35,7 @@ from tests.agreement.drawn.engine import Arrays, Graph
 def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
     """The simplified network in one piece, whose results `made` are: as the launcher holds one that
     it reads to its file, and as it looks at it before a run that it does not compare."""
-    numbers, rule = network_numbers(case.model.network), "precision"
+    numbers, rule = network_numbers(case.model), "precision"
     original: Path | None = None
     for frame, found, wanted in zip(case.frames, made, case.wanted, strict=True):
         verdict = strict(found, wanted, numbers)
@@ -91,7 +91,7 @@ def doubts(
 ) -> Found:
     """Results of subnets, by number of the frame, that differ as the strict verdicts say."""
     network = case.model.network
-    numbers = network_numbers(network)
+    numbers = network_numbers(case.model)
     devices = [Device(name) for name in sorted(set(division.assignment.values()))]
     plan = make_plan(
         division.model.network,
