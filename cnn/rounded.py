@@ -1,4 +1,4 @@
-"""A model that rounds each of its tensors to the type that it is said to have.
+"""A model that rounds each of its float16 tensors to that type.
 
 Where a processor has no kernels for float16, ONNX Runtime computes in float32 and leaves out the
 roundings between operators that follow each other. Identities behind every operator, in a session
@@ -20,13 +20,19 @@ def write_rounded(graph: Path, folder: Path) -> Path:
     """Write such a copy of the model `graph` into another folder, external weights beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     proto = onnx.load(str(graph), load_external_data=False)
+    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    half = {
+        value.name
+        for value in (*inferred.value_info, *inferred.output)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+    }
     nodes = []
     for node in proto.graph.node:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         nodes.append(copy)
         for index, name in enumerate(copy.output):
-            if name:
+            if name in half and copy.op_type != "Constant":
                 copy.output[index], between = f"{name}~1", f"{name}~2"
                 nodes.append(helper.make_node("Identity", [copy.output[index]], [between]))
                 nodes.append(helper.make_node("Identity", [between], [name]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from cnn.simplify.graph import Graph
+from cnn.simplify.graph import Graph, integers
 
 _PLACES = {"Upsample": 1, "Resize": 2}
 """Operator → its input that holds the scales; before operator set 11 it was the second of both."""
@@ -21,7 +21,10 @@ def agree_on_scales(graph: Graph, node: onnx.NodeProto) -> None:
         return
     place = _PLACES[node.op_type] if graph.opset >= 11 else 1
     shape, scales = graph.shape(node.input[0]), graph.constant(node, place)
-    if shape is None or scales is None or len(shape) != scales.size:
+    if shape is None or scales is None:
+        return
+    shape = tuple(shape[axis] for axis in integers(node, "axes", range(len(shape))))
+    if len(shape) != scales.size:
         return
     settled = [_settled(np.float32(x), n) for x, n in zip(scales.reshape(-1), shape, strict=True)]
     if not np.array_equal(settled, scales.reshape(-1)):

@@ -33,6 +33,15 @@ def test_group_norms_have_the_shape_of_what_they_norm(tmp_path: Path) -> None:
     whole_model_agrees(built, tmp_path)
 
 
+def test_a_resizing_of_named_axes_does_too(tmp_path: Path) -> None:
+    nodes = [node("Resize", ["x", "", "f"], ["y"], axes=[-1]), node("Relu", ["y"], ["z"])]
+    weights = [constant("f", [2.3], np.float32)]
+    proto = model(nodes, [value("x", (1, 1, 2, 10))], [value("z")], weights, opset=19)
+    built = cnn.read(save(proto, tmp_path))
+    assert built.network.tensors["y"].shape == (1, 1, 2, 23)
+    whole_model_agrees(built, tmp_path)
+
+
 def test_an_input_of_which_only_the_shape_is_read_is_no_input_of_the_original(
     tmp_path: Path,
 ) -> None:
