@@ -12,7 +12,7 @@ from cnn.errors import ModelError
 from cnn.merge import merge
 from cnn.network import MERGED
 from cnn.rewrites import Bands, Copies, Slices
-from tests.cnn.models import model, node, run, save, value, weight
+from tests.cnn.models import INT64, model, node, run, save, value, weight
 from tests.recurrent import CELL, LSTM, camera_frames, cell, lstm, plain_loop
 
 
@@ -225,4 +225,19 @@ def test_an_input_without_influence_cannot_be_state(tmp_path: Path) -> None:
         [weight("w", 4, 2)],
     )
     with pytest.raises(ModelError, match="names the input 'h', which no layer reads"):
+        cnn.read(save(proto, tmp_path), state=CELL)
+
+
+def test_what_has_another_shape_in_every_frame_cannot_be_fed_back(tmp_path: Path) -> None:
+    nodes = [
+        node("Add", ["x", "h"], ["s"], "add"),
+        node("Relu", ["s"], ["y"], "relu"),
+        node("NonZero", ["s"], ["hn"], "nonzero"),
+    ]
+    proto = model(
+        nodes,
+        [value("x", (2, 2), INT64), value("h", (2, 2), INT64)],
+        [value("y", (2, 2), INT64), value("hn", (2, "n"), INT64)],
+    )
+    with pytest.raises(ModelError, match="output 'hn', whose shape depends on the data"):
         cnn.read(save(proto, tmp_path), state=CELL)
