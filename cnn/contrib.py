@@ -121,20 +121,18 @@ def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str
     }
 
 
-def standard_equivalent(node: onnx.NodeProto) -> tuple[str, tuple[int, ...]]:
-    """ONNX's operator that computes the same apart from scales and activation functions, and which
-    of the node's inputs are that operator's; the node's own operator if there is none."""
-    if node.domain == DOMAIN and node.op_type in EQUIVALENTS:
-        return EQUIVALENTS[node.op_type]
-    return node.op_type, tuple(range(len(node.input)))
+def standard_operator(node: onnx.NodeProto) -> str:
+    """ONNX's operator that computes as a product or convolution what the node does, apart from
+    scales and activation functions; the node's own operator if there is none."""
+    return EQUIVALENTS.get(node.op_type, node.op_type) if node.domain == DOMAIN else node.op_type
 
 
-EQUIVALENTS: Mapping[str, tuple[str, tuple[int, ...]]] = {
-    "DynamicQuantizeMatMul": ("MatMul", (0, 1)),
-    "FusedConv": ("Conv", (0, 1)),
-    "FusedGemm": ("Gemm", (0, 1)),
-    "MatMulIntegerToFloat": ("MatMul", (0, 1)),
-    "QGemm": ("Gemm", (0, 3)),
+EQUIVALENTS: Mapping[str, str] = {
+    "DynamicQuantizeMatMul": "MatMul",
+    "FusedConv": "Conv",
+    "FusedGemm": "Gemm",
+    "MatMulIntegerToFloat": "MatMul",
+    "QGemm": "Gemm",
 }
 
 

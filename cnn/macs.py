@@ -36,7 +36,7 @@ def macs(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> int:
     of_attention = contrib.macs(node, shape, output.shape)
     if of_attention is not None:
         return of_attention
-    operator, _ = contrib.standard_equivalent(node)
+    operator = contrib.standard_operator(node)
     if operator in _CONVOLUTIONS:
         return output.elements * math.prod(shape(_CONVOLUTIONS[operator])[1:])
     if operator == "ConvTranspose":
