@@ -8,7 +8,6 @@ operator of half precision among others is computed in float32 too.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -40,17 +39,8 @@ def write_rounded(graph: Path, folder: Path) -> Path:
     proto.graph.node.extend(nodes)
     for location in {y.value for x in proto.graph.initializer for y in x.external_data
                      if y.key == "location"}:  # fmt: skip
-        _share(graph.parent / location, folder / location)
+        # A copy, since readers refuse weights in links, hard ones included.
+        shutil.copyfile(graph.parent / location, folder / location)
     target = folder / f"{graph.name} rounded"
     target.write_bytes(proto.SerializeToString())
     return target
-
-
-def _share(file: Path, target: Path) -> None:
-    """A further name for a file, or a copy where that cannot be."""
-    if target.exists():
-        return
-    try:
-        os.link(file, target)
-    except OSError:
-        shutil.copyfile(file, target)
