@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cnn.model import Model
     from cnn.network import Network, Tensor
 
-_FORMAT = 3
+_FORMAT = 4
 """Raised whenever simplification changes, so that what it makes is compared anew."""
 
 _SCALES = (1.0, 100.0, 0.01, 0.0)
