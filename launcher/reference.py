@@ -24,11 +24,14 @@ def reference_results(
     frame: Callable[[int], Frame],
     folder: Path,
     on_done: Callable[[int], None],
+    *,
+    is_fused: bool = True,
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
     """(i, what the whole model computes for distinct input i) for i in 0 … `inputs` − 1.
 
     `folder` holds the exchange with the reference process; `on_done` hears how many inputs are
-    done. Raises `RunFailedError` if the reference fails.
+    done. Operators are fused as ONNX Runtime does by default, unless `is_fused` is false. Raises
+    `RunFailedError` if the reference fails.
     """
     given, wanted = folder / "inputs", folder / "outputs"
     for exchange in (given, wanted):
@@ -41,7 +44,7 @@ def reference_results(
             _write(_file(given, end), arrays)
             size += sum(array.nbytes for array in arrays.values())
             end += 1
-        _run(model, given, wanted, start, on_done)
+        _run(model, given, wanted, start, on_done, is_fused=is_fused)
         for number in range(start, end):
             yield number, _load(_file(wanted, number))
             _file(given, number).unlink()
@@ -73,10 +76,18 @@ def _load(file: Path) -> Mapping[str, Array]:
 
 
 def _run(
-    model: Path, given: Path, wanted: Path, start: int, on_done: Callable[[int], None]
+    model: Path,
+    given: Path,
+    wanted: Path,
+    start: int,
+    on_done: Callable[[int], None],
+    *,
+    is_fused: bool,
 ) -> None:
     module = "nodes.executors.reference"
     command = [sys.executable, "-m", module, str(model), str(given), str(wanted)]
+    if not is_fused:
+        command.append("--unfused")
     with (
         (wanted.parent / "reference.log").open("w+", encoding="utf-8") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,

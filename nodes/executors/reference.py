@@ -1,10 +1,10 @@
 """The whole model in plain ONNX Runtime, to check the distributed one against.
 
-`python -m nodes.executors.reference MODEL INPUTS OUTPUTS [--threads N]` runs MODEL on every
-`INPUTS/NNNNNN.npz` (input name → array) in order of name and writes its outputs to a file of the
-same name under OUTPUTS. It shares no setting with the executor that it checks: ONNX Runtime as it
-is by default, on the CPU. One JSON line per frame on standard output:
-`{"frame": "000000", "seconds": 0.07}`.
+`python -m nodes.executors.reference MODEL INPUTS OUTPUTS [--threads N] [--unfused]` runs MODEL on
+every `INPUTS/NNNNNN.npz` (input name → array) in order of name and writes its outputs to a file of
+the same name under OUTPUTS. It shares no setting with the executor that it checks: ONNX Runtime as
+it is by default, on the CPU; with `--unfused` it fuses no operators. One JSON line per frame on
+standard output: `{"frame": "000000", "seconds": 0.07}`.
 
 Exit code 0: all frames written. 2: one sentence on standard error says what was wrong.
 """
@@ -30,12 +30,14 @@ from nodes.executors.onnx_sessions import (
 _SILENT = 4
 
 
-def run(model: Path, inputs: Path, outputs: Path, threads: int) -> None:
+def run(model: Path, inputs: Path, outputs: Path, threads: int, *, is_fused: bool = True) -> None:
     """Run all frames; raises ExecutorError for a model or a frame that cannot be used."""
     ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
     options.intra_op_num_threads = threads
+    if not is_fused:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     frames = sorted(inputs.glob("*.npz"))
     if not frames:
         raise ExecutorError(f"{inputs} holds no frame (*.npz)")
@@ -83,9 +85,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("inputs", type=Path)
     parser.add_argument("outputs", type=Path)
     parser.add_argument("--threads", type=int, default=1, help="threads that compute one frame")
+    parser.add_argument("--unfused", action="store_true", help="fuse no operators")
     given = parser.parse_args(arguments)
     try:
-        run(given.model, given.inputs, given.outputs, given.threads)
+        run(given.model, given.inputs, given.outputs, given.threads, is_fused=not given.unfused)
     except (ExecutorError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
