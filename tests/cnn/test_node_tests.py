@@ -38,8 +38,9 @@ REFUSED_WITH_CONSTANTS = {
     "a custom operator": 11,
     "another operator set": 8,
     "contradicting shapes": 2,
+    "outputs that no input reaches": 2,
 }
-"""The same with all inputs but the first as constants."""
+"""The same with all inputs but the first as constants; of two, all that is left has no elements."""
 
 REASONS = {
     r"is open; write its size": "open axes",

@@ -184,8 +184,8 @@ def test_names_are_those_of_the_files_unless_given(cluster: Path) -> None:
         (
             "  branches: frames.npz",
             "  branches: 3",
-            ", line 7, inputs.branches: must be a glob, a list of globs, random, or a mapping with "
-            "the key files, not 3",
+            ", line 7, inputs.branches: must be files, not 3; an input of the network that is a "
+            "constant is written as model: {path: …, inputs: {branches: 3}}",
         ),
         ("frames: 5", "labels: digits.onnx", "line 8, labels: is for one classifier, and several"),
         ("digits.onnx", "gone.onnx", "line 3, model[1].path: there is no file"),
