@@ -16,9 +16,7 @@ those of Lee and Messerschmitt, "Synchronous data flow", Proceedings of the IEEE
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -71,19 +69,19 @@ def close_loops(
     if not state:
         return tuple(layers), operators
     maker = {name: number for number, layer in enumerate(layers) for name in layer.outputs}
-    successors: list[set[int]] = [set() for _ in layers]
-    for number, layer in enumerate(layers):
-        for name in layer.inputs:
-            if name in maker:
-                successors[maker[name]].add(number)
+    edges = [
+        (maker[name], number)
+        for number, layer in enumerate(layers)
+        for name in layer.inputs
+        if name in maker
+    ]
     for name, output in state.items():
         readers = [number for number, layer in enumerate(layers) if name in layer.inputs]
         _check_pair(name, output, tensors, readers, maker, label)
         for reader in readers:
-            successors[maker[output]].add(reader)
-            successors[reader].add(maker[output])
+            edges += [(maker[output], reader), (reader, maker[output])]
     merged = _Merging(layers, operators, outputs, state)
-    groups = _in_order(_components(successors), successors)
+    groups = _groups(edges, len(layers))
     found = [merged.layer([layers[number] for number in group]) for group in groups]
     nodes = dict(operators.of_layer)
     for layer, group in zip(found, groups, strict=True):
@@ -176,59 +174,18 @@ class _Merging:
         return tuple({identity(node): node for node in found}.values())
 
 
-def _components(successors: Sequence[Collection[int]]) -> list[int]:
-    """Node → a node that stands for its strongly connected component (Kosaraju's algorithm)."""
-    predecessors: list[list[int]] = [[] for _ in successors]
-    for node, following in enumerate(successors):
-        for other in following:
-            predecessors[other].append(node)
-    component = [-1] * len(successors)
-    for root in reversed(_finishing_order(successors)):
-        waiting = [root] if component[root] < 0 else []
-        while waiting:
-            node = waiting.pop()
-            component[node] = root
-            waiting += [other for other in predecessors[node] if component[other] < 0]
-    return component
+def _groups(edges: Iterable[tuple[int, int]], count: int) -> list[list[int]]:
+    """The strongly connected components of a graph of `count` nodes, in a topological order.
 
+    The members of each stand in ascending order; where several components could come next, it is
+    the one with the lowest member.
+    """
+    import networkx as nx  # noqa: PLC0415 (slow to import)
 
-def _finishing_order(successors: Sequence[Collection[int]]) -> list[int]:
-    """The nodes in the order in which a depth-first search leaves them."""
-    seen: set[int] = set()
-    order: list[int] = []
-    for root in range(len(successors)):
-        path = [] if root in seen else [(root, iter(successors[root]))]
-        seen.add(root)
-        while path:
-            node, rest = path[-1]
-            following = next((other for other in rest if other not in seen), None)
-            if following is None:
-                order.append(node)
-                path.pop()
-            else:
-                seen.add(following)
-                path.append((following, iter(successors[following])))
-    return order
-
-
-def _in_order(component: Sequence[int], successors: Sequence[Collection[int]]) -> list[list[int]]:
-    """The members of each component in ascending order; components in a topological order, the one
-    with the lowest member first where there is a choice."""
-    members: dict[int, list[int]] = {}
-    for node, root in enumerate(component):
-        members.setdefault(root, []).append(node)
-    following: dict[int, set[int]] = {root: set() for root in members}
-    for node, others in enumerate(successors):
-        following[component[node]] |= {component[other] for other in others} - {component[node]}
-    waits = Counter(other for others in following.values() for other in others)
-    ready = [(own[0], root) for root, own in members.items() if not waits[root]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, root = heapq.heappop(ready)
-        order.append(members[root])
-        for other in following[root]:
-            waits[other] -= 1
-            if not waits[other]:
-                heapq.heappush(ready, (members[other][0], other))
-    return order
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(count))
+    graph.add_edges_from(edges)
+    condensed = nx.condensation(graph)
+    members = {node: sorted(data["members"]) for node, data in condensed.nodes(data=True)}
+    order = nx.lexicographical_topological_sort(condensed, key=lambda node: members[node][0])
+    return [members[node] for node in order]
