@@ -2,7 +2,8 @@
 
 Its engine knows one subnet, which adds one to its input. Where and how it hangs, the file of the
 subnet says, and for firings the first number of the frame. `PATIENCE_S` in the environment takes
-the place of the seconds that a firing and unloading may take at least. With `ENGINE=real` it has an
+the place of the seconds that a firing and unloading may take at least. Before it hangs, it says so
+on standard error. With `ENGINE=real` it has an
 agent's own engine.
 """
 
@@ -28,8 +29,13 @@ HANGS, HANGS_WITH_INTERPRETER = 7.0, 8.0
 """The first number of a frame in which it hangs; the second way lets no Python run any more."""
 
 
+HANGING = "the engine hangs now"
+
+
 def hang(*, with_interpreter: bool = False) -> NoReturn:
     library = ctypes.PyDLL(None) if with_interpreter else ctypes.CDLL(None)
+    sys.stderr.write(f"{HANGING}\n")
+    sys.stderr.flush()
     while True:
         library.pause()  # returns only if a signal is handled in this thread
 
