@@ -31,10 +31,10 @@ from pathlib import Path
 import numpy as np
 
 import cnn
+from benchmarks.pareto import points_of, share_of_hypervolume, true_front
 from cnn.network import Layer, Network, Tensor
 from ga.strategies import find_strategy
 from partition.devices import Device
-from partition.pareto import points_of, share_of_hypervolume, true_front
 from partition.strategies.base import Objective, Problem, Solution
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape

@@ -26,10 +26,10 @@ from statistics import median
 import numpy as np
 import zmq
 
+from benchmarks.one_fifo import READER, WRITER, FifoSpec, WireReader, WireWriter
 from benchmarks.report import Figure, print_json, report
 from nodes.curve import new_pair
 from nodes.executors.heap import keep_one_heap
-from nodes.fifos import READER, WRITER, FifoSpec, WireReader, WireWriter
 from nodes.keys import Keyring
 
 ASKED_RATIO = 0.85

@@ -26,6 +26,7 @@ import numpy as np
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from benchmarks.lab.turns import OneFrame
 from benchmarks.report import Figure, print_json, report
+from benchmarks.trace_overlap import overlaps
 from benchmarks.undisturbed import undisturbed
 from launcher.config_load import load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
@@ -34,7 +35,6 @@ from launcher.profiling_use import profile_file
 from launcher.progress import open_progress
 from launcher.run import run
 from launcher.subnet_files import cut_subnets
-from launcher.trace_overlap import overlaps
 from nodes.core.messages import TRACE_EVENT, TRACE_EVENTS, TraceKind
 from nodes.trace import Recorder
 

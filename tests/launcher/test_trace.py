@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.trace_overlap import overlaps
 from launcher.chrome_trace import Happened, NodeTrace, chrome_trace
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock
 from launcher.errors import BadInputError
-from launcher.trace_overlap import overlaps
 from launcher.tracing import Tracer, check_trace_file
 from nodes.core.messages import (
     TRACE_EVENT,

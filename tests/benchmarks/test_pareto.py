@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from partition.devices import Device
-from partition.errors import PartitionError
-from partition.nondominated import nondominated
-from partition.pareto import (
+from benchmarks.pareto import (
     hypervolume,
     points_of,
     share_of_hypervolume,
     true_front,
 )
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.nondominated import nondominated
 from partition.strategies.base import Problem
 from tests.partition.exhaustive import every_assignment
 from tests.partition.networks import chain, device_sets, networks
