@@ -3,9 +3,9 @@
 Dense blocks as in DenseNet (every layer reads up to eight before it), in three series: spread at
 random over ten devices; three layers after each other per device, on up to a thousand devices; and
 three layers per device spread at random. Skews are those of fewest bytes, the proof is that of a
-plan, the period is that of the phase graph with times drawn at random, and orders are found for the
-phases of each device. Times in milliseconds, best of three, one thread. The last line of a series
-tells with which power of the number of channels each time grows, from its first line to its last.
+plan, and the period is that of the phase graph with times drawn at random. Times in milliseconds,
+best of three, one thread. The last line of a series tells with which power of the number of
+channels each time grows, from its first line to its last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from cnn.network import Layer, Network, Tensor
 from csdf.from_network import Converter
-from csdf.order_search import find_orders
 from csdf.proof import prove
 from csdf.skew import schedule
 from csdf.throughput import throughput
@@ -61,10 +60,7 @@ def measure(layers: int, devices: list[str]) -> tuple[int, list[float]]:
     times = {phase.name: Fraction(rng.randint(1, 100)) for phase in dataflow.phases}
     graph = dataflow.phase_graph(times=times, capacity_frames=pipeline.capacity_frames)
     period_ms, _ = timed(lambda: throughput(graph))
-    on = {phase.name: phase.device for phase in dataflow.phases}
-    orders_ms, found = timed(lambda: find_orders(graph, on))
-    assert found.period == found.at_least
-    spent = [convert_ms, skew_ms, proof_ms, period_ms, orders_ms]
+    spent = [convert_ms, skew_ms, proof_ms, period_ms]
     print(
         f"{len(set(devices)):>7} {layers:>7} {len(dataflow.phases):>7} {len(graph.channels):>8} "
         + " ".join(f"{one:>9.1f}" for one in spent)
@@ -87,7 +83,7 @@ def scattered(layers: int, devices: int) -> list[str]:
 
 def main() -> None:
     heads = ("devices", "layers", "phases", "channels")
-    tasks = ("convert", "skews", "proof", "period", "orders")
+    tasks = ("convert", "skews", "proof", "period")
     print("{:>7} {:>7} {:>7} {:>8}".format(*heads), *(f"{task:>9}" for task in tasks))
     series(*(scattered(layers, 10) for layers in (125, 250, 500, 1000, 2000)))
     sizes = (10, 30, 100, 300, 1000)

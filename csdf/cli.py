@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +29,7 @@ from csdf.errors import (
 from csdf.graph import Graph
 from csdf.initial_phases import after as after_initial_phases
 from csdf.latency import latency
-from csdf.order_search import Found, find_orders
-from csdf.orders import Entry, Ordered, ordered
+from csdf.orders import Ordered, ordered
 from csdf.output import printable, write_whole
 from csdf.progress_line import ProgressLine
 from csdf.report import as_text
@@ -150,18 +149,12 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
 
 
 def _schedule(options: argparse.Namespace, graph: Graph) -> int:
-    orders: Mapping[str, Sequence[str | Entry]] = _orders(options.order)
-    found: Found | None = None
-    if options.on:
-        if orders or options.period is not None:
-            raise CsdfError("--on looks for orders, so it goes with neither --order nor --period")
-        found = find_orders(graph, _processors(options.on), options.effort)
-        orders = found.orders
+    orders = _orders(options.order)
     schedule = periodic_schedule(ordered(graph, orders), options.period)
     if options.json:
-        _print(_json(schedule_report.as_json(schedule, orders, found)))
+        _print(_json(schedule_report.as_json(schedule, orders)))
     else:
-        _print(schedule_report.as_text(schedule, orders, found))
+        _print(schedule_report.as_text(schedule, orders))
     return EXIT_FINE
 
 
@@ -222,15 +215,6 @@ def _orders(given: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
             raise CsdfError(f"processor {processor!r} has two orders; give one for all its firings")
         orders[processor] = order
     return orders
-
-
-def _processors(given: Sequence[tuple[str, list[str]]]) -> dict[str, str]:
-    on: dict[str, str] = {}
-    for processor, names in given:
-        for name in names:
-            if on.setdefault(name, processor) != processor:
-                raise CsdfError(f"{name!r} is to run on both {on[name]!r} and {processor!r}")
-    return on
 
 
 def _write(path: str, text: str) -> None:

@@ -11,7 +11,6 @@ from importlib.metadata import version
 
 from csdf.capacities import EFFORT
 from csdf.graph import Graph
-from csdf.order_search import EFFORT as ORDER_EFFORT
 from csdf.throughput import EFFORT as THROUGHPUT_EFFORT
 
 Command = Callable[[argparse.Namespace, Graph], int]
@@ -71,22 +70,11 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         "schedule",
         help="a start time for every firing of an iteration",
         description="Prints the earliest schedule that repeats itself after the shortest period; "
-        "on processors, in given orders or in the best that are found.",
+        "on processors, in given orders.",
     )
     _add_common(command, commands["schedule"])
     command.add_argument("--period", type=_period, metavar="P", help="repeat after this instead")
-    command.add_argument(
-        "--on",
-        type=_list,
-        action="append",
-        default=[],
-        metavar="P=A,B",
-        help="A and B share processor P; look for orders with a short period",
-    )
     _add_order(command)
-    command.add_argument(
-        "--effort", type=int, default=ORDER_EFFORT, metavar="N", help="how long (%(default)s)"
-    )
     command = subparsers.add_parser(
         "simulate",
         help="self-timed execution, on processors if wanted",

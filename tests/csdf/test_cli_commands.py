@@ -168,14 +168,13 @@ def test_a_pipelined_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert "processor 'P' has two orders" in capsys.readouterr().err
 
 
-def test_orders_are_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_schedule_in_given_orders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "chain.json"
     channels = [("A", "B", (1,), (1,), 0, 2), ("B", "C", (1,), (1,), 0, 2)]
     file.write_text(json_format.write(graph({"A": (2,), "B": (4,), "C": (3,)}, *channels)))
-    assert main(["schedule", str(file), "--on", "P=A,C"]) == 0
+    assert main(["schedule", str(file), "--order", "P=A,C@1"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "P=A,C@1",
-        "no order has a shorter period than 5",
         "every firing again after 5; it starts at",
         "A: 0",
         "B: 2",
@@ -186,28 +185,5 @@ def test_orders_are_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         "period": "5",
         "iterations": 1,
         "orders": {"P": ["A", "C@1"]},
-        "at_least": None,
-        "best": None,
         "starts": {"A": ["0"], "B": ["2"], "C": ["7"]},
     }
-    file.write_text(json_format.write(graph({"A": (2,), "B": (4,)}, ("A", "B", (1,), (1,), 0, 1))))
-    assert main(["schedule", str(file), "--on", "P=A,B", "--period", "8"]) == 2
-    assert "--on looks for orders" in capsys.readouterr().err
-    assert main(["schedule", str(file), "--on", "P=A", "--on", "Q=A"]) == 2
-    assert "'A' is to run on both 'P' and 'Q'" in capsys.readouterr().err
-
-
-def test_orders_that_are_not_proved_to_be_the_best(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "chain.json"
-    channels = [("A", "B", (1,), (1,), 0, 1), ("B", "C", (1,), (1,), 0, 1)]
-    file.write_text(json_format.write(graph({"A": (2,), "B": (4,), "C": (3,)}, *channels)))
-    assert main(["schedule", str(file), "--on", "P=A,C"]) == 0
-    assert "no order with one iteration per period has a shorter one than 9; others need 7 at " in (
-        capsys.readouterr().out
-    )
-    assert main(["schedule", str(file), "--on", "P=A,C", "--effort", "0"]) == 0
-    assert "9 is the best found, not proved to be the best: 7 are needed at least" in (
-        capsys.readouterr().out
-    )
