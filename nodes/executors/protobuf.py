@@ -66,11 +66,6 @@ def field(number: int, content: bytes) -> bytes:
     return _encoded(number << 3 | _BYTES) + _encoded(len(content)) + content
 
 
-def number_field(number: int, value: int) -> bytes:
-    """A field that is a number, 0 or more."""
-    return _encoded(number << 3 | _VARINT) + _encoded(value)
-
-
 def _encoded(value: int) -> bytes:
     encoded = bytearray()
     while value > 0x7F:
