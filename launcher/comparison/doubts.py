@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from cnn.rounded import write_rounded
 from launcher.comparison.replay import INPUT, Replay
-from launcher.comparison.tape import Step, Tape, Variant
+from launcher.comparison.tape import Step, Tape, Variant, moves
 from launcher.comparison.tolerance import (
     Beginning,
     Numbers,
@@ -130,12 +130,10 @@ class _Batch:
             (replay, tape(folder / f"plan {number}", frames))
             for number, replay in enumerate(replays)
         ]
-        unit, evenly = doubt.numbers.limits.unit, doubt.numbers.precision == "8-bit"
         self._variants = [
             Variant("basic", "basic"),
             _UNFUSED,
-            Variant("up", moved=unit, evenly=evenly),
-            Variant("down", moved=-unit, evenly=evenly),
+            *moves(doubt.numbers),
             *([_CUT] if replays else []),
             *([_ROUNDED] if doubt.numbers.precision == "half" else []),
         ]
@@ -203,9 +201,15 @@ class _Batch:
         if within_movement(read, wanted, variants, numbers, "replay").agrees:
             return None
         # Engines fuse other pairs of quantisers in it than in the file. Unfused, both round alike.
-        unfused = replay.whole_unfused(tape, number)
-        made = {name: unfused[name] for name in wanted}
-        if right_step(made, self._outputs(number, self._unfused), [], numbers).agrees:
+        # What may round in another way still is what simplification has folded.
+        made, *moved = (
+            {name: outputs[name] for name in wanted}
+            for outputs in (
+                replay.whole_unfused(tape, number),
+                *replay.whole_moved(tape, number),
+            )
+        )
+        if right_step(made, self._outputs(number, self._unfused), moved, numbers).agrees:
             return None
         return _READING
 

@@ -15,6 +15,7 @@ behind every operator then (`cnn.rounded`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cnn.model import Model
@@ -23,9 +24,8 @@ from cnn.rewrites import Copies, original_name
 from cnn.rounded import write_rounded
 from cnn.views import Bounds
 from launcher.comparison.regions import places
-from launcher.comparison.tape import Level, Step, Tape, Variant
+from launcher.comparison.tape import Level, Step, Tape, Variant, moves
 from launcher.comparison.tolerance import (
-    LIMITS,
     Beginning,
     Numbers,
     Outputs,
@@ -56,10 +56,9 @@ class Replay:
         self.plan = plan
         self._subnets = subnets
         self._numbers = numbers
-        unit = LIMITS["single"].unit
         self._moved: tuple[Variant, ...] = ()  # rounded likewise, half precision is exact
         if numbers.precision != "half":
-            self._moved = (Variant("up", "none", unit), Variant("down", "none", -unit))
+            self._moved = moves(Numbers("single"), "none")
         self._network = model.network
         self._given = frozenset((*model.network.inputs, *model.network.state))
         self._whole = model.cut(
@@ -100,6 +99,19 @@ class Replay:
         """The same with nothing fused."""
         self._unfuse(tape)
         return {name: tape.get(frame, _WHOLE["none"], name) for name in self._network.outputs}
+
+    def whole_moved(self, tape: Tape, frame: int) -> list[Outputs]:
+        """The same on inputs that have moved by one unit in the last place."""
+        outputs = self._network.outputs
+        variants = [
+            replace(variant, name=f"whole {variant.name}")
+            for variant in moves(self._numbers, "none")
+        ]
+        if not tape.has(tape.frames[0], variants[0].name, outputs[0]):
+            tape.run([self._whole_step(tape, "none", set(outputs), moved) for moved in variants])
+        return [
+            {name: tape.get(frame, variant.name, name) for name in outputs} for variant in variants
+        ]
 
     def results(self, tape: Tape, frame: int) -> Iterator[Outputs]:
         """What the subnets compute one after another: for each copy of the network."""
@@ -244,10 +256,13 @@ class Replay:
             n: place.cut(tape.get(frame, _WHOLE[level], place.of)) for n, place in found.items()
         }
 
-    def _whole_step(self, tape: Tape, level: Level, tensors: set[str]) -> Step:
+    def _whole_step(
+        self, tape: Tape, level: Level, tensors: set[str], moved: Variant | None = None
+    ) -> Step:
+        variant = moved or Variant(_WHOLE[level], level)
         inputs = {name: (tape.file(INPUT, name), ()) for name in self._given}
-        outputs = {name: tape.file(_WHOLE[level], name) for name in sorted(tensors)}
-        return Step(self._at(level, self._whole), inputs, outputs, Variant("whole", level))
+        outputs = {name: tape.file(variant.name, name) for name in sorted(tensors)}
+        return Step(self._at(level, self._whole), inputs, outputs, variant)
 
     def _at(self, level: Level, graph: Path) -> Path:
         """What is run at that level: unfused, half precision rounds every tensor, as it has to

@@ -17,8 +17,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from cnn.views import Bounds
+from launcher.comparison.tolerance import Numbers
 from launcher.errors import RunFailedError
 from launcher.runtime import Array
+
+How: TypeAlias = Literal["alike", "mixed", "evenly"]
 
 Level: TypeAlias = Literal["all", "basic", "none", "agent"]
 """How far ONNX Runtime fuses operators; or an agent's engine, as it runs on this machine."""
@@ -26,12 +29,28 @@ Level: TypeAlias = Literal["all", "basic", "none", "agent"]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to run a graph that rounds in another way: fused less, or its input moved."""
+    """A way to run a graph that rounds in another way: fused less, or its input moved (`how` is
+    explained in `nodes.executors.replay`)."""
 
     name: str
     level: Level = "all"
     moved: float = 0.0
-    evenly: bool = False
+    how: How = "alike"
+
+
+def moves(numbers: Numbers, level: Level = "all") -> tuple[Variant, ...]:
+    """The variants of a graph whose input is moved by one unit in the last place."""
+    unit = numbers.limits.unit
+    if numbers.precision == "8-bit":
+        return (
+            Variant("up", level, unit, "evenly"),
+            Variant("down", level, -unit, "evenly"),
+        )
+    return (
+        Variant("up", level, unit),
+        Variant("down", level, -unit),
+        Variant("mixed", level, unit, "mixed"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +105,7 @@ class Tape:
                     "graph": str(step.graph),
                     "level": step.variant.level,
                     "moved": step.variant.moved,
-                    "evenly": step.variant.evenly,
+                    "how": step.variant.how,
                     "inputs": dict(step.inputs),
                     "outputs": dict(step.outputs),
                 }

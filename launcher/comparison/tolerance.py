@@ -3,8 +3,9 @@
 Two engines, or one at two levels of fusion, add up in another order, so results are never asked to
 be equal. How far apart they may be follows from the numbers that the network computes with, and,
 where that is not enough, from how far the whole model's own result moves when nothing but rounding
-changes: when its input moves by one unit in the last place, up and down, and when ONNX Runtime
-fuses its operators less or not at all (its *variants*). The error of an output of floating point is
+changes: when its input moves by one unit in the last place, up, down or both ways, and when ONNX
+Runtime fuses its operators less or not at all (its *variants*). The error of a floating-point
+output is
 
     max |found − wanted| / max(max |wanted|, FLOOR),
 

@@ -5,14 +5,16 @@ of `steps`. Every step runs one ONNX `graph` on each frame in plain ONNX Runtime
 fusion (`all`, `basic`, `none`), or at the level `agent` as an agent on this machine runs it. Its
 inputs are arrays that are there or that earlier steps made, its outputs are kept:
 
-    {"graph": "…/a3f0", "level": "all", "moved": 0.0, "evenly": false,
+    {"graph": "…/a3f0", "level": "all", "moved": 0.0, "how": "alike",
      "inputs": {"x": ["in/0.npy", [[1, 0, 8]]]}, "outputs": {"y": "chain/4.npy"}}
 
 Files are named from FOLDER/FRAME/. Of an input only the elements within the bounds are fed: [axis,
 start, stop], none for all of it. `outputs` may name tensors inside the graph as well; one that
-the graph does not have is left out. `moved` m moves every floating-point input by m times its size,
-zeros by m times the largest (1 if all are zero); `evenly`, all elements by as much as
-zeros. Only one graph is loaded at a time. One JSON line per step on standard output.
+the graph does not have is left out. `moved` m moves every element of floating-point inputs by m
+times its size, and zeros by m times the largest size (1 if all are zero). `how` says in which
+directions: `alike`, all move up; `mixed`, half of them, always the same ones, move down, because a
+network that normalises its input hardly notices one that is scaled; `evenly`, all move up by as
+much as zeros. Only one graph is loaded at a time. One JSON line per step on standard output.
 
 Exit code 0: all is computed. 2: one sentence on standard error says what was wrong.
 """
@@ -24,7 +26,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -36,6 +38,8 @@ from nodes.executors.onnx_sessions import (
 )
 from nodes.executors.protobuf import field, submessages, text_field
 from nodes.executors.registry import open_executor
+
+How: TypeAlias = Literal["alike", "mixed", "evenly"]
 
 _Compute: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
@@ -59,7 +63,7 @@ def run(wanted: Mapping[str, Any]) -> None:
             for frame in wanted["frames"]:
                 own = folder / frame
                 feed = {
-                    name: moved(_read(own / file, within), step["moved"], evenly=step["evenly"])
+                    name: moved(_read(own / file, within), step["moved"], step["how"])
                     for name, (file, within) in step["inputs"].items()
                 }
                 for name, result in compute(feed).items():
@@ -88,14 +92,20 @@ def _engine(ort: Any, step: Mapping[str, Any], folder: Path) -> Iterator[_Comput
     yield compute
 
 
-def moved(array: Array, by: float, *, evenly: bool) -> Array:
+def moved(array: Array, by: float, how: How) -> Array:
     """`array` moved by `by` times its size, see the module's docstring; in its own dtype."""
     if by == 0.0 or array.dtype.kind != "f":
         return array
     sizes = np.abs(array.astype(np.float64))
     largest = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes))) or 1.0
-    steps = np.full_like(sizes, largest) if evenly else np.where(sizes == 0.0, largest, sizes)
-    result: Array = np.asarray((array + by * steps).astype(array.dtype))
+    if how == "evenly":
+        steps = np.full_like(sizes, largest)
+    else:
+        steps = np.where(sizes == 0.0, largest, sizes)
+    signs: Any = 1
+    if how == "mixed":
+        signs = np.random.default_rng(0).choice((-1, 1), size=array.shape)
+    result: Array = np.asarray((array + by * signs * steps).astype(array.dtype))
     return result
 
 

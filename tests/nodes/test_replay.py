@@ -18,7 +18,7 @@ def test_a_step_reads_a_number_without_axes(tmp_path: Path) -> None:
         "graph": str(save(graph, tmp_path)),
         "level": "all",
         "moved": 0.0,
-        "evenly": False,
+        "how": "alike",
         "inputs": {"x": ["x.npy", []], "n": ["n.npy", []]},
         "outputs": {"y": "y.npy"},
     }
@@ -30,7 +30,7 @@ def test_a_step_reads_a_number_without_axes(tmp_path: Path) -> None:
 
 
 def test_a_moved_number_without_axes_is_an_array_still() -> None:
-    number = moved(np.array(3.0, np.float32), 1e-3, evenly=False)
+    number = moved(np.array(3.0, np.float32), 1e-3, "alike")
     assert isinstance(number, np.ndarray)
     assert number.shape == ()
     assert number == np.float32(3.003)

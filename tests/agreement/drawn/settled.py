@@ -13,7 +13,7 @@ from pathlib import Path
 from cnn.rounded import write_rounded
 from launcher.comparison.doubts import Doubt, settle
 from launcher.comparison.replay import Replay
-from launcher.comparison.tape import Tape
+from launcher.comparison.tape import Tape, moves
 from launcher.comparison.tolerance import (
     Numbers,
     Outputs,
@@ -46,8 +46,9 @@ def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
             variants = _variants(original, frame, numbers)
             verdict = within_movement(found, wanted, variants, numbers, "replay")
             if not verdict.agrees:
-                unfused = Graph(whole, "none").run(frame)
-                verdict = right_step(unfused, variants[1], [], numbers)
+                unfused, *likewise = _unfused(whole, frame, numbers)
+                original_unfused, *_ = _unfused(original, frame, numbers)
+                verdict = right_step(unfused, original_unfused, likewise, numbers)
         if not verdict.agrees:
             return Found(False, verdict.rule, f"simplified: {verdict}")
         rule = verdict.rule if verdict.rule != "precision" else rule
@@ -71,15 +72,25 @@ def _is_refused(case: Case, pairs: Iterable[tuple[Outputs, ...]]) -> bool:
 
 def _variants(original: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
     """The original fused less, and on a frame that has moved by one unit."""
-    unit, evenly = numbers.limits.unit, numbers.precision == "8-bit"
     found = [Graph(original, level).run(frame) for level in ("basic", "none")]
     if numbers.precision == "half":
-        found.append(Graph(write_rounded(original, original.parent / "rounded"), "none").run(frame))
-    whole = Graph(original)
-    for by in (unit, -unit):
-        there = {name: moved(array, by, evenly=evenly) for name, array in frame.items()}
-        found.append(whole.run(there))
-    return found
+        found += _unfused(original, frame, numbers)[:1]
+    return found + _on_moved(Graph(original), frame, numbers)
+
+
+def _unfused(graph: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
+    """What a graph computes with nothing fused, and on a frame that has moved by one unit."""
+    if numbers.precision == "half":
+        graph = write_rounded(graph, graph.parent / "rounded")
+    engine = Graph(graph, "none")
+    return [engine.run(frame), *_on_moved(engine, frame, numbers)]
+
+
+def _on_moved(graph: Graph, frame: Arrays, numbers: Numbers) -> list[Outputs]:
+    return [
+        graph.run({n: moved(array, move.moved, move.how) for n, array in frame.items()})
+        for move in moves(numbers)
+    ]
 
 
 class TapeHere(Tape):

@@ -48,7 +48,7 @@ def test_a_step_feeds_a_part_and_the_next_step_reads_what_it_made(
         {"inputs": {"x": ["in/0.npy", [[0, 2, 6]]]}, "outputs": {"y": "a/1.npy"}},
         {"inputs": {"x": ["a/1.npy", []]}, "outputs": {"y": "b/1.npy"}},
     ]
-    common = {"graph": str(graph), "level": level, "moved": 0.0, "evenly": False}
+    common = {"graph": str(graph), "level": level, "moved": 0.0, "how": "alike"}
     job = tmp_path / "job.json"
     job.write_text(
         json.dumps({"folder": str(folder), "frames": ["7"], "steps": [s | common for s in steps]})
@@ -63,7 +63,7 @@ def test_a_step_that_cannot_be_done_ends_in_a_sentence(
     tmp_path: Path, graph: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = {
-        "graph": str(graph), "level": "all", "moved": 0.0, "evenly": False,
+        "graph": str(graph), "level": "all", "moved": 0.0, "how": "alike",
         "inputs": {"x": ["in/0.npy", []]}, "outputs": {"y": "out/0.npy"},
     }  # fmt: skip
     job = tmp_path / "job.json"
@@ -75,15 +75,17 @@ def test_a_step_that_cannot_be_done_ends_in_a_sentence(
 def test_a_move_is_by_one_unit_in_the_last_place_and_an_empty_frame_moves_too() -> None:
     unit = 2.0**-23
     np.testing.assert_array_equal(
-        replay.moved(np.array([1, -2, 0], np.float32), unit, evenly=False),
+        replay.moved(np.array([1, -2, 0], np.float32), unit, "alike"),
         np.array([1 + unit, -2 + 2 * unit, 2 * unit], np.float32),
     )
-    black = replay.moved(np.zeros(3, np.float32), unit, evenly=False)
+    black = replay.moved(np.zeros(3, np.float32), unit, "alike")
     np.testing.assert_array_equal(black, np.full(3, unit, np.float32))
-    even = replay.moved(np.array([1, 4], np.float32), 2.0**-8, evenly=True)
+    mixed = replay.moved(np.ones(64, np.float32), unit, "mixed")
+    assert {*mixed.tolist()} == {1 - unit, 1 + unit}
+    even = replay.moved(np.array([1, 4], np.float32), 2.0**-8, "evenly")
     np.testing.assert_array_equal(even, np.array([1 + 2.0**-6, 4 + 2.0**-6], np.float32))
 
 
 def test_whole_numbers_are_not_moved() -> None:
     pixels = np.array([0, 255], np.uint8)
-    np.testing.assert_array_equal(replay.moved(pixels, 0.5, evenly=True), pixels)
+    np.testing.assert_array_equal(replay.moved(pixels, 0.5, "evenly"), pixels)
