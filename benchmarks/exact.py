@@ -35,7 +35,8 @@ from benchmarks.pareto import points_of, share_of_hypervolume, true_front
 from cnn.network import Layer, Network, Tensor
 from ga.strategies import find_strategy
 from partition.devices import Device
-from partition.strategies.base import Objective, Problem, Solution
+from partition.objective import Objective
+from partition.strategies.base import Problem, Solution
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape
 from partition.strategies.exact_search import Effort

@@ -27,9 +27,10 @@ from ga.splitting import Split, carry_out
 from ga.unit_rows import UnitRows, unit_rows
 from partition.cost import Costs
 from partition.fair_memory import fair_memory
+from partition.objective import Objective
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.rewriting import model_of
-from partition.strategies.base import Objective, Problem, Rewritable, SearchProgress, Solution
+from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 from partition.traffic import Floats
 from partition.units import find_units
 

@@ -14,10 +14,10 @@ from launcher.config import (
     ClusterConfig,
     InputConfig,
     ModelConfig,
-    RunConfig,
 )
 from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
 from launcher.config_nodes import NodeConfig
+from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.config_source import Location, Source
 from launcher.config_units import brief
 
@@ -93,6 +93,7 @@ def _keys(location: Location) -> tuple[str, ...]:
         ("nodes",): NodeConfig,
         ("input",): InputConfig,
         ("run",): RunConfig,
+        ("recovery",): RecoveryConfig,
         ("ga",): GaConfig,
         ("ga", "vertical"): VerticalTuning,
         ("ga", "vertical-paper"): PaperTuning,

@@ -49,7 +49,7 @@ from launcher.report import Report, make_report, pace_report
 from launcher.request import Request
 from launcher.results import Results
 from launcher.run import run
-from launcher.runtime import Node, RecoveryOptions, Runner, RunResult, Update
+from launcher.runtime import Node, Runner, RunResult, Update
 from launcher.simplified import check_simplified, default_cache
 from launcher.subnet_files import cut_subnets
 from launcher.this_machine import is_here
@@ -152,20 +152,14 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             on_drop=results.on_drop,
             state=results.state.now if results.state else None,
             check_phases=cluster.config.check == "phases",
+            trace=request.trace,
         )
-        recovery = cluster.config.recovery
-        if recovery.enabled:
+        if options.recovery.enabled:
             replan = Replanner(cluster, model, file, folder)
             stack.callback(replan.close)
-            going_on = RecoveryOptions(
-                replan,
-                recovery.heartbeat_s,
-                recovery.recovery_s,
-                rebalance=request.rebalance or recovery.rebalance,
-                adapt=recovery.adapt and saved is None,
-                wait_s=recovery.wait_s,
-            )
-            options = replace(options, recovery=going_on)
+            adapt = options.recovery.adapt and saved is None
+            recovery = options.recovery.model_copy(update={"adapt": adapt})
+            options = replace(options, replan=replan, recovery=recovery)
         result = runner(
             plan,
             nodes,
@@ -173,7 +167,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             results.frames,
             results.on_result,
             functools.partial(_show, progress),
-            replace(options, trace=request.trace),
+            options,
         )
         show = _counting(progress, "comparing with the whole model")
         ran = Ran(plan, subnets, result.replanned, _rounds_alike(cluster, result, results))
@@ -183,7 +177,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             plan,
             with_warmup(plan, result),
             result,
-            order=options.order,
+            order=options.run.order,
             input_description=results.inputs.description,
             first_result_s=(results.first_result_s or time.monotonic()) - started_s,
             agreement=worst_of(agreements.values()),
@@ -269,6 +263,8 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
         if request.journal is None
         else str(request.journal.expanduser().absolute()),
         "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
+        "recovery": request.rebalance
+        and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
     }
     if request.inputs:
         files = tuple(

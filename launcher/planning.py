@@ -84,15 +84,8 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
 
 
 def run_options(cluster: Cluster) -> RunOptions:
-    """What the cluster says of timeouts and order; `recovery` is left out, which needs a model."""
-    chosen = cluster.config.run
-    return RunOptions(
-        order=chosen.order,
-        connect_timeout_s=chosen.connect_timeout_s,
-        deploy_timeout_s=chosen.deploy_timeout_s,
-        silence_timeout_s=chosen.silence_timeout_s,
-        lease_s=chosen.lease_s,
-    )
+    """What the cluster says of a run. It cannot recover yet: `replan` needs a model."""
+    return RunOptions(cluster.config.run, cluster.config.recovery)
 
 
 def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:

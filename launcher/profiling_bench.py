@@ -46,15 +46,11 @@ START_S = 60.0
 
 def bench_options(cluster: Cluster) -> RunOptions:
     """Options for runs one after the other: agents stay, frames are pipelined."""
-    chosen = cluster.config.run
-    started = any(node.address is None for node in cluster.config.nodes)
-    return RunOptions(
-        connect_timeout_s=max(chosen.connect_timeout_s, START_S if started else 0.0),
-        deploy_timeout_s=chosen.deploy_timeout_s,
-        silence_timeout_s=chosen.silence_timeout_s,
-        lease_s=chosen.lease_s,
-        keep_agents=True,
-    )
+    run, least_s = cluster.config.run, 0.0
+    if any(node.address is None for node in cluster.config.nodes):
+        least_s = START_S
+    changed = {"connect_timeout_s": max(run.connect_timeout_s, least_s), "order": "pipelined"}
+    return RunOptions(run.model_copy(update=changed), keep_agents=True)
 
 
 class Zeros(Sequence[Frame]):

@@ -24,11 +24,11 @@ FORMAT = 1
 Seconds = Annotated[float, Field(ge=0)]
 
 
-class _Strict(BaseModel):
+class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Identity(_Strict):
+class Identity(_FileModel):
     """What a node's times depend on: `host` and `threads` and `cpus` are those of `cluster.yaml`
     (the launcher's own host name for agents that it starts), the others the agent's own words."""
 
@@ -49,7 +49,7 @@ class Identity(_Strict):
         return None
 
 
-class Subnet(_Strict):
+class Subnet(_FileModel):
     """See `partition.profiles.SubnetTime`."""
 
     layers: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -59,7 +59,7 @@ class Subnet(_Strict):
     seconds: Annotated[float, Field(gt=0)]
 
 
-class NodeTimes(_Strict):
+class NodeTimes(_FileModel):
     """See `partition.profiles.NodeProfile`."""
 
     layer_s: dict[str, Seconds]
@@ -108,14 +108,14 @@ class NodeTimes(_Strict):
         )
 
 
-class NodeEntry(_Strict):
+class NodeEntry(_FileModel):
     """A node: what it is, and what was measured on it."""
 
     identity: Identity
     measured: NodeTimes
 
 
-class Link(_Strict):
+class Link(_FileModel):
     """See `partition.profiles.LinkProfile`."""
 
     ends: tuple[str, str]
@@ -123,7 +123,7 @@ class Link(_Strict):
     bytes_per_s: Annotated[float, Field(gt=0)] | None
 
 
-class ProfileFile(_Strict):
+class ProfileFile(_FileModel):
     """A whole profile; `energy` says where watts are from, `choice` which plan the measurements are
     in favour of."""
 
@@ -164,7 +164,7 @@ class ProfileFile(_Strict):
                 )
 
 
-class NodePart(_Strict):
+class NodePart(_FileModel):
     """What is known of a node without asking its agent."""
 
     host: str

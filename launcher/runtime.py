@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from launcher.access import Access
 from launcher.background import IsWanted
+from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.core.intake import Pace
 from launcher.core.recovery import Recovery
-from launcher.core.watch import Rebalance
-from nodes.core.messages import Order, Stats, Welcome
+from nodes.core.messages import Stats, Welcome
 from partition.plan import Plan
 
 Array: TypeAlias = NDArray[Any]
@@ -81,57 +81,38 @@ Replan = Callable[[PlanRequest], Replanned]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryOptions:
-    """How a run goes on without a node that was lost while frames streamed, and with it again.
-
-    `replan` plans on the nodes that are left. While they stream, nodes are lost after `heartbeat_s`
-    seconds of silence; one that takes more than `recovery_s` to turn to its new part is lost too.
-    `rebalance` tells what becomes of nodes that come back, and with `adapt` nodes that are slower
-    than planned get less to do (`launcher.core.improving`). Where too few nodes are left for any
-    plan, the run waits up to `wait_s` for some to come back.
-    """
-
-    replan: Replan
-    heartbeat_s: float = 2.0
-    recovery_s: float = 10.0
-    rebalance: Rebalance = "auto"
-    adapt: bool = False
-    wait_s: float = 180.0
-
-
 OnDrop = Callable[[int], None]
 """Called once for every frame that the source dropped, in frame order."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run. Seconds throughout; `cache` is where started agents keep subnets.
+    """How to run: what the user has set in `run` and `recovery`, and what belongs to this run.
 
-    `connect_timeout_s`: until an agent at an address answers. `deploy_timeout_s`: without any
-    progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
-    pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
-    `keep_agents`: started agents are left as they are, for another run, like those elsewhere.
-    `recovery`: without it, the loss of a node ends the run. `trace`: a file to write what agents
-    did and when to (`launcher.tracing`). `pace`: the source's own, if it has
-    one; `on_drop` hears of the frames that it dropped. `state`: what the network keeps before the
-    first frame, by tensor name, where that is not zeros. `check_phases`: a phase that makes NaN or
-    infinity of inputs without any has failed.
+    `replan` finds another plan while the run goes on; without it, or if `recovery` is not enabled,
+    the loss of a node ends the run. Agents that are started keep subnets in `cache`; with
+    `keep_agents` they are left as they are, for another run, like those elsewhere. `trace` is a
+    file for what agents did and when (`launcher.tracing`). `pace` is the source's own, if it has
+    one; `on_drop` is called for the frames that it dropped. `state` is what the network keeps
+    before the first frame, by tensor name, where that is not zeros. With `check_phases`, a phase
+    that makes NaN or infinity of inputs without any has failed.
     """
 
-    order: Order = "pipelined"
-    connect_timeout_s: float = 10.0
-    deploy_timeout_s: float = 300.0
-    silence_timeout_s: float = 10.0
-    lease_s: float = 15.0
+    run: RunConfig = field(default_factory=RunConfig)
+    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
+    replan: Replan | None = None
     cache: Path | None = None
     keep_agents: bool = False
-    recovery: RecoveryOptions | None = None
     trace: Path | None = None
     pace: Pace | None = None
     on_drop: OnDrop | None = None
     state: Frame | None = None
     check_phases: bool = False
+
+    @property
+    def recovers(self) -> bool:
+        """Whether the run goes on without a node that is lost."""
+        return self.recovery.enabled and self.replan is not None
 
 
 @dataclass(frozen=True, slots=True)

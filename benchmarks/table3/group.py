@@ -22,7 +22,6 @@ from launcher.planning import (
     THIS_MACHINE,
     problem_of,
     read_model,
-    run_options,
     search_plan,
     with_warmup,
 )
@@ -127,7 +126,7 @@ def _pipeline(
     lab: Lab, ready: _Ready, whole: Whole, frames: int
 ) -> tuple[dict[str, float], RunResult]:
     lab.renew(keep=whole.alone.processes)
-    plan, order = ready.plan, run_options(ready.cluster).order
+    plan, order = ready.plan, ready.cluster.config.run.order
     one, result, difference = pipeline_turn(lab, ready.cluster, plan, ready.subnets, whole, frames)
     expected = predicted_run(with_warmup(plan, result), result, order, THIS_MACHINE)
     skipped = min(FULL_FRAMES * len(lab.addresses), len(expected.received_s) // 3)

@@ -19,7 +19,8 @@ from launcher.profiling_file import ProfileFile
 from launcher.profiling_use import profile_file, profile_of
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.strategies.base import Objective, Problem
+from partition.objective import Objective
+from partition.strategies.base import Problem
 
 Value = TypeVar("Value")
 

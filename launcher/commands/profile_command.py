@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from cnn.errors import CnnError
+from launcher.commands.options import ProfileOptions
 from launcher.commands.problems import load_cluster_for
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan_files import read_plan
@@ -22,9 +23,6 @@ from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
 from partition.errors import PartitionError
 from partition.plan import Plan
-
-if TYPE_CHECKING:
-    from launcher.commands.partition import ProfileJob
 
 DEFAULT = Path("profile.json")
 
@@ -122,10 +120,10 @@ def _short(text: str) -> str:
     return text if len(text) <= _EXPLAINED else text[: _EXPLAINED - 1] + "…"
 
 
-def perform(job: ProfileJob) -> ProfileOutcome:
+def perform(options: ProfileOptions) -> ProfileOutcome:
     """Measure and write; raises `LauncherError` in a sentence."""
-    cluster = load_cluster_for(job.model, job.cluster)
-    path = job.output
+    cluster = load_cluster_for(options.model, options.cluster)
+    path = options.output
     if path is None:
         named = cluster.config.profile
         path = DEFAULT if named is None else cluster.path(named)
@@ -133,14 +131,20 @@ def perform(job: ProfileJob) -> ProfileOutcome:
         raise BadInputError(f"--output {path}: is a folder; name a file")
     cluster = cluster.changed(profile=None)
     check_strategy(cluster)
-    saved = None if job.plan is None else read_plan(job.plan)
+    saved = None if options.plan is None else read_plan(options.plan)
     with open_progress() as progress:
         progress.say(f"reading {cluster.model}")
         model = read_model(cluster)
         progress.say(summary(model.network, model.filled_seed))
         try:
             found, plan, taken = measure(
-                cluster, model, saved, progress, default_cache(), again=job.again, alike=job.alike
+                cluster,
+                model,
+                saved,
+                progress,
+                default_cache(),
+                again=options.again,
+                alike=options.alike,
             )
         except (CnnError, PartitionError) as error:
             raise RunFailedError(str(error)) from error

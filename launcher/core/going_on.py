@@ -44,7 +44,7 @@ class GoingOn(Standing):
         for session in self._members:
             if session.state is State.RUNNING:
                 session.step(Step.STOP)
-                session.deadline_s = now_s + self._limits.silence_timeout_s
+                session.deadline_s = now_s + self._limits.run.silence_timeout_s
                 actions.append(Send(session.node, Stop(self.blueprint.epoch)))
         return actions + self._finish_if_stopped()
 
@@ -98,7 +98,7 @@ class GoingOn(Standing):
         epoch = self.blueprint.epoch if is_member else 0
         strikes = strikes if is_member else min(strikes, STANDING_BY)
         self._returns.lost(session, now_s, epoch, strikes, failed=failed)
-        if not failed and self._limits.recovery_s:
+        if not failed and self._limits.recovery.enabled:
             goodbye = Bye()
         self._rollout.leave(session)
         return [Send(session.node, goodbye)] if was_open else []
@@ -215,10 +215,10 @@ class GoingOn(Standing):
     def _was_away(self, away_s: float, now_s: float) -> list[Action]:
         """This launcher was stopped or suspended: nobody is to blame for what follows from it."""
         self._watch.was_away(now_s)
-        if away_s < self._limits.lease_s / 2:
+        if away_s < self._limits.run.lease_s / 2:
             return []
         self._away_s = away_s
-        self._away_until_s = now_s + self._limits.heartbeat_s
+        self._away_until_s = now_s + self._limits.recovery.heartbeat_s
         return [Notice(f"this launcher was stopped for {away_s:.0f} s; asking all nodes")]
 
     def _all_anew(self, first: Session, now_s: float) -> list[Action]:

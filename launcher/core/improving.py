@@ -138,15 +138,15 @@ class Improver:
         """A node that was lost was welcomed again."""
         name = repr(session.node)
         self._considered -= {session.node}
-        if session in members or self._limits.recovery_s is None:
+        if session in members or not self._limits.recovery.enabled:
             return []
         if self._recoverer.outage is not None:
             return [Notice(f"node {name} is back")]
-        if self._limits.rebalance == "auto":
+        if self._limits.recovery.rebalance == "auto":
             if self._look_at_s is None:
                 self._look_at_s = now_s
             return [Notice(f"node {name} is back; looking whether to use it")]
-        if self._limits.rebalance == "ask" and self._limits.consent:
+        if self._limits.recovery.rebalance == "ask" and self._limits.consent:
             return [Notice(f"node {name} is back and stands by; to use it: {self._limits.consent}")]
         return [Notice(f"node {name} is back and stands by, in case that another one is lost")]
 
@@ -179,13 +179,13 @@ class Improver:
             self._look_at_s = now_s + LOOK_EVERY_S
             return []
         back = self._back(members)
-        if self._limits.rebalance == "auto" and set(back) - self._considered:
+        if self._limits.recovery.rebalance == "auto" and set(back) - self._considered:
             return self._ask("return", back, members, LEAST_GAIN)
         return self._look(members, now_s)
 
     @property
     def _adapts(self) -> bool:
-        return self._limits.adapt and self._limits.recovery_s is not None
+        return self._limits.recovery.adapt and self._limits.recovery.enabled
 
     def _look(self, members: list[Session], now_s: float) -> list[Action]:
         """At speeds: ask for a plan on account of them, and for the next counters."""
@@ -226,7 +226,7 @@ class Improver:
         busiest_s = None if self._speeds is None else self._speeds.busiest_s
         self._asked = Asked(epoch, cause, nodes, consented, busiest_s)
         wanted = {session.node for session in members}
-        if cause == "return" or self._limits.rebalance == "auto":
+        if cause == "return" or self._limits.recovery.rebalance == "auto":
             self._considered = frozenset(self._back(members))
             wanted |= self._considered
         among = tuple(node for node in self._sessions if node in wanted)
@@ -294,4 +294,4 @@ class Improver:
     @property
     def _pause_s(self) -> float:
         longest = max((past.seconds for past in self._recoverer.done), default=None)
-        return (self._limits.recovery_s or 0.0) if longest is None else longest
+        return self._limits.recovery.recovery_s if longest is None else longest

@@ -110,7 +110,7 @@ class Recoverer:
         self._sessions = sessions
         self._limits = limits
         self._returns = returns
-        self._waiting = Waiting(limits.wait_s)
+        self._waiting = Waiting(limits.recovery.wait_s)
         self._hopeless = ""
         """Why the run cannot go on for now."""
         self._furthest = -1
@@ -222,7 +222,7 @@ class Recoverer:
     def _replan(self, outage: Outage, now_s: float) -> list[Action]:
         self._end_waiting(outage, now_s)
         self.next_epoch()
-        outage.plan_due_s = now_s + self._limits.deploy_timeout_s
+        outage.plan_due_s = now_s + self._limits.run.deploy_timeout_s
         nodes = outage.asked = tuple(session.node for session in self.left)
         told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
         return [Notice(told), Replan(self._epoch, nodes, slower=filled(self.slower, nodes))]
@@ -270,7 +270,7 @@ class Recoverer:
         if self._waiting.is_over(now_s):
             return self._hopeless_error(now_s)
         if is_past(self.outage.plan_due_s, now_s):
-            waited_s = self._limits.deploy_timeout_s
+            waited_s = self._limits.run.deploy_timeout_s
             self._hopeless = _cannot(f"no plan was found in {waited_s:g} s")
             return self._hopeless_error(now_s)
         return list(self._waiting.reports(now_s))

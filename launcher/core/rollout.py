@@ -35,7 +35,7 @@ class Rollout:
     """Takes the sessions that `blueprint` needs from idle to running.
 
     `renews` tells that they come from an earlier epoch: whoever has not let go of that within
-    `Limits.recovery_s` counts as lost, however well it answers.
+    `recovery_s` counts as lost, however well it answers.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Rollout:
         """Start all members, which are ready."""
         for session in self.members:
             session.step(Step.START)
-            if self._limits.recovery_s is not None:
+            if self._limits.recovery.enabled:
                 session.asked_s = None  # that ping was sent when a silence might last longer
         return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
 
@@ -156,9 +156,9 @@ class Rollout:
 
     def _allow(self, session: Session, now_s: float, *, first: bool = False) -> None:
         """Give a session time for its next step, the `first` one after a command."""
-        allowed_s, session.overdue = self._limits.deploy_timeout_s, ""
-        recovery_s = self._limits.recovery_s
-        if first and self._renews and recovery_s is not None and recovery_s < allowed_s:
+        allowed_s, session.overdue = self._limits.run.deploy_timeout_s, ""
+        recovery_s = self._limits.recovery.recovery_s
+        if first and self._renews and recovery_s < allowed_s:
             allowed_s = recovery_s
             session.overdue = f"it did not turn to its new part within {recovery_s:g} s"
         session.deadline_s = now_s + allowed_s

@@ -82,7 +82,7 @@ class Standing:
 
     @property
     def _may_recover(self) -> bool:
-        return self._limits.recovery_s is not None and self._has_streamed
+        return self._limits.recovery.enabled and self._has_streamed
 
     @property
     def _is_over(self) -> bool:

@@ -4,7 +4,7 @@ A run has four barriers, and all nodes pass each together: every agent is welcom
 told to deploy (a deployment names its peers' addresses), every one is ready before any starts,
 every result is taken before any is stopped, every one has stopped before any hears goodbye.
 
-What goes wrong on one node before the stream begins, or at any time if `Limits.recovery_s` is None,
+What goes wrong on one node before the stream begins, or at any time if recovery is not `enabled`,
 ends the run on all: each open session is closed, so that daemons are free for the next launcher,
 and `End` carries the sentence to tell the user. Otherwise a node that is lost is replaced:
 
@@ -137,7 +137,7 @@ class Supervisor(GoingOn):
 
     def _happened_to_lost(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
         """Nobody listens to a node that is lost, except for whether it is back."""
-        if self._limits.recovery_s is None or self._is_over:
+        if not self._limits.recovery.enabled or self._is_over:
             return []
         match event:
             case Reached():

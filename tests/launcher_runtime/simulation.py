@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from math import prod
 
+from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
@@ -42,9 +43,7 @@ from tests.launcher_runtime.plans import answer, blueprint_of
 from tests.launcher_runtime.simulated_host import SimulatedHost, begins_with
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
-LIMITS = Limits(
-    connect_timeout_s=10.0, deploy_timeout_s=300.0, silence_timeout_s=10.0, lease_s=15.0
-)
+LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
 LOADING_S = 0.05
 PLANNING_S = 0.4
 _ZEROS = bytes(CHUNK_BYTES)
@@ -89,7 +88,7 @@ class World(SimulatedHost):
             Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
             for i, name in enumerate(self.nodes)
         ]
-        hello = Hello(PROTOCOL, "test", limits.lease_s, "ana, process 0", "0")
+        hello = Hello(PROTOCOL, "test", limits.run.lease_s, "ana, process 0", "0")
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
         self.key = b""
         super().__init__(plan, RunStream(frames, share, pace, begins_with(plan)), take_s)

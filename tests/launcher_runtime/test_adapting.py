@@ -28,12 +28,12 @@ from launcher.core.speeds import (
 from launcher.core.watch import Limits
 from launcher.errors import RunFailedError
 from nodes.core.messages import PROTOCOL, Hello, Stats, Welcome
-from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.faults import recovering
 from tests.launcher_runtime.plans import blueprint_of, in_a_row
 from tests.launcher_runtime.simulation import World
 from tests.launcher_runtime.test_faults import on_all
 
-ADAPTING = replace(RECOVERING, adapt=True)
+ADAPTING = recovering(adapt=True)
 WORK_S = 3.0
 
 
@@ -63,7 +63,7 @@ class Boards:
         for session in self.sessions.values():
             session.welcome = Welcome(2, session.node, "0", "tcp://x:2", "none", "sim", 1, 1)
         limits: Limits = ADAPTING
-        hello = Hello(PROTOCOL, "test", limits.lease_s)
+        hello = Hello(PROTOCOL, "test", limits.run.lease_s)
         returns = Returns(self.sessions, hello)
         self.recoverer = Recoverer(1, self.sessions, limits, returns)
         self.improver = Improver(self.sessions, limits, self.recoverer)
@@ -278,6 +278,6 @@ def test_a_node_that_slows_down_in_a_run_changes_the_plan_and_no_frame_is_lost_o
 
 def test_without_adapting_nothing_changes() -> None:
     world = streaming(100)
-    world.supervisor._improver._limits = RECOVERING
+    world.supervisor._improver._limits = recovering()
     world.run()
     assert world.supervisor.recoveries == []

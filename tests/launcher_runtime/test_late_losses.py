@@ -69,7 +69,7 @@ def test_a_ping_that_waits_when_the_frames_begin_is_no_silence_yet() -> None:
         for name in share.deployments
     }
     Rollout(share, sessions, RECOVERING, renews=False).start()
-    assert not Watch(sessions, RECOVERING).gone(1.0 + RECOVERING.heartbeat_s)
+    assert not Watch(sessions, RECOVERING).gone(1.0 + RECOVERING.recovery.heartbeat_s)
 
 
 def test_one_that_stands_by_and_never_was_there_does_not_disturb_the_planning() -> None:

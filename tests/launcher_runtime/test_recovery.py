@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from cnn import read
+from launcher.config_run import RecoveryConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.processes import start_agents
-from launcher.runtime import PlanRequest, RecoveryOptions, Replanned, RunOptions, RunResult
+from launcher.runtime import PlanRequest, Replanned, RunOptions, RunResult
 from launcher.subnet_files import cut_subnets
 from partition.devices import Device
 from partition.planner import make_plan
@@ -86,8 +87,12 @@ class Strikes:
             os.kill(*self._signals[frame])
 
 
+def hurried(heartbeat_s: float) -> RecoveryConfig:
+    return RecoveryConfig(heartbeat_s=heartbeat_s, adapt=False)
+
+
 def options(replan: Replan, cache: Path) -> RunOptions:
-    return RunOptions(cache=cache, recovery=RecoveryOptions(replan, heartbeat_s=1.0))
+    return RunOptions(recovery=hurried(1.0), replan=replan, cache=cache)
 
 
 def check(result: RunResult, lost: tuple[str, ...]) -> None:

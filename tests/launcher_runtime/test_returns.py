@@ -10,14 +10,14 @@ import pytest
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.session import State
-from launcher.core.watch import Rebalance
+from launcher.request import Rebalance
 from tests.launcher_runtime import simulation
-from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
+from tests.launcher_runtime.faults import FaultyWorld, recovering
 
 
 def three_daemons(rebalance: Rebalance = "auto", frames: int = 200) -> FaultyWorld:
     """Three nodes with as many phases at least, three results a second."""
-    limits = replace(RECOVERING, rebalance=rebalance, consent="say so")
+    limits = recovering(rebalance=rebalance)
     given = {"frames": frames, "started_by_us": False, "take_s": 0.3, "limits": limits}
     world = FaultyWorld(Random(5), nodes=3, standby=0, room=None, delay_s=lambda: 0.01, **given)
     world.gain = lambda: 1.5

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launcher.config_run import RunConfig
 from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
 from launcher.core.session import TRANSITIONS, State, Step
 from launcher.errors import BadInputError, LauncherError, RunFailedError
@@ -182,7 +183,11 @@ def test_a_node_that_falls_silent_is_given_up_after_the_silence_timeout(
     world.run()
     assert f"node {victim!r}" in str(error_of(world))
     assert "silent for 10 s" in str(error_of(world))
-    assert at_s + LIMITS.silence_timeout_s - 1 < world.end_s < at_s + LIMITS.silence_timeout_s + 2
+    assert (
+        at_s + LIMITS.run.silence_timeout_s - 1
+        < world.end_s
+        < at_s + LIMITS.run.silence_timeout_s + 2
+    )
 
 
 def test_the_sentence_tells_how_far_the_run_got_and_the_last_words() -> None:
@@ -216,7 +221,7 @@ def test_unreachable_nodes_are_all_named_with_their_addresses() -> None:
     world.run()
     error = error_of(world)
     assert isinstance(error, BadInputError)
-    assert world.end_s == LIMITS.connect_timeout_s
+    assert world.end_s == LIMITS.run.connect_timeout_s
     assert str(error) == (
         "node 'n0' at tcp://10.0.0.0:7000, node 'n2' at tcp://10.0.0.2:7000 did not answer within "
         "10 s: is node-agent running there, and can this machine reach it?"
@@ -296,7 +301,7 @@ def test_an_agent_of_ours_that_disconnects_is_waited_for_to_tell_its_exit_code()
 
 
 def test_an_upload_without_progress_ends_after_the_deploy_timeout() -> None:
-    limits = replace(LIMITS, deploy_timeout_s=5.0, silence_timeout_s=50.0)
+    limits = replace(LIMITS, run=RunConfig(deploy_timeout_s=5.0, silence_timeout_s=50.0))
     world = World(in_a_row(2), limits=limits)
 
     def mute(node: str = "n0") -> None:
@@ -311,7 +316,7 @@ def test_an_upload_without_progress_ends_after_the_deploy_timeout() -> None:
 def test_a_launcher_that_was_late_itself_blames_nobody() -> None:
     """A slow consumer of results: 12 s pass, then the answers that waited are read."""
     world = World(in_a_row(2), frames=50)
-    assert LIMITS.silence_timeout_s < 12.0 < LIMITS.lease_s
+    assert LIMITS.run.silence_timeout_s < 12.0 < LIMITS.run.lease_s
 
     def sleep() -> None:
         world.now_s += 12.0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cnn.network import Layer, Network, Tensor
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.strategies.base import Objective, Problem, Solution
+from partition.objective import Objective
+from partition.strategies.base import Problem, Solution
 from partition.strategies.chosen import objective_value
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape
