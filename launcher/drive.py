@@ -31,9 +31,9 @@ from launcher.core.events import (
     Heard,
     Linked,
     Notice,
-    Planned,
+    PlanReply,
+    PlanRequest,
     Reached,
-    Replan,
     Report,
     Send,
     SendChunk,
@@ -64,11 +64,11 @@ from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
 from nodes.core.session import succession
 from nodes.owner import has_ended
 
-Replanner = Callable[[Replan, int, IsWanted], tuple[Planned, Mapping[str, Path]]]
-"""What is asked for and the epoch that streams → the answer and its blobs by digest. Runs in a
-thread of its own; raises `LauncherError` if there is no such plan."""
+Answer = tuple[PlanReply, Mapping[str, Path]]
+"""A plan that was found, and its blobs by digest."""
 
-Found = tuple[Planned, Mapping[str, Path]] | LauncherError
+AnswerRequest = Callable[[PlanRequest, IsWanted], Answer]
+"""Runs in a thread of its own; raises `LauncherError` if there is no such plan."""
 
 FRUITLESS = 5
 """Connections that may end before their handshake, for no stated reason: an agent that is ending
@@ -102,7 +102,7 @@ class Drive:
         agents: LocalAgents,
         files: Mapping[str, Path],
         on_update: OnUpdate,
-        replan: Replanner | None = None,
+        replan: AnswerRequest | None = None,
         keys: Path | None = None,
         tracer: Tracer | None = None,
         consent: Consent | None = None,
@@ -130,7 +130,7 @@ class Drive:
         self._has_streamed = False
         self._told = host.progress
         self._replan = replan
-        self._background: Background[tuple[Planned, Mapping[str, Path]]] = Background()
+        self._background: Background[Answer] = Background()
 
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
@@ -300,13 +300,13 @@ class Drive:
         if code is not None and agent.name in self._supervisor.sessions:
             self._handle(Exited(agent.name, code, agent.last_words(), agent.memory_kills()))
 
-    def _planned(self, epoch: int, found: Found) -> None:
+    def _planned(self, epoch: int, found: Answer | LauncherError) -> None:
         if isinstance(found, LauncherError):
             self._handle(Unplannable(epoch, str(found)))
             return
-        planned, files = found
+        reply, files = found
         self._files |= files
-        self._handle(planned)
+        self._handle(reply)
 
     # ------------------------------------------------------------ actions
 
@@ -329,10 +329,8 @@ class Drive:
                 self._host.attach(blueprint, data_addresses)
             case Halt():
                 self._handle(Halted(*self._host.halt()))
-            case Replan(epoch) if self._replan is not None:
-                streaming = self._supervisor.blueprint.epoch
-                work = functools.partial(self._replan, action, streaming)
-                self._background.start(epoch, work)
+            case PlanRequest(epoch) if self._replan is not None:
+                self._background.start(epoch, functools.partial(self._replan, action))
             case Report(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text):

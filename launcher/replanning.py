@@ -16,11 +16,12 @@ from cnn.errors import CnnError
 from cnn.model import Model
 from launcher.background import IsWanted
 from launcher.config_load import Cluster
+from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.planning import problem_of, search_plan
 from launcher.profiling_file import ProfileFile
 from launcher.profiling_use import profile_of
-from launcher.runtime import PlanRequest, Replanned
+from launcher.runtime import CutPlan
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -99,29 +100,32 @@ class Replanner:
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
 
-    def __call__(self, request: PlanRequest) -> Replanned:
-        """A plan as it is asked for, and its subnets; raises `LauncherError`."""
+    def __call__(
+        self,
+        request: PlanRequest,
+        to_beat: Plan | None = None,
+        is_wanted: IsWanted = lambda: True,
+    ) -> CutPlan:
+        """Find a plan and cut its subnets (`launcher.runtime.Replan`); raises `LauncherError`."""
 
-        def is_wanted() -> bool:
-            return request.is_wanted() and not self._is_over.is_set()
+        def goes_on() -> bool:
+            return is_wanted() and not self._is_over.is_set()
 
         with self._lock:
-            _check(is_wanted)
+            _check(goes_on)
             self._count += 1
             folder = self._folder / f"replanned-{self._count}"
             try:
-                plan = self._plan(request, is_wanted)
-                gain = self._gain(plan, request)
-                _check(is_wanted)
+                plan = self._plan(request, goes_on)
+                gain = 1.0 if to_beat is None else self._gain(plan, to_beat, request)
+                _check(goes_on)
                 subnets = cut_subnets(self._model, plan, folder, lambda _done, _total: None)
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error
-            return Replanned(plan, subnets, gain)
+            return CutPlan(plan, subnets, gain)
 
-    def _gain(self, plan: Plan, request: PlanRequest) -> float:
-        if request.better_than is None:
-            return 1.0
-        gain = self._period_s(request.better_than, request.slower) / plan.period_s
+    def _gain(self, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
+        gain = self._period_s(to_beat, request.slower) / plan.period_s
         if gain < request.least_gain:
             raise NotBetterError(
                 f"the best plan that was found is {gain:.2f} times as fast as this one, "

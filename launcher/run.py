@@ -17,7 +17,7 @@ from launcher.access import launcher_keys
 from launcher.background import IsWanted
 from launcher.consent import hearing_consent, how_to_consent
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Planned, Replan
+from launcher.core.events import PlanReply, PlanRequest
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
@@ -31,7 +31,6 @@ from launcher.runtime import (
     Node,
     OnResult,
     OnUpdate,
-    PlanRequest,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -74,18 +73,15 @@ def run(
     share = _share(plan, nodes, subnets, secrets.randbits(62), options)
     plans = {share.epoch: plan}
 
-    def replan(
-        asked: Replan, streaming: int, is_wanted: IsWanted
-    ) -> tuple[Planned, Mapping[str, Path]]:
+    def replan(request: PlanRequest, is_wanted: IsWanted) -> tuple[PlanReply, Mapping[str, Path]]:
         if options.replan is None:
             raise RunFailedError("this run is not to go on without a node")
-        now = None if asked.least_gain is None else plans[streaming]
-        request = PlanRequest(asked.nodes, now, asked.least_gain or 1.0, asked.slower, is_wanted)
-        found = options.replan(request)
-        plans[asked.epoch] = found.plan
-        share = _share(found.plan, nodes, found.subnets, asked.epoch, options)
-        share = replace(share, slower=asked.slower)
-        return Planned(share, found.gain), _blob_files(found.subnets)
+        to_beat = None if request.better_than is None else plans[request.better_than]
+        found = options.replan(request, to_beat, is_wanted)
+        plans[request.epoch] = found.plan
+        share = _share(found.plan, nodes, found.subnets, request.epoch, options)
+        share = replace(share, slower=request.slower)
+        return PlanReply(share, found.gain), _blob_files(found.subnets)
 
     with contextlib.ExitStack() as stack:
         consent = None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from launcher.access import Access
 from launcher.background import IsWanted
 from launcher.config_run import RecoveryConfig, RunConfig
+from launcher.core.events import PlanRequest
 from launcher.core.intake import Pace
 from launcher.core.recovery import Recovery
 from nodes.core.messages import Stats, Welcome
@@ -51,34 +52,20 @@ class Frames(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """A plan is asked for on some of `nodes`, for the same network.
-
-    If frames stream through the plan `better_than` meanwhile, one is of use that is predicted to be
-    `least_gain` times as fast. Nodes were measured to be `slower` than the cost model takes them
-    for by these factors. `is_wanted` may be asked in any thread.
-    """
-
-    nodes: tuple[str, ...]
-    better_than: Plan | None = None
-    least_gain: float = 1.0
-    slower: Mapping[str, float] = field(default_factory=dict)
-    is_wanted: IsWanted = lambda: True
-
-
-@dataclass(frozen=True, slots=True)
-class Replanned:
-    """The plan that was asked for, its subnets, and how many times as fast it is as the one that it
-    was to be better than."""
+class CutPlan:
+    """A plan and its subnets; `gain` is how many times as fast it is as the one that it was to be
+    better than."""
 
     plan: Plan
     subnets: Mapping[str, SubnetFiles]
     gain: float = 1.0
 
 
-Replan = Callable[[PlanRequest], Replanned]
-"""Called in another thread while the run goes on; raises `LauncherError` if there is no such plan.
-"""
+Replan = Callable[[PlanRequest, Plan | None, IsWanted], CutPlan]
+"""Finds the plan that is asked for; the second argument is the one that it must be better than.
+
+It is called in another thread while the run goes on, and may ask there at any time whether the plan
+is still wanted. Raises `LauncherError` if there is no such plan."""
 
 
 OnDrop = Callable[[int], None]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launcher.core import sentences
 from launcher.core.blame import stuck
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, End, Halted, Notice, Planned, Send, Unplannable
+from launcher.core.events import Action, End, Halted, Notice, PlanReply, Send, Unplannable
 from launcher.core.recovery import Change, Loss
 from launcher.core.returns import STANDING_BY
 from launcher.core.rollout import Rollout
@@ -136,7 +136,7 @@ class GoingOn(Standing):
             return self._improver.unplannable(event)
         return self._end(found) if isinstance(found, LauncherError) else found
 
-    def _planned(self, event: Planned, now_s: float) -> list[Action]:
+    def _planned(self, event: PlanReply, now_s: float) -> list[Action]:
         blueprint = event.blueprint
         if self._recoverer.outage is None:
             left = self.frames - self.taken

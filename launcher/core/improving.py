@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Notice, Planned, Replan, Send, Unplannable
+from launcher.core.events import Action, Notice, PlanReply, PlanRequest, Send, Unplannable
 from launcher.core.recovery import Cause, Change, Recoverer
 from launcher.core.session import Session, State
 from launcher.core.speeds import Factors, Memory, Speeds, differs, filled
@@ -110,7 +110,8 @@ class Improver:
         self._adapted = 0
         self._not_before_s = 0.0
         self._to_beat_s: float | None = None
-        self._epoch: int | None = None
+        self._streaming: int | None = None
+        self._adapted_epoch: int | None = None
 
     @property
     def deadline_s(self) -> float | None:
@@ -119,10 +120,10 @@ class Improver:
 
     def streams(self, blueprint: Blueprint, now_s: float) -> None:
         """All nodes stream, anew or for the first time."""
-        self._asked = None
+        self._asked, self._streaming = None, blueprint.epoch
         self._speeds = Speeds(blueprint) if self._adapts else None
         self._not_before_s = now_s + min(LONGEST_S, SETTLE_S * 2**self._adapted)
-        if blueprint.epoch != self._epoch:
+        if blueprint.epoch != self._adapted_epoch:
             self._to_beat_s = None
         self._considered_speeds = {**self._considered_speeds, **blueprint.slower}
         self.pace.begin()
@@ -231,22 +232,22 @@ class Improver:
             wanted |= self._considered
         among = tuple(node for node in self._sessions if node in wanted)
         slower = filled(self._recoverer.slower, among)
-        return [Replan(epoch, among, least_gain, slower)]
+        return [PlanRequest(epoch, among, self._streaming, least_gain, slower)]
 
     # ------------------------------------------------------------ answers
 
-    def planned(self, planned: Planned, members: list[Session], left: int) -> Change | list[Action]:
+    def planned(self, reply: PlanReply, members: list[Session], left: int) -> Change | list[Action]:
         """A plan was found, with `left` frames to go: the change to it, or what to say instead."""
-        asked, epoch = self._asked, planned.blueprint.epoch
+        asked, epoch = self._asked, reply.blueprint.epoch
         if asked is None or asked.epoch != epoch:
             return []
         self._asked = None
-        parts = [self._sessions[node] for node in planned.blueprint.deployments]
+        parts = [self._sessions[node] for node in reply.blueprint.deployments]
         if any(session.state is State.FAILED for session in parts):
             return []
         if any(s.state is not State.IDLE for s in parts if s not in members):
             return self._ask_again(asked, members)
-        saved_s = self._saved_s(planned.gain, left)
+        saved_s = self._saved_s(reply.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:
             return self._not_worth(
                 asked, f"it would save {saved_s:.1f} s of the rest, and a change takes some seconds"
@@ -255,13 +256,13 @@ class Improver:
         reason = (
             f"{names} is back" if asked.cause == "return" else f"{names} is slower than planned"
         )
-        why = f"changing to a plan that is {planned.gain:.2f} times as fast: {reason}"
+        why = f"changing to a plan that is {reply.gain:.2f} times as fast: {reason}"
         if asked.cause == "slow":
             self._adapted += 1
-            self._epoch = epoch
+            self._adapted_epoch = epoch
             if asked.busiest_s is not None:  # a quarter of what is hoped for, at least
-                self._to_beat_s = asked.busiest_s / (1 + (planned.gain - 1) / 4)
-        return Change(planned.blueprint, asked.cause, asked.nodes, why)
+                self._to_beat_s = asked.busiest_s / (1 + (reply.gain - 1) / 4)
+        return Change(reply.blueprint, asked.cause, asked.nodes, why)
 
     def _ask_again(self, asked: Asked, members: list[Session]) -> list[Action]:
         """A node that stood by and was to be used is gone meanwhile: ask for a plan without it."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Halt, Halted, Notice, Replan, Send
+from launcher.core.events import Action, Halt, Halted, Notice, PlanRequest, Send
 from launcher.core.returns import Returns
 from launcher.core.session import Session, State
 from launcher.core.speeds import Factors, filled
@@ -225,7 +225,7 @@ class Recoverer:
         outage.plan_due_s = now_s + self._limits.run.deploy_timeout_s
         nodes = outage.asked = tuple(session.node for session in self.left)
         told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
-        return [Notice(told), Replan(self._epoch, nodes, slower=filled(self.slower, nodes))]
+        return [Notice(told), PlanRequest(self._epoch, nodes, slower=filled(self.slower, nodes))]
 
     # ------------------------------------------------------------ waiting
 

@@ -8,7 +8,7 @@ What goes wrong on one node before the stream begins, or at any time if recovery
 ends the run on all: each open session is closed, so that daemons are free for the next launcher,
 and `End` carries the sentence to tell the user. Otherwise a node that is lost is replaced:
 
-    streaming ──a node is lost──▶ planning on what is left ──Planned──▶ rollout ──all ready──▶
+    streaming ──a node is lost──▶ planning on what is left ─PlanReply─▶ rollout ──all ready──▶
         ▲                            │      ▲         │                    │               streaming
         │                   no plan: End    └─────────┴─another is lost────┘                  │
         └─────────────────────────────────────────────────────────────────────────────────────┘
@@ -42,7 +42,7 @@ from launcher.core.events import (
     Heard,
     Linked,
     Notice,
-    Planned,
+    PlanReply,
     Reached,
     Report,
     Send,
@@ -103,7 +103,7 @@ class Supervisor(GoingOn):
                 return [Report("streaming", taken, frames), *self._stop_if_done(now_s)]
             case Halted():
                 return self._halted(event, now_s)
-            case Planned():
+            case PlanReply():
                 return self._planned(event, now_s)
             case Unplannable():
                 return self._unplannable(event, now_s)

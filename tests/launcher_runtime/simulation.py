@@ -240,7 +240,7 @@ class World(SimulatedHost):
                     self.attach(addresses)
                 case lev.Halt():
                     self.halt()
-                case lev.Replan(epoch, left):
+                case lev.PlanRequest(epoch, left):
                     self.tell_story(f"plan epoch {epoch} for {left}")
                     at_s = self.now_s + PLANNING_S
                     self.launcher_at(at_s, lambda asked=action: self._plan(asked))
@@ -254,8 +254,8 @@ class World(SimulatedHost):
                     self.tell_story(f"the end: {error}")
                     self.end, self.end_s = action, self.now_s
 
-    def _plan(self, asked: lev.Replan) -> None:
-        self.event(answer(asked, asked.least_gain and self.gain(), self._replan))
+    def _plan(self, asked: lev.PlanRequest) -> None:
+        self.event(answer(asked, None if asked.better_than is None else self.gain(), self._replan))
 
     def command(self, node: str, message: Control) -> None:
         over = self.control[node]

@@ -119,18 +119,18 @@ class Boards:
                 self.counted[node] = firings, busy_s
                 session.stats = stats(self.blueprint.epoch, firings, busy_s)
             for action in self.improver.due(self.members, self.now_s):
-                if isinstance(action, lev.Replan):
+                if isinstance(action, lev.PlanRequest):
                     self._plan(action)
 
-    def _plan(self, asked: lev.Replan) -> None:
+    def _plan(self, asked: lev.PlanRequest) -> None:
         slower = dict(asked.slower)
         loads = self._even(slower)
         gain = self._period_s(slower) / max(loads.values())
-        if asked.least_gain is not None and gain < asked.least_gain:
+        if asked.better_than is not None and gain < asked.least_gain:
             self.improver.unplannable(lev.Unplannable(asked.epoch, "there is none"))
             return
         blueprint = shares(asked.epoch, loads, slower)
-        found = self.improver.planned(lev.Planned(blueprint, gain), self.members, 1_000_000)
+        found = self.improver.planned(lev.PlanReply(blueprint, gain), self.members, 1_000_000)
         assert isinstance(found, Change)
         self.changes += 1
         self._stream(blueprint)
@@ -143,7 +143,7 @@ class Boards:
         self.recoverer.give_up([loss], self.blueprint.epoch, self.now_s)
         told = self.recoverer.halted(lev.Halted(0, 0), 1_000_000, self.now_s)
         assert isinstance(told, list)
-        (asked,) = [action for action in told if isinstance(action, lev.Replan)]
+        (asked,) = [action for action in told if isinstance(action, lev.PlanRequest)]
         slower = dict(asked.slower)
         loads = self._even(slower or dict.fromkeys(asked.nodes, 1.0))
         self.recoverer.over(self.now_s)

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from launcher.access import Access
+from launcher.background import IsWanted
 from launcher.config_run import RecoveryConfig, RunConfig
+from launcher.core.events import PlanRequest
 from launcher.drive import FRUITLESS
 from launcher.errors import BadInputError
 from launcher.make_keys import make_keys
-from launcher.runtime import PlanRequest, Replanned, RunOptions
+from launcher.runtime import CutPlan, RunOptions
 from launcher.sockets import Barred, Sockets
+from partition.plan import Plan
 from tests.launcher_runtime.clusters import WAIT_S, Cluster, RandomFrames, daemons, results
 
 FRAMES = 10
@@ -99,7 +102,7 @@ def door(closes: int, behind: str | None = None) -> Iterator[Door]:
         found.end()
 
 
-def never_asked(_: PlanRequest) -> Replanned:
+def never_asked(_: PlanRequest, __: Plan | None, ___: IsWanted) -> CutPlan:
     pytest.fail("no node is lost, so nothing is to be planned again")
 
 

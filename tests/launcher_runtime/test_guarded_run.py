@@ -199,7 +199,7 @@ def test_a_node_that_knows_another_by_the_wrong_key_is_named_and_nothing_is_repl
     )
     write_public(keys / "n0" / "nodes" / "n1.pub", "n1", new_pair()[0])
     nodes = two.nodes({name: address for name, (address, _) in agents.items()}, Access(keys))
-    options = replace(OPTIONS, replan=lambda _: pytest.fail("nothing is to be planned again"))
+    options = replace(OPTIONS, replan=lambda *_: pytest.fail("nothing is to be planned again"))
     with pytest.raises(BarredError, match=rf"({'|'.join(sentences)}).*--make-keys") as caught:
         two.run(RandomFrames(5), results(), options, nodes=nodes)
     assert caught.value.exit_code == 2

@@ -312,7 +312,7 @@ def test_nodes_that_the_plan_does_not_fit_are_refused_before_anything_starts(two
     refused((Node("n0"), Node("other")), "needs a node 'n1', which is not among n0, other")
     same = "tcp://127.0.0.1:7070"
     refused((Node("n0", same), Node("n1", same)), f"'n0' and 'n1' have the same address {same}")
-    standing_by = RunOptions(replan=lambda _: pytest.fail("nobody is lost"))
+    standing_by = RunOptions(replan=lambda *_: pytest.fail("nobody is lost"))
     nodes = (Node("n0", same), Node("n1"), Node("n9", same))
     with pytest.raises(BadInputError, match=f"'n0' and 'n9' have the same address {same}"):
         two.run(RandomFrames(1), results(), standing_by, nodes=nodes)

@@ -25,7 +25,7 @@ from tests.launcher_runtime.clusters import (
     make_cluster,
     results,
 )
-from tests.launcher_runtime.test_recovery import Replan, hurried
+from tests.launcher_runtime.test_recovery import Dealer, hurried
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_all_daemons_are_stopped_for_a_while_and_every_frame_comes_back(
 ) -> None:
     """Within the lease the stream just goes on; after it all are greeted and deployed anew."""
     cluster = make_cluster(tmp_path, nodes=3)
-    replan = Replan(cluster, tmp_path / "again")
+    replan = Dealer(cluster, tmp_path / "again")
     with daemons(cluster.names, tmp_path / "cache") as running:
         take = Silence([pid for _, pid in running.values()])
         nodes = cluster.nodes({name: where for name, (where, _) in running.items()})
@@ -76,7 +76,7 @@ def test_all_daemons_are_stopped_for_a_while_and_every_frame_comes_back(
 
 def test_agents_that_launch_started_are_stopped_and_every_frame_comes_back(tmp_path: Path) -> None:
     cluster = make_cluster(tmp_path, nodes=2)
-    replan = Replan(cluster, tmp_path / "again")
+    replan = Dealer(cluster, tmp_path / "again")
     cache = tmp_path / "cache"
     with start_agents(cluster.nodes(), cache) as agents:
         take = Silence([agents[name].pid for name in cluster.names])
@@ -91,7 +91,7 @@ def test_agents_that_launch_started_are_stopped_and_every_frame_comes_back(tmp_p
 
 def test_ctrl_c_ends_a_run_that_waits_at_once(tmp_path: Path) -> None:
     cluster = make_cluster(tmp_path, nodes=2)
-    replan = Replan(cluster, tmp_path / "again")
+    replan = Dealer(cluster, tmp_path / "again")
 
     def interrupt(update: Update) -> None:
         if update.stage.startswith("waiting for any node") and update.done == 1:
