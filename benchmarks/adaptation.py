@@ -34,7 +34,7 @@ from launcher.config_run import RecoveryConfig
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
 from launcher.profiling_use import profile_file
-from launcher.progress import Progress, open_progress
+from launcher.progress import ProgressDisplay, open_progress
 from launcher.replanning import Replanner
 from launcher.run import run
 from launcher.runtime import Array, RunResult, Update
@@ -111,7 +111,7 @@ def course(
     plan: Plan,
     folder: Path,
     options: argparse.Namespace,
-    progress: Progress,
+    progress: ProgressDisplay,
     *,
     adapt: bool,
 ) -> Course:

@@ -18,7 +18,7 @@ from launcher.config import (
 from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
 from launcher.config_nodes import NodeConfig
 from launcher.config_run import RecoveryConfig, RunConfig
-from launcher.config_source import Location, Source
+from launcher.config_source import Location, ParsedFile
 from launcher.config_units import brief
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -34,13 +34,13 @@ def _close(wrong: str, known: str) -> bool:
     return bool(suggestion(wrong, (known,)))
 
 
-def validated(source: Source) -> ClusterConfig:
+def validated(source: ParsedFile) -> ClusterConfig:
     """The configuration in `source`; raises `BadInputError` for its first mistake."""
     return validated_as(source, ClusterConfig, _keys)
 
 
 def validated_as(
-    source: Source, model: type[Config], keys: Callable[[Location], tuple[str, ...]]
+    source: ParsedFile, model: type[Config], keys: Callable[[Location], tuple[str, ...]]
 ) -> Config:
     """The same for another kind of file; `keys` are those that are known at a place in it."""
     try:
@@ -80,7 +80,7 @@ def _location(problem: Mapping[str, Any]) -> Location:
     return location[:2] if location[:1] == ("pins",) else location
 
 
-def _line(source: Source, location: Location) -> int:
+def _line(source: ParsedFile, location: Location) -> int:
     while location and location not in source.lines:
         location = location[:-1]
     return source.lines.get(location, 0)

@@ -34,11 +34,10 @@ from launcher.core.events import (
     PlanReply,
     PlanRequest,
     Reached,
-    Report,
     Send,
     SendChunk,
+    StageProgress,
     Stream,
-    Tick,
     Unplannable,
 )
 from launcher.core.supervisor import Supervisor
@@ -60,6 +59,7 @@ from launcher.sockets import (
 )
 from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
+from nodes.core.events import Tick
 from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
 from nodes.core.session import succession
 from nodes.owner import has_ended
@@ -331,7 +331,7 @@ class Drive:
                 self._handle(Halted(*self._host.halt()))
             case PlanRequest(epoch) if self._replan is not None:
                 self._background.start(epoch, functools.partial(self._replan, action))
-            case Report(stage, done, total, note):
+            case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text):
                 self._on_update(Update("", 0, 0, text))

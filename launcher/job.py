@@ -43,7 +43,7 @@ from launcher.profiling_bench import Bench, bench_options
 from launcher.profiling_file import ProfileFile
 from launcher.profiling_links import identities
 from launcher.profiling_use import check_agents, profile_file, profile_of, with_profile_option
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.replanning import Replanner
 from launcher.report import Report, make_report, pace_report
 from launcher.request import Request
@@ -85,7 +85,7 @@ def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
 
 def launch(
     request: Request,
-    progress: Progress,
+    progress: ProgressDisplay,
     *,
     started_s: float,
     runtime: Runtime = real_runtime,
@@ -105,7 +105,9 @@ def launch(
         raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
 
 
-def _launch(request: Request, progress: Progress, started_s: float, runtime: Runtime) -> Outcome:
+def _launch(
+    request: Request, progress: ProgressDisplay, started_s: float, runtime: Runtime
+) -> Outcome:
     cluster, saved = _load(request)
     cluster = with_profile_option(cluster, request.profile)
     if request.save is not None:
@@ -191,7 +193,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
     return Outcome(plan, report)
 
 
-def _restore(results: Results, journal: Journal, where: str, progress: Progress) -> None:
+def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
     """Take what the journal has, and see that there is room for the rest."""
     results.restore(_counting(progress, "reading the journal"))
     check_room(journal, where)
@@ -202,7 +204,7 @@ def _restore(results: Results, journal: Journal, where: str, progress: Progress)
 
 
 def _complete(
-    cluster: Cluster, model: Model, results: Results, folder: Path, progress: Progress
+    cluster: Cluster, model: Model, results: Results, folder: Path, progress: ProgressDisplay
 ) -> Complete | None:
     journal = journal_report(results)
     if results.journal is None or journal is None:
@@ -284,7 +286,7 @@ def _plan(
     model: Model,
     file: ProfileFile | None,
     saved: SavedPlan | None,
-    progress: Progress,
+    progress: ProgressDisplay,
 ) -> Plan:
     profile = profile_of(file)
     if saved is None:
@@ -300,17 +302,19 @@ def _plan(
     return plan
 
 
-def _save(folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: Progress) -> None:
+def _save(
+    folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: ProgressDisplay
+) -> None:
     save_plan(folder, plan, cluster)
     cut_subnets(model, plan, folder / SUBNETS, _counting(progress, "cutting subnets"))
     progress.say(f"saved in {folder}; launch {folder} runs it")
 
 
-def _counting(progress: Progress, stage: str) -> Callable[[int, int], None]:
+def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], None]:
     return lambda done, total: progress.update(stage, done, total)
 
 
-def _show(progress: Progress, update: Update) -> None:
+def _show(progress: ProgressDisplay, update: Update) -> None:
     if not update.stage:
         progress.say(update.text)
     elif update.stage == "uploading":  # it counts bytes

@@ -24,7 +24,7 @@ from launcher.prediction import foreseen
 from launcher.profiling_choice import Decided, made_for
 from launcher.profiling_file import ProfileFile
 from launcher.profiling_use import profile_of, profiled
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.runtime import Node, RunOptions, RunResult
 from launcher.this_machine import is_here
 from launcher.tuning import configured
@@ -183,7 +183,7 @@ def problem_of(
     cluster: Cluster,
     model: Model,
     profile: Profile | None,
-    progress: Progress | None = None,
+    progress: ProgressDisplay | None = None,
     nodes: Collection[str] | None = None,
     slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Problem:
@@ -243,7 +243,7 @@ def search_plan(
     cluster: Cluster,
     model: Model,
     file: ProfileFile | None,
-    progress: Progress,
+    progress: ProgressDisplay,
     nodes: Collection[str] | None = None,
     slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:

@@ -19,7 +19,7 @@ from cnn.network import Tensor
 from cnn.rewrites import original_name
 from launcher.config_load import Cluster
 from launcher.profiling_energy import Meter, device_watts
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.runtime import Array, Frame, Node, Runner, RunOptions, RunResult, Update
 from launcher.subnet_files import cut_subnets
 from nodes.core.messages import HOST
@@ -84,7 +84,7 @@ class Bench:
     nodes: tuple[Node, ...]
     folder: Path
     options: RunOptions
-    progress: Progress
+    progress: ProgressDisplay
     meter: Meter = field(default_factory=Meter)
 
     def run(

@@ -28,7 +28,7 @@ class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Identity(_FileModel):
+class NodeIdentity(_FileModel):
     """What a node's times depend on: `host` and `threads` and `cpus` are those of `cluster.yaml`
     (the launcher's own host name for agents that it starts), the others the agent's own words."""
 
@@ -40,7 +40,7 @@ class Identity(_FileModel):
     engine: str
     version: str
 
-    def difference(self, other: Identity) -> str | None:
+    def difference(self, other: NodeIdentity) -> str | None:
         """The first thing that differs, as `machine 'A', not 'B'`; None if nothing does."""
         for key in type(self).model_fields:
             mine, its = getattr(self, key), getattr(other, key)
@@ -49,7 +49,7 @@ class Identity(_FileModel):
         return None
 
 
-class Subnet(_FileModel):
+class SubnetEntry(_FileModel):
     """See `partition.profiles.SubnetTime`."""
 
     layers: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -63,7 +63,7 @@ class NodeTimes(_FileModel):
     """See `partition.profiles.NodeProfile`."""
 
     layer_s: dict[str, Seconds]
-    subnets: tuple[Subnet, ...] = ()
+    subnets: tuple[SubnetEntry, ...] = ()
     message_s: Seconds = 0.0
     byte_s: Seconds = 0.0
     busy_w: Seconds | None = None
@@ -76,7 +76,7 @@ class NodeTimes(_FileModel):
         return cls(
             layer_s=dict(node.layer_s),
             subnets=tuple(
-                Subnet(
+                SubnetEntry(
                     layers=subnet.layers,
                     inputs=subnet.inputs,
                     outputs=subnet.outputs,
@@ -111,11 +111,11 @@ class NodeTimes(_FileModel):
 class NodeEntry(_FileModel):
     """A node: what it is, and what was measured on it."""
 
-    identity: Identity
+    identity: NodeIdentity
     measured: NodeTimes
 
 
-class Link(_FileModel):
+class LinkEntry(_FileModel):
     """See `partition.profiles.LinkProfile`."""
 
     ends: tuple[str, str]
@@ -132,7 +132,7 @@ class ProfileFile(_FileModel):
     model_digest: str
     energy: str
     nodes: dict[str, NodeEntry]
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkEntry, ...] = ()
     choice: Choice | None = None
 
     def profile(self) -> Profile:
@@ -171,7 +171,7 @@ class NodePart(_FileModel):
     threads: int
     cpus: tuple[int, ...]
 
-    def completed(self, by: Identity) -> Identity:
+    def completed(self, by: NodeIdentity) -> NodeIdentity:
         """What the agent would say is taken from `by`."""
         return by.model_copy(update=self.model_dump())
 

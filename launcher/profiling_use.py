@@ -12,7 +12,7 @@ from cnn.model import Model
 from cnn.network import Network
 from launcher.config_load import Cluster
 from launcher.errors import BadInputError
-from launcher.profiling_file import Identity, ProfileFile, WholeNode, read_profile
+from launcher.profiling_file import NodeIdentity, ProfileFile, WholeNode, read_profile
 from launcher.profiling_links import node_part
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -46,7 +46,7 @@ def profile_of(file: ProfileFile | None) -> Profile | None:
 
 
 def check_agents(
-    cluster: Cluster, model: Model, file: ProfileFile, agents: Mapping[str, Identity]
+    cluster: Cluster, model: Model, file: ProfileFile, agents: Mapping[str, NodeIdentity]
 ) -> None:
     """Refuse the cluster's profile if it was measured on other machines or by other engines than
     its agents say they are; raises `BadInputError`."""

@@ -71,10 +71,10 @@ class Hurry:
         return None
 
     def say(self, text: str) -> None:
-        """See `launcher.progress.Progress`."""
+        """See `launcher.progress.ProgressDisplay`."""
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG002
-        """See `launcher.progress.Progress`; raises `TooLateError`, `UnwantedError`."""
+        """See `launcher.progress.ProgressDisplay`; raises `TooLateError`, `UnwantedError`."""
         _check(self._is_wanted)
         if time.monotonic() > self._until_s:
             raise TooLateError

@@ -51,7 +51,7 @@ log = logging.getLogger("node-agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentReport:
     """What is told of an agent that has stopped."""
 
     name: str
@@ -155,7 +155,7 @@ class Shell:
         self._wire.watch(self._signals[0])
         signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
 
-    def run(self) -> Report:
+    def run(self) -> AgentReport:
         """Serve until `stop`, a launcher's `Shutdown` or the parent's end."""
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
@@ -165,7 +165,7 @@ class Shell:
             self._turn()
             self._manager.alive(time.monotonic())
         used = usage()
-        return Report(
+        return AgentReport(
             name=self._core.identity.name,
             why=self._why,
             stale_messages=self._core.tally.stale_messages,
@@ -269,7 +269,7 @@ class Shell:
         else:
             self._take(ev.ChunkWritten(action.peer, blob.digest, offset, complete))
 
-    def _load(self, action: act.Load) -> None:
+    def _load(self, action: act.LoadPhases) -> None:
         deployment = action.deployment
         excess = self._quotas.excess(deployment)
         if excess is not None:
@@ -337,7 +337,7 @@ class Shell:
         act.CutOffLink: lambda self, action: self._wire.cut_off_link(action.link),
         act.LookUp: _look_up,
         act.WriteChunk: _write_chunk,
-        act.Load: _load,
+        act.LoadPhases: _load,
         act.Fire: lambda self, action: self._worker.fire(action),
         act.Unload: _unload,
         act.Release: _release,

@@ -27,7 +27,7 @@ from launcher.planning import (
 )
 from launcher.prediction import predicted_run, times_of
 from launcher.profiling_use import profile_file, with_profile_option
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.runtime import RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
@@ -49,7 +49,7 @@ class _Ready:
 
 
 def measure(
-    cells: Sequence[Cell], boards: Boards, seconds: float, progress: Progress
+    cells: Sequence[Cell], boards: Boards, seconds: float, progress: ProgressDisplay
 ) -> Generator[Turn | Refused, None, None]:
     """One turn after the other, in this order; a cell may stand there several times.
 

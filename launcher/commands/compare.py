@@ -57,7 +57,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StrategyComparison:
     """All rows, by number of devices, then in the order of the strategies; plots go to `page`."""
 
     network: str
@@ -92,7 +92,7 @@ class Comparison:
             console.print(f"plots: {self.page}")
 
 
-def perform(options: CompareOptions) -> Comparison:
+def perform(options: CompareOptions) -> StrategyComparison:
     """Solve everything; raises `BadInputError` for options that make no sense."""
     counts = parse_counts(options.devices)
     strategies = _chosen(options.strategies)
@@ -111,7 +111,7 @@ def perform(options: CompareOptions) -> Comparison:
                 except BadInputError as refusal:
                     rows.append(Row(strategy, count, None, str(refusal)))
                 progress.say(f"{count} devices, {strategy}: {_in_short(rows[-1])}")
-    return Comparison(model.network.name, options.objective, tuple(rows), options.html)
+    return StrategyComparison(model.network.name, options.objective, tuple(rows), options.html)
 
 
 def _check_page(path: Path) -> None:
@@ -154,7 +154,7 @@ def _in_short(row: Row) -> str:
     return f"{solved.plan.period_s * 1e3:.1f} ms per frame, found in {solved.seconds:.1f} s"
 
 
-def _table(comparison: Comparison) -> Table:
+def _table(comparison: StrategyComparison) -> Table:
     table = Table(title=f"{comparison.network}, objective {comparison.objective}", min_width=100)
     table.add_column("devices", justify="right")
     table.add_column("strategy")

@@ -16,7 +16,7 @@ from launcher.commands.problems import load_cluster_for
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan_files import read_plan
 from launcher.planning import check_strategy, read_model, summary
-from launcher.profiling import Taken, measure
+from launcher.profiling import NewMeasurements, measure
 from launcher.profiling_cache import default_cache
 from launcher.profiling_file import NodeEntry, ProfileFile, write_atomically
 from launcher.progress import open_progress
@@ -36,7 +36,7 @@ class ProfileOutcome:
 
     profile: ProfileFile
     plan: Plan
-    taken: Taken
+    taken: NewMeasurements
     path: Path
 
     def as_json(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from launcher.commands.options import SweepOptions
 from launcher.commands.problems import cluster_problem, load_cluster_for
 from launcher.commands.sweep_save import save
 from launcher.errors import BadInputError
-from launcher.progress import Progress, open_progress
+from launcher.progress import ProgressDisplay, open_progress
 from launcher.report_text import open_console
 from partition.errors import PartitionError
 
@@ -120,7 +120,7 @@ def perform(options: SweepOptions) -> SweepOutcome:
     return outcome
 
 
-def _show(progress: Progress, trials: int) -> Any:
+def _show(progress: ProgressDisplay, trials: int) -> Any:
     def show(done: int, part: float, best: float | None) -> None:
         note = "" if best is None else f"best {best:.6g}"
         if part:

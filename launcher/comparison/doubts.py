@@ -20,12 +20,12 @@ from typing import TypeAlias
 
 from cnn.rounded import write_rounded
 from launcher.comparison.replay import INPUT, Replay
-from launcher.comparison.tape import Step, Tape, Variant, moves
+from launcher.comparison.tape import Tape, TapeStep, Variant, moves
 from launcher.comparison.tolerance import (
     Beginning,
     Numbers,
     Outputs,
-    Verdict,
+    WorstOutput,
     by_fusing,
     right_step,
     strict,
@@ -63,7 +63,7 @@ class Doubt:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     numbers: Numbers
-    verdicts: Mapping[int, Verdict]
+    verdicts: Mapping[int, WorstOutput]
 
     @property
     def judged(self) -> tuple[int, ...]:
@@ -215,7 +215,7 @@ class _Batch:
 
     def _by_fusing(
         self, replay: Replay, tape: Tape, number: int, found: Outputs, wanted: Outputs
-    ) -> Verdict:
+    ) -> WorstOutput:
         """The plan with nothing fused beside the whole model likewise: the best of its copies."""
         right, numbers = self._outputs(number, self._unfused), self._doubt.numbers
         verdicts = [
@@ -229,7 +229,7 @@ class _Batch:
         read = replay.whole(tape, number)
         return {name: read[name] for name in self._doubt.outputs}
 
-    def _step(self, variant: Variant) -> Step:
+    def _step(self, variant: Variant) -> TapeStep:
         doubt, tape = self._doubt, self._tape
         outputs = {own: tape.file(variant.name, name) for name, own in doubt.outputs.items()}
         if variant is _CUT:
@@ -240,7 +240,7 @@ class _Batch:
         graph = doubt.original
         if variant is _ROUNDED:
             graph = write_rounded(graph, self._rounded)
-        return Step(graph, inputs, outputs, variant)
+        return TapeStep(graph, inputs, outputs, variant)
 
     def _outputs(self, number: int, variant: Variant) -> Outputs:
         return {name: self._tape.get(number, variant.name, name) for name in self._doubt.outputs}

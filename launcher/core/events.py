@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from launcher.core.blueprint import Blueprint
 from launcher.errors import LauncherError
+from nodes.core.events import Tick
 from nodes.core.messages import BlobInfo, Control
 
 # ---------------------------------------------------------------- events
@@ -125,11 +126,6 @@ class Consented:
     """The user says that nodes that came back are to be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed; due at `Supervisor.deadline_s` at the latest."""
-
-
 FromNode = Heard | Garbled | Linked | Reached | ClosedEarly | Disconnected | Exited
 Event = FromNode | Begin | Taken | Halted | PlanReply | Unplannable | Consented | Abandoned | Tick
 
@@ -193,7 +189,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StageProgress:
     """Progress for people: `done` of `total` in `stage`, and a remark."""
 
     stage: str
@@ -209,4 +205,4 @@ class End:
     error: LauncherError | None
 
 
-Action = Send | SendChunk | Stream | Halt | PlanRequest | Report | Notice | End
+Action = Send | SendChunk | Stream | Halt | PlanRequest | StageProgress | Notice | End

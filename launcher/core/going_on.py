@@ -14,7 +14,7 @@ from launcher.core.events import Action, End, Halted, Notice, PlanReply, Send, U
 from launcher.core.recovery import Change, Loss
 from launcher.core.returns import STANDING_BY
 from launcher.core.rollout import Rollout
-from launcher.core.session import Session, State, Step
+from launcher.core.session import Session, SessionState, Step
 from launcher.core.standing import Standing
 from launcher.core.watch import Suspicion
 from launcher.errors import BarredError, LauncherError
@@ -42,20 +42,20 @@ class GoingOn(Standing):
         self._improver.is_interrupted()
         actions: list[Action] = []
         for session in self._members:
-            if session.state is State.RUNNING:
+            if session.state is SessionState.RUNNING:
                 session.step(Step.STOP)
                 session.deadline_s = now_s + self._limits.run.silence_timeout_s
                 actions.append(Send(session.node, Stop(self.blueprint.epoch)))
         return actions + self._finish_if_stopped()
 
     def _finish_if_stopped(self) -> list[Action]:
-        stopped = all(session.state is State.STOPPED for session in self._members)
+        stopped = all(session.state is SessionState.STOPPED for session in self._members)
         return self._end(None) if stopped else []
 
     def _end(self, error: LauncherError | None) -> list[Action]:
         self.ended = True
         open_sessions = [
-            s for s in self.sessions.values() if s.is_open or s.state is State.RETURNING
+            s for s in self.sessions.values() if s.is_open or s.state is SessionState.RETURNING
         ]
         return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
 
@@ -80,7 +80,7 @@ class GoingOn(Standing):
             for action in self._lose(session, now_s, strikes, failed=failed)
         ]
         if needed and self._is_over:  # nothing is left to do for those that failed
-            for session in [s for s in self._members if s.state is State.FAILED]:
+            for session in [s for s in self._members if s.state is SessionState.FAILED]:
                 actions += self._lose(session, now_s, failed=True)
             self._watch.expect_nothing()
             return actions + self._stop_if_done(now_s)
@@ -111,7 +111,9 @@ class GoingOn(Standing):
     ) -> list[Action]:
         # Who answered a question with a failure is not asked again: no answer would be known by it.
         broken = [
-            s for s in self.sessions.values() if s.state is State.FAILED and s.unanswered.total()
+            s
+            for s in self.sessions.values()
+            if s.state is SessionState.FAILED and s.unanswered.total()
         ]
         losses = [*losses, *((s, self._watch.confession(s)) for s in broken)]
         goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
@@ -182,7 +184,7 @@ class GoingOn(Standing):
         return self._give_up_epoch([], now_s, (nodes, told))
 
     def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
-        progress = self._progress(State.RUNNING)
+        progress = self._progress(SessionState.RUNNING)
         error = sentences.stalled(self._members, stall_s, progress)
         firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
         frames, taken = (n - self._recoverer.first for n in (self._watch.offered, self.taken))

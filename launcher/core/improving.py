@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Notice, PlanReply, PlanRequest, Send, Unplannable
 from launcher.core.recovery import Cause, Change, Recoverer
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, Memory, Speeds, differs, filled
 from launcher.core.watch import Limits, is_past
 from nodes.core.messages import GetStats
@@ -158,7 +158,7 @@ class Improver:
             return [Notice("no node is back that could be used")]
         if self._recoverer.outage is not None:
             return []  # it is among the nodes of the plan that is searched
-        if any(session.state is not State.RUNNING for session in members):
+        if any(session.state is not SessionState.RUNNING for session in members):
             return []  # the last result is taken, or another plan about to be searched
         return self._ask("return", back, members, 1.0, consented=True)
 
@@ -166,7 +166,7 @@ class Improver:
         return tuple(
             session.node
             for session in self._sessions.values()
-            if session.was_lost and session.state is State.IDLE and session not in members
+            if session.was_lost and session.state is SessionState.IDLE and session not in members
         )
 
     # ------------------------------------------------------------ asking
@@ -190,7 +190,7 @@ class Improver:
 
     def _look(self, members: list[Session], now_s: float) -> list[Action]:
         """At speeds: ask for a plan on account of them, and for the next counters."""
-        if self._speeds is None or any(s.state is not State.RUNNING for s in members):
+        if self._speeds is None or any(s.state is not SessionState.RUNNING for s in members):
             return []
         self._look_at_s = now_s + LOOK_EVERY_S
         for session in members:
@@ -243,9 +243,9 @@ class Improver:
             return []
         self._asked = None
         parts = [self._sessions[node] for node in reply.blueprint.deployments]
-        if any(session.state is State.FAILED for session in parts):
+        if any(session.state is SessionState.FAILED for session in parts):
             return []
-        if any(s.state is not State.IDLE for s in parts if s not in members):
+        if any(s.state is not SessionState.IDLE for s in parts if s not in members):
             return self._ask_again(asked, members)
         saved_s = self._saved_s(reply.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:

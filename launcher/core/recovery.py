@@ -18,14 +18,19 @@ from typing import Literal
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Halt, Halted, Notice, PlanRequest, Send
 from launcher.core.returns import Returns
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, filled
 from launcher.core.waiting import Waiting, duration
 from launcher.core.watch import Limits, is_past
 from launcher.errors import LauncherError, RunFailedError
 from nodes.core.messages import Stop
 
-HOLDS_A_DEPLOYMENT = (State.DEPLOYING, State.READY, State.RUNNING, State.FAILED)
+HOLDS_A_DEPLOYMENT = (
+    SessionState.DEPLOYING,
+    SessionState.READY,
+    SessionState.RUNNING,
+    SessionState.FAILED,
+)
 
 Loss = tuple[Session, LauncherError]
 """A node that is lost, and the sentence that tells of it."""
@@ -281,7 +286,7 @@ class Recoverer:
         is gone."""
         if self.outage is None or self.outage.plan_due_s is None or epoch != self._epoch:
             return []
-        if any(self._sessions[node].state is not State.IDLE for node in nodes):
+        if any(self._sessions[node].state is not SessionState.IDLE for node in nodes):
             return self._replan(self.outage, now_s)
         self.outage.is_planned, self.outage.plan_due_s = True, None
         return None

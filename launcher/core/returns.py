@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from launcher.core.events import Action, Notice, Send
 from launcher.core.sentences import other_protocol
-from launcher.core.session import Session, State, Step
+from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
 from nodes.core.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
 
@@ -138,7 +138,7 @@ class Returns:
         """The run waits for those that are lost: greet them within that time."""
         self._hurry_s = within_s
         for node, session in self._sessions.items():
-            if session.state is State.LOST and not self._records[node].is_failed:
+            if session.state is SessionState.LOST and not self._records[node].is_failed:
                 self._greet(node, self._greet_at_s.get(node, float("inf")), now_s)
 
     def take_time(self) -> None:
@@ -155,7 +155,7 @@ class Returns:
         """Its control connection was made anew."""
         if session.is_there:
             return []
-        if session.state is State.RETURNING:  # what was sent before may be lost
+        if session.state is SessionState.RETURNING:  # what was sent before may be lost
             return [Send(session.node, self._hello)]
         if session.node not in self._greet_at_s:
             not_before_s = self._records[session.node].not_before_s
@@ -167,7 +167,7 @@ class Returns:
     ) -> list[Action]:
         """It says something: after the `Welcome` that was waited for it is told to stop what it may
         still have, and with the answer to that it is there again, idle."""
-        if session.state is not State.RETURNING:
+        if session.state is not SessionState.RETURNING:
             return []
         record = self._records[session.node]
         match message:
@@ -198,9 +198,9 @@ class Returns:
         for node in found:
             del self._greet_at_s[node]
             session = self._sessions[node]
-            if session.state is State.LOST:
+            if session.state is SessionState.LOST:
                 session.step(Step.GREET)
-            if session.state is State.RETURNING:
+            if session.state is SessionState.RETURNING:
                 session.welcome, session.host = None, None
                 actions.append(Send(node, self._hello))
         return actions

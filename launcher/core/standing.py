@@ -15,7 +15,7 @@ from launcher.core.lateness import PatientClock
 from launcher.core.recovery import Recoverer, Recovery
 from launcher.core.returns import Returns
 from launcher.core.rollout import Rollout
-from launcher.core.session import Contact, Session, State
+from launcher.core.session import Contact, Session, SessionState
 from launcher.core.watch import Limits, Watch
 from launcher.errors import LauncherError
 from nodes.core.messages import Control, Deployed, Failed, Hello, Progress, Stopped
@@ -77,7 +77,7 @@ class Standing:
 
     def _needs(self, session: Session) -> bool:
         """Whether it has a part in the epoch, or may get one in the next."""
-        is_there = session.state is not State.CONNECTING
+        is_there = session.state is not SessionState.CONNECTING
         return session in self._rollout.members or (self._recoverer.is_planning and is_there)
 
     @property
@@ -96,12 +96,18 @@ class Standing:
             return self._recoverer.is_planning or message.epoch != self.blueprint.epoch
         return False
 
-    def _how_lost(self, session: Session, how: str, state: State | None = None) -> LauncherError:
+    def _how_lost(
+        self, session: Session, how: str, state: SessionState | None = None
+    ) -> LauncherError:
         """The sentence that tells of it."""
         state = state or session.state
         return sentences.lost(session, state, how, self._progress(state))
 
-    def _progress(self, state: State) -> str:
-        if self._has_streamed or state in (State.RUNNING, State.STOPPING, State.STOPPED):
+    def _progress(self, state: SessionState) -> str:
+        if self._has_streamed or state in (
+            SessionState.RUNNING,
+            SessionState.STOPPING,
+            SessionState.STOPPED,
+        ):
             return f", after {self.taken} of {self.frames} results"
         return ""

@@ -44,18 +44,18 @@ from launcher.core.events import (
     Notice,
     PlanReply,
     Reached,
-    Report,
     Send,
+    StageProgress,
     Stream,
     Taken,
-    Tick,
     Unplannable,
 )
 from launcher.core.going_on import GoingOn
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.core.watch import EXIT_GRACE_S, Suspicion
 from launcher.errors import BadInputError, LauncherError
 from nodes.core.errors import RemoteProtocolError
+from nodes.core.events import Tick
 from nodes.core.messages import (
     PROTOCOL,
     Control,
@@ -100,7 +100,7 @@ class Supervisor(GoingOn):
                 self._watch.took(event, now_s, is_down=is_down)
                 if not is_down:
                     self._improver.pace.took(taken, now_s)
-                return [Report("streaming", taken, frames), *self._stop_if_done(now_s)]
+                return [StageProgress("streaming", taken, frames), *self._stop_if_done(now_s)]
             case Halted():
                 return self._halted(event, now_s)
             case PlanReply():
@@ -165,7 +165,7 @@ class Supervisor(GoingOn):
         for session in self.sessions.values():
             session.deadline_s = now_s + self._limits.patience_s([session])
         return [
-            Report("connecting", 0, len(self._members)),
+            StageProgress("connecting", 0, len(self._members)),
             *(Send(node, self._hello) for node in self.sessions),
         ]
 
@@ -173,7 +173,11 @@ class Supervisor(GoingOn):
         session.asked_s = None
         if session.was_lost and isinstance(message, Welcome):  # to a greeting before the last one
             return []
-        if not session.counts(message) or session.state is State.FAILED or self._is_stale(message):
+        if (
+            not session.counts(message)
+            or session.state is SessionState.FAILED
+            or self._is_stale(message)
+        ):
             return []
         state = session.state
         try:
@@ -205,9 +209,9 @@ class Supervisor(GoingOn):
         return []
 
     def _refused(
-        self, session: Session, answer: Refused, state: State, now_s: float
+        self, session: Session, answer: Refused, state: SessionState, now_s: float
     ) -> list[Action]:
-        if state is State.CONNECTING:
+        if state is SessionState.CONNECTING:
             return self._unusable(session, sentences.refused(session, answer))
         if now_s < self._away_until_s:
             return self._all_anew(session, now_s)
@@ -223,7 +227,7 @@ class Supervisor(GoingOn):
         if session not in self._rollout.members:
             return []
         welcomed = sum(other.welcome is not None for other in self._members)
-        report = Report("connecting", welcomed, len(self._members))
+        report = StageProgress("connecting", welcomed, len(self._members))
         return [report, *self._rollout.join(session, now_s)]
 
     def _unusable(self, session: Session, error: LauncherError) -> list[Action]:
@@ -243,7 +247,7 @@ class Supervisor(GoingOn):
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.over(now_s)
         self._improver.streams(self.blueprint, now_s)
-        return [*actions, Report("streaming", self.taken, self.frames)]
+        return [*actions, StageProgress("streaming", self.taken, self.frames)]
 
     # ------------------------------------------------------------ what can go wrong
 
@@ -256,7 +260,7 @@ class Supervisor(GoingOn):
             return []
         if now_s < self._away_until_s:
             return self._all_anew(session, now_s)
-        if session.state is State.FAILED:
+        if session.state is SessionState.FAILED:
             return self._down([(session, self._watch.confession(session))], now_s, failed=True)
         if not session.started_by_us:
             return self._down([(session, self._how_lost(session, sentences.CLOSED))], now_s)
@@ -266,7 +270,7 @@ class Supervisor(GoingOn):
         return []
 
     def _exited(self, session: Session, event: Exited, now_s: float) -> list[Action]:
-        if session.state is State.FAILED:
+        if session.state is SessionState.FAILED:
             error = self._watch.confession(session)
         else:
             error = sentences.exited(session, event, self._progress(session.state))

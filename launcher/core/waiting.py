@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from launcher.core.events import Report
+from launcher.core.events import StageProgress
 from launcher.core.watch import is_past
 
 REGROUP_S = 2.0
@@ -78,7 +78,7 @@ class Waiting:
         """Whether the patience is at its end."""
         return self.is_on and now_s >= self._until_s
 
-    def reports(self, now_s: float) -> list[Report]:
+    def reports(self, now_s: float) -> list[StageProgress]:
         """What people are told once a second."""
         if self._since_s is None or now_s < self._tell_s:
             return []
@@ -86,7 +86,7 @@ class Waiting:
         total_s = ceil(self._until_s - self._since_s)
         passed_s = min(total_s, int(now_s - self._since_s))
         note = f"{duration(self.left_s(now_s))} left"
-        return [Report(f"waiting for {self._for} to come back (s)", passed_s, total_s, note)]
+        return [StageProgress(f"waiting for {self._for} to come back (s)", passed_s, total_s, note)]
 
     @property
     def deadline_s(self) -> float | None:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.core.events import Taken
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.errors import LauncherError
 
 PING_EVERY_S = 1.0
@@ -64,9 +64,9 @@ class Limits:
         ours = all(session.started_by_us for session in sessions)
         return self.start_timeout_s if ours else self.run.connect_timeout_s
 
-    def silence_s(self, state: State) -> float:
+    def silence_s(self, state: SessionState) -> float:
         """How long an agent may be silent in this state."""
-        if not self.recovery.enabled or state is not State.RUNNING:
+        if not self.recovery.enabled or state is not SessionState.RUNNING:
             return self.run.silence_timeout_s
         return min(self.recovery.heartbeat_s, self.run.silence_timeout_s)
 
@@ -78,7 +78,7 @@ class Limits:
     @property
     def ping_every_s(self) -> float:
         """Often enough for a silence to be noticed in time."""
-        return min(PING_EVERY_S, self.silence_s(State.RUNNING) / 4)
+        return min(PING_EVERY_S, self.silence_s(SessionState.RUNNING) / 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Watch:
         return [
             session
             for session in self._sessions
-            if session.state is State.CONNECTING and is_past(session.deadline_s, now_s)
+            if session.state is SessionState.CONNECTING and is_past(session.deadline_s, now_s)
         ]
 
     def gone(self, now_s: float) -> list[tuple[Session, str]]:
@@ -234,10 +234,10 @@ class Watch:
         return [(session, how) for session, how in found if how]
 
     def _how_gone(self, session: Session, now_s: float) -> str:
-        if session.state is not State.CONNECTING and is_past(session.deadline_s, now_s):
+        if session.state is not SessionState.CONNECTING and is_past(session.deadline_s, now_s):
             if session.overdue:
                 return session.overdue
-            if session.state is State.STOPPING:
+            if session.state is SessionState.STOPPING:
                 return f"it did not stop within {self._limits.run.silence_timeout_s:g} s"
             return f"it made no progress for {self._limits.run.deploy_timeout_s:g} s"
         if session.node in self._unlinked and is_past(self._links_due_s, now_s):

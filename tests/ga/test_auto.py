@@ -6,8 +6,7 @@ import pytest
 
 from ga import nsga
 from ga.auto import Auto
-from ga.hybrid import Effort as HybridEffort
-from ga.hybrid import Hybrid
+from ga.hybrid import Hybrid, HybridEffort
 from ga.ranking import ranking
 from ga.vertical import Effort, Vertical
 from partition.devices import Device

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ga import nsga
-from ga.hybrid import Effort as HybridEffort
-from ga.hybrid import Hybrid
+from ga.hybrid import Hybrid, HybridEffort
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.energy import energy_j

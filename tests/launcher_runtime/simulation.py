@@ -96,7 +96,7 @@ class World(SimulatedHost):
         self.end: lev.End | None = None
         self.end_s = 0.0
         self.streams: list[lev.Stream] = []
-        self.reports: list[lev.Report] = []
+        self.reports: list[lev.StageProgress] = []
         self.notices: list[str] = []
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
@@ -165,7 +165,7 @@ class World(SimulatedHost):
         """The earliest deadline of a core, and its `Tick`; deadlines are as they were when a core
         last handled something, and change with nothing else."""
         at_s = None if self.is_stopped else self._deadline_s
-        found: Happening | None = None if at_s is None else partial(self.event, lev.Tick())
+        found: Happening | None = None if at_s is None else partial(self.event, nev.Tick())
         for name, node in self.nodes.items():
             due_s = node.deadline_s
             if due_s is not None and (at_s is None or due_s < at_s) and not self.is_off(name):
@@ -244,7 +244,7 @@ class World(SimulatedHost):
                     self.tell_story(f"plan epoch {epoch} for {left}")
                     at_s = self.now_s + PLANNING_S
                     self.launcher_at(at_s, lambda asked=action: self._plan(asked))
-                case lev.Report():
+                case lev.StageProgress():
                     assert 0 <= action.done <= action.total
                     self.reports.append(action)
                 case lev.Notice(text):
@@ -306,7 +306,7 @@ class World(SimulatedHost):
                 complete = node.write(put)
                 written = nev.ChunkWritten(peer, put.blob.digest, put.offset_bytes, complete)
                 self.tell(name, written)
-            case act.Load(deployment):
+            case act.LoadPhases(deployment):
                 self._load(name, node, deployment)
             case act.Fire():
                 node.firings.append(action)

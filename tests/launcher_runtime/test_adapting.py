@@ -16,7 +16,7 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.improving import LEAST_GAIN, LOOK_EVERY_S, SETTLE_S, Improver
 from launcher.core.recovery import Change, Recoverer
 from launcher.core.returns import Returns
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.core.speeds import (
     FIRINGS_EACH,
     LEAST_LOOKS,
@@ -59,7 +59,7 @@ class Boards:
         self, true: list[float], noise: Random, spread: float, left_out: float = math.inf
     ) -> None:
         self.true = {f"n{i}": factor for i, factor in enumerate(true)}
-        self.sessions = {n: Session(n, "tcp://x:1", False, State.RUNNING) for n in self.true}
+        self.sessions = {n: Session(n, "tcp://x:1", False, SessionState.RUNNING) for n in self.true}
         for session in self.sessions.values():
             session.welcome = Welcome(2, session.node, "0", "tcp://x:2", "none", "sim", 1, 1)
         limits: Limits = ADAPTING
@@ -98,7 +98,9 @@ class Boards:
         for session in self.sessions.values():
             session.stats = None
             if session.is_open:
-                session.state = State.RUNNING if session in self.members else State.IDLE
+                session.state = (
+                    SessionState.RUNNING if session in self.members else SessionState.IDLE
+                )
         self.improver.streams(blueprint, self.now_s)
         for result in range(5):
             self.improver.pace.took(result, self.now_s + result * self.period_s)

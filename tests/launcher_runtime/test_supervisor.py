@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from launcher.config_run import RunConfig
 from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
-from launcher.core.session import TRANSITIONS, State, Step
+from launcher.core.session import TRANSITIONS, SessionState, Step
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from nodes.core.messages import (
     PROTOCOL,
@@ -357,23 +357,23 @@ def test_answers_of_another_epoch_are_ignored() -> None:
 
 
 def test_the_table_of_states_can_reach_every_state_and_leaves_a_lost_one_only_to_greet_it() -> None:
-    reached = {State.CONNECTING}
+    reached = {SessionState.CONNECTING}
     while True:
         more = {after for (before, _), after in TRANSITIONS.items() if before in reached}
         if more <= reached:
             break
         reached |= more
-    assert reached == set(State)
+    assert reached == set(SessionState)
     from_lost = {
-        step: after for (before, step), after in TRANSITIONS.items() if before is State.LOST
+        step: after for (before, step), after in TRANSITIONS.items() if before is SessionState.LOST
     }
-    assert from_lost == {Step.LOSE: State.LOST, Step.GREET: State.RETURNING}
+    assert from_lost == {Step.LOSE: SessionState.LOST, Step.GREET: SessionState.RETURNING}
 
 
 def test_an_agent_can_be_lost_in_every_state() -> None:
-    assert all((state, Step.LOSE) in TRANSITIONS for state in State)
+    assert all((state, Step.LOSE) in TRANSITIONS for state in SessionState)
 
 
-@pytest.mark.parametrize("state", [s for s in State if s not in (State.DEPLOYING,)])
-def test_an_agent_may_call_itself_deployed_only_while_deploying(state: State) -> None:
+@pytest.mark.parametrize("state", [s for s in SessionState if s not in (SessionState.DEPLOYING,)])
+def test_an_agent_may_call_itself_deployed_only_while_deploying(state: SessionState) -> None:
     assert (state, Deployed) not in TRANSITIONS
