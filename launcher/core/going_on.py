@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from launcher.core import sentences
-from launcher.core.blame import stuck
+from launcher.core.blame import Disputes, stuck
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, End, Halted, Notice, PlanReply, Send, Unplannable
-from launcher.core.recovery import Change, Loss
-from launcher.core.returns import STANDING_BY
+from launcher.core.improving import Improver
+from launcher.core.lateness import PatientClock
+from launcher.core.recovery import Change, Loss, Recoverer, Recovery
+from launcher.core.returns import STANDING_BY, Returns
 from launcher.core.rollout import Rollout
-from launcher.core.session import Session, SessionState, Step
-from launcher.core.standing import Standing
-from launcher.core.watch import Suspicion
+from launcher.core.run_state import WITHOUT_PLAN, RunLife, RunStep
+from launcher.core.session import Contact, Session, SessionState, Step
+from launcher.core.watch import Limits, Suspicion, Watch
 from launcher.errors import BarredError, LauncherError
-from nodes.core.messages import HOST, Bye, Stop
+from nodes.core.messages import HOST, Bye, Control, Deployed, Failed, Hello, Progress, Stop, Stopped
 
 SUSPECT = 2.0
 """Strikes for a node that is lost because others accuse it, or it accuses others."""
@@ -27,16 +29,106 @@ STALLS = 2
 """Stalls in a row, without a result in between and without anybody to blame, that end a run."""
 
 
-class GoingOn(Standing):
-    """See the module's docstring."""
+class GoingOn:
+    """One run: its nodes, its epoch, its results, and what is done when something goes wrong."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        contacts: Iterable[Contact],
+        frames: int,
+        hello: Hello,
+        limits: Limits,
+    ) -> None:
+        self.blueprint = blueprint
+        self.frames = frames
+        self.taken = 0
+        self.sessions = {
+            contact.name: Session(contact.name, contact.address, contact.started_by_us)
+            for contact in contacts
+        }
+        self.life = RunLife()
+        self._hello = hello
+        self._limits = limits
+        self._watch = Watch(self.sessions, limits, frames)
+        self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
+        self._returns = Returns(self.sessions, self._hello)
+        self._recoverer = Recoverer(
+            blueprint.epoch, self.sessions, limits, self._returns, self.life
+        )
+        self._improver = Improver(self.sessions, limits, self._recoverer)
+        self._disputes = Disputes()
+        self._clock = PatientClock()
+        self._away_s = self._away_until_s = 0.0
+        self._stalls, self._stalled_at = 0, -1
+
+    @property
+    def recoveries(self) -> list[Recovery]:
+        """The changes of epochs that it got over so far."""
+        return self._recoverer.done
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the next `Tick` is due at the latest; None if none is."""
+        due_s = self._clock.due_s
+        return None if self.life.is_over or due_s is None else self._clock.at_s(due_s)
+
+    @property
+    def _due_s(self) -> float | None:
+        watchers = (self._watch, self._recoverer, self._returns, self._improver)
+        due = [watcher.deadline_s for watcher in watchers]
+        return min((at_s for at_s in due if at_s is not None), default=None)
+
+    @property
+    def _members(self) -> list[Session]:
+        """Those that have a part in the epoch and are not lost."""
+        return [session for session in self._rollout.members if session.is_there]
+
+    def _needs(self, session: Session) -> bool:
+        """Whether it has a part in the epoch, or may get one in the next."""
+        is_there = session.state is not SessionState.CONNECTING
+        return session in self._rollout.members or (self.life.state in WITHOUT_PLAN and is_there)
+
+    @property
+    def _may_recover(self) -> bool:
+        return self._limits.recovery.enabled and self.life.has_streamed
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether every result is taken."""
+        return self.taken == self.frames
+
+    def _is_stale(self, message: Control) -> bool:
+        if isinstance(message, Failed) and message.epoch == 0:  # it was no deployment that failed
+            return False
+        if isinstance(message, Progress | Deployed | Stopped | Failed):
+            return self.life.state in WITHOUT_PLAN or message.epoch != self.blueprint.epoch
+        return False
+
+    def _how_lost(
+        self, session: Session, how: str, state: SessionState | None = None
+    ) -> LauncherError:
+        """The sentence that tells of it."""
+        state = state or session.state
+        return sentences.lost(session, state, how, self._progress(state))
+
+    def _progress(self, state: SessionState) -> str:
+        if self.life.has_streamed or state in (
+            SessionState.RUNNING,
+            SessionState.STOPPING,
+            SessionState.STOPPED,
+        ):
+            return f", after {self.taken} of {self.frames} results"
+        return ""
 
     # ------------------------------------------------------------ the way down
 
     def _stop_if_done(self, now_s: float) -> list[Action]:
         if self.taken < self.frames or self._watch.suspicions:
             return []
-        if self._recoverer.outage is not None:
+        if self.life.is_down:
             return self._end(None)
+        self.life.step(RunStep.STOP)
         self._watch.expect_no_results()
         self._returns.give_up()
         self._improver.is_interrupted()
@@ -53,7 +145,7 @@ class GoingOn(Standing):
         return self._end(None) if stopped else []
 
     def _end(self, error: LauncherError | None) -> list[Action]:
-        self.ended = True
+        self.life.step(RunStep.END)
         open_sessions = [
             s for s in self.sessions.values() if s.is_open or s.state is SessionState.RETURNING
         ]
@@ -140,7 +232,7 @@ class GoingOn(Standing):
 
     def _planned(self, event: PlanReply, now_s: float) -> list[Action]:
         blueprint = event.blueprint
-        if self._recoverer.outage is None:
+        if not self.life.is_down:
             left = self.frames - self.taken
             found = self._improver.planned(event, self._members, left)
             if not isinstance(found, Change) or self._watch.suspicions:
@@ -229,7 +321,8 @@ class GoingOn(Standing):
         self._away_until_s = now_s
         gone = [s for s in self.sessions.values() if s.is_open or s is first]
         self._watch.expect_nothing()
-        if all(s.welcome is not None for s in self._rollout.members):
-            self._has_streamed = True  # or would have
+        all_welcome = all(s.welcome is not None for s in self._rollout.members)
+        if all_welcome and not self.life.has_streamed:
+            self.life.step(RunStep.START)  # it would have
         losses = [(s, sentences.was_away(s, self._away_s)) for s in gone]
         return self._down(losses, now_s, strikes=0.0)

@@ -141,7 +141,7 @@ class Improver:
         self._considered -= {session.node}
         if session in members or not self._limits.recovery.enabled:
             return []
-        if self._recoverer.outage is not None:
+        if self._recoverer.life.is_down:
             return [Notice(f"node {name} is back")]
         if self._limits.recovery.rebalance == "auto":
             if self._look_at_s is None:
@@ -156,7 +156,7 @@ class Improver:
         back = self._back(members)
         if not back:
             return [Notice("no node is back that could be used")]
-        if self._recoverer.outage is not None:
+        if self._recoverer.life.is_down:
             return []  # it is among the nodes of the plan that is searched
         if any(session.state is not SessionState.RUNNING for session in members):
             return []  # the last result is taken, or another plan about to be searched
@@ -173,7 +173,7 @@ class Improver:
 
     def due(self, members: list[Session], now_s: float) -> list[Action]:
         """Ask for a plan if there is a reason."""
-        if not is_past(self._look_at_s, now_s) or self._recoverer.outage is not None:
+        if not is_past(self._look_at_s, now_s) or self._recoverer.life.is_down:
             return []
         self._look_at_s = None
         if self.pace.period_s is None:

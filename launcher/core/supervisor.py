@@ -6,12 +6,8 @@ every result is taken before any is stopped, every one has stopped before any he
 
 What goes wrong on one node before the stream begins, or at any time if recovery is not `enabled`,
 ends the run on all: each open session is closed, so that daemons are free for the next launcher,
-and `End` carries the sentence to tell the user. Otherwise a node that is lost is replaced:
-
-    streaming ──a node is lost──▶ planning on what is left ─PlanReply─▶ rollout ──all ready──▶
-        ▲                            │      ▲         │                    │               streaming
-        │                   no plan: End    └─────────┴─another is lost────┘                  │
-        └─────────────────────────────────────────────────────────────────────────────────────┘
+and `End` carries the sentence for the user. Otherwise a node that is lost is replaced; the states
+of a run are in `launcher.core.run_state`.
 
 The epoch is given up on all nodes at once. The next has a higher number, so nothing of the old one
 is acted upon any more, and streams the frames that have no result. Nodes without a part in the plan
@@ -51,6 +47,7 @@ from launcher.core.events import (
     Unplannable,
 )
 from launcher.core.going_on import GoingOn
+from launcher.core.run_state import RunStep
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import EXIT_GRACE_S, Suspicion
 from launcher.errors import BadInputError, LauncherError
@@ -78,7 +75,7 @@ class Supervisor(GoingOn):
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Follow an event at `now_s` (seconds of any steady clock); nothing once it has ended."""
-        if self.ended:
+        if self.life.is_over:
             return []
         patient_s, away_s = self._clock.read(now_s)
         actions = self._was_away(away_s, patient_s) if away_s else []
@@ -96,7 +93,7 @@ class Supervisor(GoingOn):
                 return self._begin(now_s)
             case Taken(taken, frames):
                 self.taken, self.frames = taken, frames
-                is_down = self._recoverer.outage is not None
+                is_down = self.life.is_down
                 self._watch.took(event, now_s, is_down=is_down)
                 if not is_down:
                     self._improver.pace.took(taken, now_s)
@@ -243,7 +240,7 @@ class Supervisor(GoingOn):
         addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
         self._watch.expect_links(addresses, now_s)
         self._watch.expect_results(now_s)
-        self._has_streamed = True
+        self.life.step(RunStep.START)
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.over(now_s)
         self._improver.streams(self.blueprint, now_s)

@@ -363,7 +363,7 @@ class FaultyWorld(World):
             return
         assert "node 'n" in str(error), f"no node is named: {error}"
         assert self.touched or self.refused_plan, f"nothing happened to any node: {error}"
-        if not self.supervisor._has_streamed:
+        if not self.supervisor.life.has_streamed:
             return
         hopeful = [name for name in self.nodes if self.may_be_of_use(name)]
         waited_s = self.supervisor._recoverer._waiting.waited_s

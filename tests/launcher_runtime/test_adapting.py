@@ -16,6 +16,7 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.improving import LEAST_GAIN, LOOK_EVERY_S, SETTLE_S, Improver
 from launcher.core.recovery import Change, Recoverer
 from launcher.core.returns import Returns
+from launcher.core.run_state import RunLife, RunStep
 from launcher.core.session import Session, SessionState
 from launcher.core.speeds import (
     FIRINGS_EACH,
@@ -65,7 +66,9 @@ class Boards:
         limits: Limits = ADAPTING
         hello = Hello(PROTOCOL, "test", limits.run.lease_s)
         returns = Returns(self.sessions, hello)
-        self.recoverer = Recoverer(1, self.sessions, limits, returns)
+        self.life = RunLife()
+        self.life.step(RunStep.START)
+        self.recoverer = Recoverer(1, self.sessions, limits, returns, self.life)
         self.improver = Improver(self.sessions, limits, self.recoverer)
         self.now_s, self.changes = 0.0, 0
         self._noise, self._spread, self._left_out = noise, spread, left_out
@@ -148,6 +151,8 @@ class Boards:
         (asked,) = [action for action in told if isinstance(action, lev.PlanRequest)]
         slower = dict(asked.slower)
         loads = self._even(slower or dict.fromkeys(asked.nodes, 1.0))
+        self.life.step(RunStep.ROLL_OUT)
+        self.life.step(RunStep.START)
         self.recoverer.over(self.now_s)
         self._stream(shares(asked.epoch, loads, slower))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from launcher.config_run import RunConfig
 from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
+from launcher.core.run_state import RUN_TRANSITIONS, RunState, RunStep
 from launcher.core.session import TRANSITIONS, SessionState, Step
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from nodes.core.messages import (
@@ -368,6 +369,21 @@ def test_the_table_of_states_can_reach_every_state_and_leaves_a_lost_one_only_to
         step: after for (before, step), after in TRANSITIONS.items() if before is SessionState.LOST
     }
     assert from_lost == {Step.LOSE: SessionState.LOST, Step.GREET: SessionState.RETURNING}
+
+
+def test_a_run_can_reach_every_state_and_never_leaves_its_end() -> None:
+    reached = {RunState.PREPARING}
+    for _ in RunState:
+        reached |= {after for (before, _), after in RUN_TRANSITIONS.items() if before in reached}
+    assert reached == set(RunState)
+    ends = {RunState.ENDED, RunState.ABANDONED}
+    assert {after for (_, step), after in RUN_TRANSITIONS.items() if step is RunStep.END} == ends
+    assert not ends & {before for (before, _) in RUN_TRANSITIONS}
+
+
+def test_no_epoch_streams_that_was_not_rolled_out_to_all_nodes() -> None:
+    before = {state for (state, step) in RUN_TRANSITIONS if step is RunStep.START}
+    assert before == {RunState.PREPARING, RunState.ROLLOUT}
 
 
 def test_an_agent_can_be_lost_in_every_state() -> None:
