@@ -2,8 +2,8 @@
 
 They are those that `ga sweep` tunes, and it can write them there.
 
-What is left out is as usual. `budget` is what a search may price, relative to the usual; the other
-parameters say how it is spent (`ga.sweep_spaces`).
+A parameter that is left out has its usual value. `budget` is how many states a search may price,
+relative to the usual number; the other parameters say how it is spent (`ga.sweep_spaces`).
 """
 
 from __future__ import annotations

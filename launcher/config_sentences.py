@@ -48,12 +48,12 @@ def validated_as(
     except ValidationError as error:
         problems = error.errors(include_url=False)
     # A list whose only members are wrong is too short as well, which is not what the user did.
-    telling = [problem for problem in problems if problem["type"] != "too_short"] or problems
-    first = min(telling, key=lambda problem: _line(source, _location(problem)))
+    relevant = [problem for problem in problems if problem["type"] != "too_short"] or problems
+    first = min(relevant, key=lambda problem: _line(source, _location(problem)))
     location = _location(first)
     if first["type"] == "missing":
         where, missing = location[:-1], str(location[-1])
-        unknown = [_location(p) for p in telling if p["type"] == "extra_forbidden"]
+        unknown = [_location(p) for p in relevant if p["type"] == "extra_forbidden"]
         misspelt = [own for own in unknown if own[:-1] == where and _close(str(own[-1]), missing)]
         if misspelt:
             raise source.error(misspelt[0], f"unknown key; did you mean {missing!r}?")

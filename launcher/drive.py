@@ -1,4 +1,4 @@
-"""One run, driven: what sockets and processes tell goes into the supervisor, its actions come out.
+"""Drives one run: gives the supervisor what sockets and processes report, and performs its actions.
 
 One thread and one wait: until something arrives or the supervisor's next deadline is due.
 """

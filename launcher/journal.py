@@ -180,7 +180,7 @@ class Journal:
             if self._dirty.is_set():
                 try:
                     self._sync()
-                except OSError as error:  # whoever writes next is told
+                except OSError as error:  # the next write raises it
                     self._problem = error
                     return
 

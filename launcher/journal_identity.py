@@ -1,4 +1,4 @@
-"""Which run a journal is of: what would change a result if it changed."""
+"""Identifies the run that a journal belongs to, by all that its results depend on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunIdentity:
 
 
 def differences(journal: RunIdentity, wanted: RunIdentity) -> list[str]:
-    """What tells the run of a journal from the one that is wanted, in words."""
+    """How the run of a journal differs from the one that is wanted, in words."""
     found = []
     if journal.model != wanted.model:
         found.append("its model differs (the file, its weights, or what the model's keys say)")

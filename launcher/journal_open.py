@@ -1,4 +1,4 @@
-"""Finds or makes the folder of a journal, and refuses one that is not of the run that is wanted."""
+"""Opens or makes the folder of a journal, and refuses a journal of another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal that `journal:` or `--journal` asks for, and what is told of it."""
+"""The journal that `journal:` or `--journal` asks for, and its part of the report."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def place(request: Request, cluster: Cluster) -> str:
 
 
 def journal_report(results: Results) -> JournalReport | None:
-    """What is told of the journal after the run."""
+    """The journal's part of the report after a run."""
     journal = results.journal
     if journal is None:
         return None

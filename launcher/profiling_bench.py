@@ -1,6 +1,6 @@
 """Where profiles are measured: agents that run one plan after the other.
 
-An agent that is given phases warms them up and tells the seconds of each, see `nodes.rehearsal`.
+An agent that is given phases warms them up and reports the seconds of each, see `nodes.rehearsal`.
 """
 
 from __future__ import annotations

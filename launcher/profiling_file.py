@@ -93,7 +93,7 @@ class NodeTimes(_FileModel):
         )
 
     def profile(self) -> NodeProfile:
-        """As the cost model takes it."""
+        """The same for the cost model."""
         subnets = tuple(
             SubnetTime(s.layers, s.inputs, s.outputs, s.rewrites, s.seconds) for s in self.subnets
         )
@@ -136,14 +136,14 @@ class ProfileFile(_FileModel):
     choice: Choice | None = None
 
     def profile(self) -> Profile:
-        """As the cost model takes it."""
+        """The same for the cost model."""
         links = tuple(LinkProfile(x.ends, x.latency_s, x.bytes_per_s) for x in self.links)
         return Profile({name: e.measured.profile() for name, e in self.nodes.items()}, links)
 
     def check(self, where: str, model: str, digest: str, nodes: Mapping[str, NodePart]) -> None:
         """Refuse a profile that is not of this model and these nodes: raises `BadInputError`.
 
-        `nodes` tells what is known of each node that it is to be used for.
+        `nodes` are the nodes that it is to be used for, as far as they are known.
         """
         again = "measure anew with partition profile"
         if digest != self.model_digest:
@@ -172,7 +172,7 @@ class NodePart(_FileModel):
     cpus: tuple[int, ...]
 
     def completed(self, by: NodeIdentity) -> NodeIdentity:
-        """What the agent would say is taken from `by`."""
+        """Return the whole identity, with what the agent would say taken from `by`."""
         return by.model_copy(update=self.model_dump())
 
 

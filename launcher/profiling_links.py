@@ -39,7 +39,7 @@ HOST_FRAMES = 8
 
 
 def node_part(node: NodeConfig) -> NodePart:
-    """What `cluster.yaml` tells of a node; one whose address says nothing to other machines is
+    """What `cluster.yaml` says of a node; one whose address says nothing to other machines is
     known by this machine's host name."""
     is_ours = node.address is None or is_loopback(node.address)
     host = socket.gethostname() if is_ours else str(host_of(str(node.address)))

@@ -1,4 +1,4 @@
-"""A profile at work: read for a cluster and a model, refused or put into the problem."""
+"""Reads the profile of a cluster, checks whom it holds for, and puts its times into the problem."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
 
 
 def profile_of(file: ProfileFile | None) -> Profile | None:
-    """As the cost model takes it; None if there is no file."""
+    """Return the measurements for the cost model; None if there is no file."""
     return None if file is None else file.profile()
 
 

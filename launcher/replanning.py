@@ -1,8 +1,8 @@
-"""Another plan for a run that goes on: for the nodes that are left, soon.
+"""Finds another plan for a run that goes on, on the nodes that are left, within a few seconds.
 
-The strategy that the user chose has a part of `recovery_s` for its search; if it takes longer, or
-finds no plan on these nodes, the dynamic program `sequential` takes its place, which is quick. What
-the user pinned stays pinned, and memory limits hold.
+The strategy that the user chose may search for a part (`SEARCH_SHARE`) of `recovery_s`; if it takes
+longer, or finds no plan on these nodes, the dynamic program `sequential` takes its place, which is
+quick. What the user pinned stays pinned, and memory limits hold.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _check(is_wanted: IsWanted) -> None:
 
 
 class Hurry:
-    """A `Progress` that shows nothing, and breaks off a search that is at it after `until_s`, or
-    when it is not wanted any more."""
+    """A `ProgressDisplay` that shows nothing, and breaks off a search after `until_s` or when its
+    plan is not wanted any more."""
 
     def __init__(self, until_s: float, is_wanted: IsWanted) -> None:
         self._until_s = until_s
@@ -95,7 +95,7 @@ class Replanner:
         self._is_over = threading.Event()
 
     def close(self) -> None:
-        """The run is over and its folder about to go: break off a search, await what is cut."""
+        """The run is over, and its folder will be deleted: break off a search, wait for cutting."""
         self._is_over.set()
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
@@ -134,7 +134,7 @@ class Replanner:
         return gain
 
     def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
-        """What the cost model that searches says of a plan, whatever else it was foreseen by."""
+        """The period of a plan by the cost model of the search, whatever else has predicted it."""
         network = self._model.rewritten(plan.rewrites).network
         profile = profile_of(self._file)
         nodes = [device.name for device in plan.devices]

@@ -157,7 +157,7 @@ def _connect(sockets: Sockets, contact: Contact) -> None:
 
 
 def greeting(lease_s: float) -> Hello:
-    """What this launcher says first; whoever is refused meanwhile is told who has the agent."""
+    """The first message to every agent; it names this launcher to others that are refused."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name

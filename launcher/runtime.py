@@ -105,7 +105,7 @@ class RunOptions:
 @dataclass(frozen=True, slots=True)
 class Update:
     """Progress of a run, for a bar or a line: `done` of `total` in `stage` with a remark,
-    `text`; or, without a stage, a `text` to tell: a node was lost, frames stream again.
+    `text`; or, without a stage, a message in `text`: a node was lost, frames stream again.
 
     Stages in order (from `uploading` on once more after a loss), and what they count: `connecting`
     nodes, `uploading` bytes (absent if every node has its subnets), `loading` phases, `streaming`
@@ -142,8 +142,8 @@ class RunResult:
     recoveries: tuple[Recovery, ...] = ()
     """The losses that the run got over, in order."""
     replanned: Plan | None = None
-    """The plan that it ended with, if not the one that it began with. Then what is told of nodes
-    counts from the last recovery on: `stats`, `warmup_s`, `message_s`, `byte_s`."""
+    """The plan that it ended with, if not the one that it began with. Then the figures of nodes
+    (`stats`, `warmup_s`, `message_s`, `byte_s`) count from the last recovery on."""
 
 
 OnResult = Callable[[int, Mapping[str, Array]], None]

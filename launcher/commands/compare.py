@@ -115,7 +115,7 @@ def perform(options: CompareOptions) -> StrategyComparison:
 
 
 def _check_page(path: Path) -> None:
-    """Refuse, before a long search, what cannot be written after it; raises `BadInputError`."""
+    """Raise `BadInputError` before a long search if the page could not be written after it."""
     if path.is_dir():
         raise BadInputError(f"--html {str(path)!r}: is a folder; name a file")
     folder = next(parent for parent in path.absolute().parents if parent.exists())

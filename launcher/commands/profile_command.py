@@ -1,4 +1,4 @@
-"""What `partition profile` does."""
+"""`partition profile`: measures a cluster's nodes and writes the profile file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ProfileOutcome:
     def _lines(self) -> list[str]:
         lines = [
             f"{' - '.join(link.ends)}: latency {link.latency_s * 1e6:.0f} µs, "
-            + (f"{link.bytes_per_s / 1e6:.1f} MB/s" if link.bytes_per_s else "too fast to tell how")
+            + (f"{link.bytes_per_s / 1e6:.1f} MB/s" if link.bytes_per_s else "too fast to measure")
             for link in self.profile.links
         ]
         taken = self.taken
@@ -111,7 +111,7 @@ class ProfileOutcome:
 
 
 def _frame_s(entry: NodeEntry) -> str:
-    """What a further frame of a batch takes a whole copy."""
+    """The time that one more frame of a batch takes on a whole copy of the network."""
     line = entry.measured.profile().copy
     return "unclear" if line is None else f"{line.frame_s * 1e3:.2f} ms"
 

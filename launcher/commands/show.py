@@ -35,12 +35,12 @@ class Shown:
     output: Path | None
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as `launch --plan-only --json` tells it, and the picture's path."""
+        """The plan as `launch --plan-only --json` prints it, and the picture's path."""
         picture = None if self.output is None else str(self.output)
         return {**plan_as_json(self.plan), "picture": picture}
 
     def print(self) -> None:
-        """The plan as text if there is no picture."""
+        """Print the plan as text, or where its picture is."""
         console = open_console()
         console.print(plan_text(self.plan) if self.output is None else f"drawn: {self.output}")
 

@@ -1,4 +1,4 @@
-"""What `partition solve` does."""
+"""`partition solve`: searches one plan, prints its figures and saves it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from partition.profiles import told, with_profile
 
 @dataclass(frozen=True)
 class SolveOutcome:
-    """A solved problem, to be told."""
+    """A solved problem."""
 
     solved: Solved
 

@@ -1,4 +1,4 @@
-"""What `ga sweep` does."""
+"""`ga sweep`: tunes a genetic algorithm and reports the best parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class SweepOutcome:
-    """A study after a sweep, to be told; `page` holds the plots, None if no trial is finished."""
+    """A study after a sweep; `page` holds the plots, None if no trial is finished."""
 
     result: Result
     page: Path | None

@@ -141,7 +141,7 @@ class _Batch:
         self._unfused = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
 
     def record(self, frame: Callable[[int], Frame]) -> None:
-        """Compute all that the rules ask for."""
+        """Compute everything that the rules need."""
         for number in self._frames:
             for name, array in frame(number).items():
                 for tape in (self._tape, *(tape for _, tape in self._replays)):
@@ -151,7 +151,7 @@ class _Batch:
             replay.record(tape)
 
     def judge(self, number: int, *, rounds_alike: bool) -> Agreement:
-        """By the rules that are left, in their order."""
+        """Apply the rules that remain, in their order."""
         doubt = self._doubt
         names = tuple(doubt.outputs)
         wanted = self._outputs(number, _AS_IS)
@@ -216,7 +216,7 @@ class _Batch:
     def _by_fusing(
         self, replay: Replay, tape: Tape, number: int, found: Outputs, wanted: Outputs
     ) -> WorstOutput:
-        """The plan with nothing fused beside the whole model likewise: the best of its copies."""
+        """Compare the plan and the whole model, both with nothing fused; the best copy counts."""
         right, numbers = self._outputs(number, self._unfused), self._doubt.numbers
         verdicts = [
             by_fusing(found, wanted, {name: made[name] for name in wanted}, right, numbers)
@@ -225,7 +225,7 @@ class _Batch:
         return min(verdicts, key=lambda verdict: verdict.ratio)
 
     def _read(self, replay: Replay, tape: Tape, number: int) -> Outputs:
-        """What the network as it was read computes, of this doubt's outputs."""
+        """The outputs of this doubt, as the network computes them that was read from the file."""
         read = replay.whole(tape, number)
         return {name: read[name] for name in self._doubt.outputs}
 

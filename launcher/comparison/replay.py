@@ -92,7 +92,7 @@ class Replay:
         )
 
     def whole(self, tape: Tape, frame: int) -> Outputs:
-        """What the network as it was read computes."""
+        """The results of the network as it was read from the file."""
         return {name: tape.get(frame, _WHOLE["all"], name) for name in self._network.outputs}
 
     def whole_unfused(self, tape: Tape, frame: int) -> Outputs:

@@ -88,7 +88,7 @@ class Difference:
     rms: float = 0.0
 
     def beside(self, other: Difference) -> Difference:
-        """The larger of both, each."""
+        """The larger of both, for each field."""
         return Difference(max(self.largest, other.largest), max(self.rms, other.rms))
 
 
@@ -324,7 +324,7 @@ def _is_discrete(array: Array, precision: Precision) -> bool:
 
 
 def _share(found: Array, wanted: Array) -> float:
-    """Of elements that differ; of rows, whatever their order, where their number does."""
+    """The share of elements that differ; of rows, in any order, if their number differs."""
     if found.shape == wanted.shape:
         return float(np.mean(found != wanted)) if wanted.size else 0.0
     if found.ndim != wanted.ndim or found.shape[1:] != wanted.shape[1:]:

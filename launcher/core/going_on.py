@@ -1,6 +1,6 @@
-"""What becomes of a run when nodes are lost, accused or silent: it goes on, or ends in a sentence.
+"""Decides what becomes of a run when nodes are lost, accused or silent: it goes on, or it ends.
 
-`launcher.core.supervisor` notices; here is what follows.
+`launcher.core.supervisor` notices such events; here is what follows from them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class GoingOn:
 
     @property
     def recoveries(self) -> list[Recovery]:
-        """The changes of epochs that it got over so far."""
+        """The changes of epochs that the run got over so far."""
         return self._recoverer.done
 
     @property
@@ -81,11 +81,11 @@ class GoingOn:
 
     @property
     def _members(self) -> list[Session]:
-        """Those that have a part in the epoch and are not lost."""
+        """The sessions that have a part in the epoch and are not lost."""
         return [session for session in self._rollout.members if session.is_there]
 
     def _needs(self, session: Session) -> bool:
-        """Whether it has a part in the epoch, or may get one in the next."""
+        """Whether a node has a part in the epoch, or may get one in the next."""
         is_there = session.state is not SessionState.CONNECTING
         return session in self._rollout.members or (self.life.state in WITHOUT_PLAN and is_there)
 
@@ -108,7 +108,7 @@ class GoingOn:
     def _how_lost(
         self, session: Session, how: str, state: SessionState | None = None
     ) -> LauncherError:
-        """The sentence that tells of it."""
+        """The error about a node that is lost."""
         state = state or session.state
         return sentences.lost(session, state, how, self._progress(state))
 
@@ -270,10 +270,10 @@ class GoingOn:
         return self._begin_anew(suspicions, now_s)
 
     def _begin_anew(self, suspicions: Sequence[Suspicion], now_s: float) -> list[Action]:
-        """All answer, and it is one's word against another's: the same nodes try again."""
+        """All nodes answer, and one accuses another: the same nodes begin anew."""
         nodes = sorted({node for s in suspicions for node in (s.session.node, s.peer)})
-        told = f"{suspicions[0].error}; all nodes answer and begin anew"
-        return self._give_up_epoch([], now_s, (nodes, told))
+        why = f"{suspicions[0].error}; all nodes answer and begin anew"
+        return self._give_up_epoch([], now_s, (nodes, why))
 
     def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
         progress = self._progress(SessionState.RUNNING)
@@ -299,7 +299,7 @@ class GoingOn:
         return self._give_up_epoch([], now_s, (nodes, f"{error}; all nodes begin anew"))
 
     def _neighbours(self, node: str) -> list[str]:
-        """The members with which it shares a channel."""
+        """The nodes with which a node shares a channel."""
         channels = self.blueprint.deployments[node].channels
         ends = {end for c in channels for end in (c.source_node, c.target_node)}
         return sorted(ends - {node, HOST})

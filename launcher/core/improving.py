@@ -1,4 +1,4 @@
-"""Whether a better plan is worth a pause: decided while frames stream.
+"""Decides, while frames stream, whether a better plan is worth a pause.
 
 A plan that is better is searched for in the background, and takes the place of the one that streams
 by a change of epochs like a recovery's: all nodes pause for some seconds, frames under way are sent
@@ -9,11 +9,11 @@ again. That pays only if enough frames are left, so three things must hold (hyst
   the last changes took;
 - what was found not to be worth it is not asked for again until something else has changed.
 
-The occasion here is a node that came back (`Limits.rebalance`): `auto` does the above, `ask` waits
+One occasion is a node that came back (`rebalance`): `auto` does the above, `ask` waits
 for the user's consent, which then replaces the second condition, and `never` leaves the node idle.
 In each case it is among the nodes of the next plan that a loss forces.
 
-The other occasion are nodes that are not as fast as the plan takes them for (`Limits.adapt`): they
+The other occasion is nodes that are not as fast as the plan takes them for (`adapt`): they
 run hot, another program wants their processor, or the cost model was wrong from the start. Agents
 are asked for their counters every `LOOK_EVERY_S`, and if some node's speed (`launcher.core.speeds`)
 has changed, beside the others', by more than `LEAST_GAIN` since it was last considered, and a fair
@@ -42,22 +42,22 @@ LEAST_GAIN = 1.15
 """How many times as fast a plan must be to take the place of the one that streams."""
 
 WORTH = 2.0
-"""How many times the pause must be saved by it."""
+"""A plan must save this many times the pause that the change takes."""
 
 LOOK_EVERY_S = 2.0
-"""How often to look whether the pace is known, and at speeds."""
+"""How often the pace and the nodes' speeds are looked at."""
 
 SETTLE_S, LONGEST_S = 15.0, 600.0
-"""From the begin of an epoch to the first change on account of speeds; doubled by each, up to this
-much."""
+"""From the beginning of an epoch to its first change because of speeds; each change doubles it, up
+to the latter."""
 
 PACE_RESULTS = 32
-"""The last results that tell how fast frames come."""
+"""How many of the last results count for the pace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A plan that is being searched: for what, and whether the user wants it in any case."""
+    """A search under way: its cause, and whether the user has consented to a change."""
 
     epoch: int
     cause: Cause
@@ -115,7 +115,7 @@ class Improver:
 
     @property
     def deadline_s(self) -> float | None:
-        """When there is something to think about next."""
+        """When `due` must be called next."""
         return self._look_at_s
 
     def streams(self, blueprint: Blueprint, now_s: float) -> None:
@@ -189,7 +189,7 @@ class Improver:
         return self._limits.recovery.adapt and self._limits.recovery.enabled
 
     def _look(self, members: list[Session], now_s: float) -> list[Action]:
-        """At speeds: ask for a plan on account of them, and for the next counters."""
+        """Ask for a plan if the measured speeds call for one, and for the next counters."""
         if self._speeds is None or any(s.state is not SessionState.RUNNING for s in members):
             return []
         self._look_at_s = now_s + LOOK_EVERY_S
@@ -237,7 +237,7 @@ class Improver:
     # ------------------------------------------------------------ answers
 
     def planned(self, reply: PlanReply, members: list[Session], left: int) -> Change | list[Action]:
-        """A plan was found, with `left` frames to go: the change to it, or what to say instead."""
+        """A plan was found with `left` frames to go: return the change to it, or notices."""
         asked, epoch = self._asked, reply.blueprint.epoch
         if asked is None or asked.epoch != epoch:
             return []
@@ -274,7 +274,7 @@ class Improver:
         return self._ask("return", back, members, least_gain, consented=asked.consented)
 
     def unplannable(self, answer: Unplannable) -> list[Action]:
-        """None is as good as was asked for."""
+        """There is no plan as good as was asked for."""
         asked = self._asked
         if asked is None or asked.epoch != answer.epoch:
             return []
@@ -288,7 +288,7 @@ class Improver:
         return [Notice(f"{', '.join(asked.nodes)} stands by: {reason}")]
 
     def _saved_s(self, gain: float, left: int) -> float:
-        """What the frames that are left save at the pace of now: no plan outruns the source."""
+        """Seconds saved on the remaining frames at this pace; no plan outruns the source."""
         period_s = self.pace.period_s or 0.0
         return left * max(0.0, period_s - max(period_s / gain, self._limits.source_period_s))
 

@@ -1,4 +1,4 @@
-"""From one epoch to the next: who is left, what they are told, what it took.
+"""From one epoch to the next: the nodes that are left, their messages, and the time that it took.
 
 An epoch ends because a node is lost, or nodes do not get along, and then a plan has to be found
 first, or because there is a better plan (`launcher.core.improving`), which takes its place at once.
@@ -34,7 +34,7 @@ HOLDS_A_DEPLOYMENT = (
 )
 
 Loss = tuple[Session, LauncherError]
-"""A node that is lost, and the sentence that tells of it."""
+"""A node that is lost, and the sentence about it."""
 
 Cause = Literal["loss", "dispute", "return", "slow"]
 """Why an epoch ended: nodes were lost, one accused another and none was lost, nodes came back, or
@@ -152,7 +152,7 @@ class Recoverer:
         dispute: tuple[Sequence[str], str] | None = None,
     ) -> list[Action] | LauncherError:
         """End `epoch` on all nodes that are left, because of these losses or of a `dispute` (who
-        is in it, and the sentence that tells of it), and ask for a plan once it is halted; how the
+        is in it, and the sentence about it), and ask for a plan once it is halted; how the
         run ends if there is nothing to wait for."""
         outage = self.outage = self.outage or Outage(now_s, "loss" if losses else "dispute")
         if dispute is not None:
@@ -237,8 +237,8 @@ class Recoverer:
         self.next_epoch()
         outage.plan_due_s = now_s + self._limits.run.deploy_timeout_s
         nodes = outage.asked = tuple(session.node for session in self.left)
-        told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
-        return [Notice(told), PlanRequest(self._epoch, nodes, slower=filled(self.slower, nodes))]
+        notice = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
+        return [Notice(notice), PlanRequest(self._epoch, nodes, slower=filled(self.slower, nodes))]
 
     # ------------------------------------------------------------ waiting
 
@@ -276,7 +276,7 @@ class Recoverer:
         return self._hopeless_error(now_s)
 
     def due(self, now_s: float) -> list[Action] | LauncherError:
-        """What time has brought: a plan that is overdue, the return of nodes, or the end."""
+        """Follow the passing of time: a plan is overdue, nodes are back, patience is over."""
         if self.outage is None:
             return []
         if self._waiting.has_regrouped(now_s) and self.left:
@@ -315,7 +315,7 @@ class Recoverer:
         return self.life.state is RunState.PLANNING and epoch == self._epoch
 
     def over(self, now_s: float) -> list[Action]:
-        """All nodes stream: tell of the recovery that this ends, if any."""
+        """All nodes stream: report the recovery that this ends, if any."""
         if self.outage is None:
             return []
         past, self.outage = self.outage, None
@@ -337,7 +337,7 @@ class Recoverer:
         ]
 
     def _hopeless_error(self, now_s: float) -> LauncherError:
-        """How a run ends that cannot go on, with all losses and for how long it waited."""
+        """The error of a run that cannot go on: all losses, and how long it waited."""
         outage = self.outage
         past = [] if outage is None else outage.reasons
         self._waiting.end(now_s)
@@ -348,8 +348,8 @@ class Recoverer:
             return RunFailedError(f"{'; '.join(past)}; {self._hopeless}{none}")
         losses = [recovery for recovery in self.done if recovery.cause == "loss"]
         *before, last = [*(r for recovery in losses for r in recovery.reasons), *past]
-        told = f" Before: {'; '.join(before)}" if before else ""
-        return RunFailedError(f"{last}; {self._hopeless}{none}.{told}")
+        earlier = f" Before: {'; '.join(before)}" if before else ""
+        return RunFailedError(f"{last}; {self._hopeless}{none}.{earlier}")
 
 
 def _cannot(reason: str) -> str:

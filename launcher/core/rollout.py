@@ -1,6 +1,6 @@
 """One epoch's way to its nodes: what do they lack, send it, deploy, until every one is ready.
 
-All nodes pass each barrier together: none is told to deploy before every one is welcome (a
+All nodes pass each barrier together: none deploys before every one is welcome (a
 deployment names its peers' addresses), none to start before every one is ready.
 """
 
@@ -34,7 +34,7 @@ keep all others waiting. An honest one prepares, loads and rehearses each phase 
 class Rollout:
     """Takes the sessions that `blueprint` needs from idle to running.
 
-    `renews` tells that they come from an earlier epoch: whoever has not let go of that within
+    `renews` says that they come from an earlier epoch: whoever has not dropped that within
     `recovery_s` counts as lost, however well it answers.
     """
 

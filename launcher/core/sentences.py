@@ -1,4 +1,4 @@
-"""The sentences that tell of a failed run: which node, where, what happened, what to do."""
+"""The sentences about a failed run: which node, where, what happened, what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nodes.core.messages import PROTOCOL, Refused
 
 CLOSED = (
     "its agent closed the connection: it was ended, it crashed, or its machine or the network "
-    "went down (the agent's log there may tell)"
+    "went down (the agent's log there may say more)"
 )
 
 AGENT_COULD_NOT_START = 2
@@ -41,7 +41,7 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
         said += (
             f" The port of {closing} closes every connection before the handshake has ended: "
             "something else than node-agent listens there, or the port is overrun (the agent's "
-            "log there tells by whom)"
+            "log there says by whom)"
         )
     return BadInputError(said)
 
@@ -82,7 +82,7 @@ def lost(session: Session, state: SessionState, how: str, progress: str) -> Laun
 def failed(
     session: Session, state: SessionState, reason: str, progress: str, is_barred: bool = False
 ) -> LauncherError:
-    """The agent itself told that it cannot go on, `is_barred` because it and another node do not
+    """The agent reported that it cannot go on, `is_barred` because it and another node do not
     agree on who they are."""
     if is_barred:
         return BarredError(
@@ -115,7 +115,7 @@ def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> Launc
     )
     return RunFailedError(
         f"no result has come for {stall_s:g} s{progress}, although every agent answers. "
-        f"Frames that each phase has completed, node by node, tell where it is stuck ({firings})"
+        f"Frames that each phase has completed, node by node, show where it is stuck ({firings})"
     )
 
 

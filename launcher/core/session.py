@@ -11,7 +11,7 @@
     LOST ──it may be back: Hello──▶ RETURNING ──Welcome, Stop sent, Stopped──▶ IDLE
 
 Some steps are taken by the agent (it sends a message), others by the supervisor once all agents
-are so far: no agent is told to deploy before every peer's data address is known, none to start
+are so far: no agent deploys before every peer's data address is known, none to start
 before every one is ready. A message that the table does not have for the present state breaks the
 protocol.
 
@@ -21,7 +21,7 @@ Answers to what was abandoned may still come. Those that carry an epoch are know
 do not (`Missing`, `Stored`) are counted: on one connection they come in the order of the questions.
 
 A node that was lost is greeted again (`launcher.core.returns`). Until its Welcome, all that it says
-belongs to the time before; then it is told to stop what it may still have deployed.
+belongs to the time before; then it has to stop what it may still have deployed.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Session:
     upload: Upload = field(default_factory=Upload)
     loaded: int = 0
     progress: int = 0
-    """How often it told of progress in loading."""
+    """How often it reported progress in loading."""
     deployed: Deployed | None = None
     stats: Stats | None = None
     deadline_s: float | None = None

@@ -1,7 +1,7 @@
 """The launcher's decisions from the first greeting to the last goodbye: `handle(event, now_s)`.
 
-A run has four barriers, and all nodes pass each together: every agent is welcome before any is
-told to deploy (a deployment names its peers' addresses), every one is ready before any starts,
+A run has four barriers, and all nodes pass each together: every agent is welcome before any
+deploys (a deployment names its peers' addresses), every one is ready before any starts,
 every result is taken before any is stopped, every one has stopped before any hears goodbye.
 
 What goes wrong on one node before the stream begins, or at any time if recovery is not `enabled`,

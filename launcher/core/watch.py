@@ -91,7 +91,7 @@ class Suspicion:
 
 
 class Watch:
-    """Watches over sessions; asks nobody and decides nothing."""
+    """Finds sessions that are silent, late or stuck; it neither asks nor decides anything."""
 
     def __init__(self, sessions: Mapping[str, Session], limits: Limits, frames: int = 0) -> None:
         self.offered = frames
@@ -200,7 +200,7 @@ class Watch:
         self._stalled_at_s = self._inquiry_due_s = None
 
     def inquiry_is_due(self, now_s: float) -> bool:
-        """Whether to ask for statistics now, which tell where a run got stuck."""
+        """Whether to ask for statistics now, which show where a run got stuck."""
         if not is_past(self._inquiry_due_s, now_s):
             return False
         self._inquiry_due_s = None
@@ -251,7 +251,7 @@ class Watch:
         return ""
 
     def common_silence(self, now_s: float) -> str:
-        """Look whether most agents are silent at once; what people are told when it begins."""
+        """Return a sentence for people when most agents begin to be silent at once, else ""."""
         open_sessions = [session for session in self._sessions if session.is_open]
         asked = [
             (session.asked_s, (now_s - session.asked_s) / self._limits.silence_s(session.state))
