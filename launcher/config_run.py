@@ -1,7 +1,8 @@
 """How patient a run is, and how it gets over losses: the sections `run` and `recovery`.
 
 These models are the one declaration of these options and their defaults. `cluster.yaml` is read
-into them, `launcher.runtime.RunOptions` and `launcher.core.watch.Limits` hold them as they are.
+into them, and `launcher.runtime.RunOptions` and `launcher.core.watch.Limits` hold them as they are.
+The core cannot import pydantic: it says by protocols what it reads of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from launcher.request import Rebalance
+from launcher.core.watch import Rebalance
 from launcher.strict_model import StrictModel
 from nodes.core.messages import Order
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 
 import typer
 
 from launcher.console import print_version
+from launcher.core.watch import Rebalance
 from nodes.core.messages import Order
 
 MOST_FRAMES = 1_000_000_000
 MOST_SEED = 2**32 - 1
-
-Rebalance: TypeAlias = Literal["auto", "ask", "never"]
-"""What to do about a node that comes back, see `launcher.core.improving`."""
 
 
 @dataclass(frozen=True)

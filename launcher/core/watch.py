@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
-from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.core.events import Taken
 from launcher.core.session import Session, SessionState
 from launcher.errors import LauncherError
@@ -43,6 +43,30 @@ STALL_WARM_UPS = 50.0
 """A run stalls if no result comes for this many times the time that all phases take together."""
 
 
+Rebalance = Literal["auto", "ask", "never"]
+"""What to do about a node that comes back, see `launcher.core.improving`."""
+
+
+class Timeouts(Protocol):
+    """What is read here of the user's section `run` (`launcher.config_run.RunConfig`)."""
+
+    connect_timeout_s: float
+    deploy_timeout_s: float
+    silence_timeout_s: float
+    lease_s: float
+
+
+class RecoveryRules(Protocol):
+    """What is read here of the section `recovery` (`launcher.config_run.RecoveryConfig`)."""
+
+    enabled: bool
+    heartbeat_s: float
+    recovery_s: float
+    wait_s: float
+    rebalance: Rebalance
+    adapt: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Patience with agents, as the user has set it in `run` and `recovery`.
@@ -53,8 +77,8 @@ class Limits:
     a frame in `source_period_s`.
     """
 
-    run: RunConfig
-    recovery: RecoveryConfig
+    run: Timeouts
+    recovery: RecoveryRules
     start_timeout_s: float = 60.0
     consent: str = ""
     source_period_s: float = 0.0

@@ -10,7 +10,7 @@ import pytest
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.session import SessionState
-from launcher.request import Rebalance
+from launcher.core.watch import Rebalance
 from tests.launcher_runtime import simulation
 from tests.launcher_runtime.faults import FaultyWorld, recovering
 
