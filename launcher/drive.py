@@ -49,10 +49,10 @@ from launcher.sockets import (
     Arrival,
     Barred,
     Closed,
+    DescriptorReadable,
     FromControl,
     FromData,
     LinkStands,
-    Readable,
     Sockets,
     Stands,
     Unreadable,
@@ -234,7 +234,7 @@ class Drive:
                 self._handle(Disconnected(node))
             case Barred(node, why):
                 self._barred(node, why)
-            case Readable(descriptor):
+            case DescriptorReadable(descriptor):
                 self._readable(descriptor)
 
     def _readable(self, descriptor: int) -> None:

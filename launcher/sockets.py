@@ -111,13 +111,15 @@ class Barred:
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class DescriptorReadable:
     """A watched file descriptor has something to read, or its end."""
 
     descriptor: int
 
 
-Arrival = FromControl | FromData | Unreadable | LinkStands | Stands | Closed | Barred | Readable
+Arrival = (
+    FromControl | FromData | Unreadable | LinkStands | Stands | Closed | Barred | DescriptorReadable
+)
 
 
 @dataclass(slots=True)
@@ -226,8 +228,8 @@ class Sockets:
         self._data.clear()
 
     def watch(self, descriptor: int) -> None:
-        """Report `Readable` whenever this file descriptor has something to read."""
-        self._read(descriptor, lambda: iter([Readable(descriptor)]))
+        """Report `DescriptorReadable` whenever this file descriptor has something to read."""
+        self._read(descriptor, lambda: iter([DescriptorReadable(descriptor)]))
 
     def unwatch(self, source: zmq.Socket[bytes] | int) -> None:
         """No longer report on this file descriptor."""

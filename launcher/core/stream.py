@@ -1,4 +1,4 @@
-"""The host's two phases of the dataflow graph: `Source` feeds frames in, `Sink` takes results out.
+"""The host's two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink` takes results out.
 
 Both keep to the rules of a CSDF phase. The source fires frame k once every input channel has a
 credit, claims one of each, and sends. The sink fires frame k once every output channel has
@@ -24,7 +24,7 @@ WHOLE = Dealing()
 """All frames go to the one network that there is."""
 
 
-class Source:
+class FrameSource:
     """Feeds `frames` frames into `channels`, in order, never without a credit of each."""
 
     def __init__(
