@@ -1,4 +1,4 @@
-"""The host's two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink` takes results out.
+"""The host's two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink` takes results.
 
 Both keep to the rules of a CSDF phase. The source fires frame k once every input channel has a
 credit, claims one of each, and sends. The sink fires frame k once every output channel has
