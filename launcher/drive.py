@@ -64,10 +64,10 @@ from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
 from nodes.core.session import succession
 from nodes.owner import has_ended
 
-Answer = tuple[PlanReply, Mapping[str, Path]]
+FoundPlan = tuple[PlanReply, Mapping[str, Path]]
 """A plan that was found, and its blobs by digest."""
 
-AnswerRequest = Callable[[PlanRequest, IsWanted], Answer]
+PlanSearch = Callable[[PlanRequest, IsWanted], FoundPlan]
 """Runs in a thread of its own; raises `LauncherError` if there is no such plan."""
 
 FRUITLESS = 5
@@ -102,7 +102,7 @@ class Drive:
         agents: LocalAgents,
         files: Mapping[str, Path],
         on_update: OnUpdate,
-        replan: AnswerRequest | None = None,
+        replan: PlanSearch | None = None,
         keys: Path | None = None,
         tracer: Tracer | None = None,
         consent: Consent | None = None,
@@ -130,7 +130,7 @@ class Drive:
         self._has_streamed = False
         self._told = host.progress
         self._replan = replan
-        self._background: Background[Answer] = Background()
+        self._background: Background[FoundPlan] = Background()
 
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
@@ -300,7 +300,7 @@ class Drive:
         if code is not None and agent.name in self._supervisor.sessions:
             self._handle(Exited(agent.name, code, agent.last_words(), agent.memory_kills()))
 
-    def _planned(self, epoch: int, found: Answer | LauncherError) -> None:
+    def _planned(self, epoch: int, found: FoundPlan | LauncherError) -> None:
         if isinstance(found, LauncherError):
             self._handle(Unplannable(epoch, str(found)))
             return

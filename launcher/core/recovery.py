@@ -210,9 +210,7 @@ class Recoverer:
             return []
         if not self.left:
             return self._wait("no node is left", "any node", now_s)
-        if (
-            self.life.state is RunState.WAITING
-        ):  # the plan that there was none for was for more nodes
+        if self.life.state is RunState.WAITING:  # even more nodes were too few
             return []
         return self._replan(outage, now_s)
 
