@@ -1,8 +1,9 @@
 """Finds another plan for a run that goes on, on the nodes that are left, within a few seconds.
 
 The strategy that the user chose may search for a part (`SEARCH_SHARE`) of `recovery_s`; if it takes
-longer, or finds no plan on these nodes, the dynamic program `sequential` takes its place, which is
-quick. What the user pinned stays pinned, and memory limits hold.
+longer, finds no plan on these nodes, or needs packages that are not installed, the dynamic program
+`sequential` takes its place, which is quick. What the user pinned stays pinned, and memory limits
+hold.
 """
 
 from __future__ import annotations
@@ -166,6 +167,8 @@ class Replanner:
             pass
         except BadInputError as error:
             failed = error
+        except ModuleNotFoundError:  # the extra `run` has no search; `sequential` needs none
+            pass
         quick = self._cluster.changed(strategy=QUICK)
         try:
             hurry = Hurry(float("inf"), is_wanted)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import networkx as nx
 import numpy as np
 
 from cnn.network import Network
@@ -78,6 +77,8 @@ def networks_of(network: Network) -> tuple[tuple[str, ...], ...]:
 
     Layers that read one input are connected, too.
     """
+    import networkx as nx  # noqa: PLC0415 (slow to import)
+
     graph = nx.Graph()
     for layer in network.layers:
         graph.add_node(("layer", layer.name))

@@ -179,14 +179,13 @@ def test_a_plan_is_made_for_inputs_only_that_can_be_run(
     ("command", "typed", "completed"),
     [
         ("launch", "launch --fra", "--frames"),
-        ("partition", "partition so", "solve"),
         ("ga", "ga sw", "sweep"),
     ],
 )
 def test_a_shell_can_complete_what_is_typed(command: str, typed: str, completed: str) -> None:
     words = {"COMP_WORDS": typed, "COMP_CWORD": "1"}
     ended = subprocess.run(
-        [sys.executable, "-c", f"from launcher.entry import {command}; {command}()"],
+        [sys.executable, "-c", f"from csdf_edge.entry import {command}; {command}()"],
         env={**os.environ, **words, f"_{command.upper()}_COMPLETE": "complete_bash"},
         capture_output=True,
         text=True,

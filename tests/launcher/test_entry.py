@@ -43,14 +43,13 @@ def interrupted(
 
 
 def test_every_console_script_is_known() -> None:
-    assert set(SCRIPTS) == {"launch", "partition", "ga", "node-agent", "csdf"}
+    assert set(SCRIPTS) == {"csdf-edge", "launch", "ga", "node-agent", "csdf"}
 
 
 @pytest.mark.parametrize(
     ("script", "during"),
     [
         ("launch", "launcher.cli"),
-        ("partition", "typer"),
         ("ga", "typer"),
         ("node-agent", "datetime"),  # imported by an extension module, which hides exceptions
         ("csdf", "datetime"),

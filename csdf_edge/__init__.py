@@ -1,0 +1,1 @@
+"""What a program may import from csdf-edge; everything else may change without notice."""

@@ -1,0 +1,86 @@
+"""Find out whether an exception comes from the installation: from files of ours that another
+distribution has overwritten, or from a dependency that was left out.
+
+The wheel's own list of files (its RECORD) has a checksum of each. An editable installation has no
+such list; there another package of the same name can only be found before ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+DISTRIBUTION = "csdf-edge"
+PACKAGES = ("cnn", "csdf", "partition", "ga", "nodes", "launcher")
+HERE = Path(__file__).parent.parent
+
+EXTRAS = {
+    "run": ("onnx", "PIL", "pydantic", "rich", "scipy", "typer", "yaml"),
+    "launch": ("deap", "matplotlib", "networkx", "optuna", "ortools"),
+    "cpu": ("onnxruntime",),
+}
+"""Extra → what can be imported once it is installed; `launch` contains `run`."""
+
+
+def what_is_wrong(error: Exception) -> str | None:
+    """One sentence about what is wrong with the installation, and what to do; None if nothing is."""
+    changed = next(_overwritten(), None)
+    if changed is not None:
+        path, owner = changed
+        culprit = f"the package {owner!r}" if owner is not None else "something else"
+        remedy = f"uninstall {owner}, " if owner is not None else ""
+        return (
+            f"{path} is not csdf-edge's file any more: {culprit} has overwritten, removed or "
+            f"hidden it; {remedy}then install csdf-edge again, best in an environment of its own"
+        )
+    if isinstance(error, ModuleNotFoundError):
+        name = (error.name or "").partition(".")[0]
+        for extra, modules in EXTRAS.items():
+            if name in modules:
+                return (
+                    f"this needs {name}, which is not installed: install csdf-edge with its extra "
+                    f"{extra!r} (pip install 'csdf-edge[{extra}]')"
+                )
+    return None
+
+
+def _overwritten() -> Iterator[tuple[str, str | None]]:
+    """Files of ours that are not ours any more, and which distribution has one of that name."""
+    try:
+        ours = distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        ours = None
+    for file in (ours.files if ours is not None else None) or ():
+        name = str(file)
+        if name.endswith(".py") and file.hash is not None and not name.startswith(".."):
+            path = Path(str(file.locate()))
+            if not path.is_file() or _digest(path, file.hash.mode) != file.hash.value:
+                yield name, _owner(name, ours)
+    for package in PACKAGES:
+        spec = find_spec(package)
+        origin = spec.origin if spec is not None else None
+        expected = HERE / package / "__init__.py"
+        if origin is None or Path(origin).resolve() != expected.resolve():
+            yield f"{package}/__init__.py", _owner(f"{package}/__init__.py", ours)
+
+
+def _digest(path: Path, mode: str) -> str:
+    """As RECORD writes it: URL-safe base64 without padding."""
+    digest = hashlib.new(mode, path.read_bytes()).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _owner(file: str, ours: Distribution | None) -> str | None:
+    """The name of another distribution that has `file`, or any file of that package."""
+    package = file.partition("/")[0] + "/"
+    for other in distributions():
+        name: str | None = other.metadata["Name"]
+        if name is None or (ours is not None and name == ours.metadata["Name"]):
+            continue
+        if any(str(each).startswith(package) for each in other.files or ()):
+            return name
+    return None
