@@ -1,1 +1,125 @@
-"""What a program may import from csdf-edge; everything else may change without notice."""
+"""What a program may import from csdf-edge; everything else may change without notice.
+
+Each name is imported from its own package when it is first used, so that `import csdf_edge` costs a
+device nothing. Two actors and a bounded channel, analysed and simulated:
+
+>>> from csdf_edge import Actor, Channel, Graph, analyze, simulate
+>>> from fractions import Fraction
+>>> producer = Actor("producer", (Fraction(2),), concurrency=1)
+>>> consumer = Actor("consumer", (Fraction(1), Fraction(3)), concurrency=1)
+>>> channel = Channel("tokens", "producer", "consumer", (2,), (1, 1), capacity=2)
+>>> graph = Graph("pair", (producer, consumer), (channel,))
+>>> found = analyze(graph)
+>>> found.live, found.period
+(True, Fraction(6, 1))
+>>> len(simulate(graph, iterations=3).firings)
+9
+
+A network over two devices, and what is predicted of it:
+
+>>> from csdf_edge import Device, partition_network, read_network
+>>> model = read_network("examples/digits/digits.onnx")
+>>> plan = partition_network(model, [Device("a"), Device("b")], strategy="sequential")
+>>> sorted(set(plan.assignment.values()))
+['a', 'b']
+
+A cluster, and the plan that `launch` would run on it (`launch` without `plan_only` runs it):
+
+>>> from pathlib import Path
+>>> from csdf_edge import Request, launch, load_cluster
+>>> target = Path("examples/digits/cluster.yaml")
+>>> [node.name for node in load_cluster(target).config.nodes]
+['left', 'middle', 'right']
+>>> outcome = launch(Request(target, strategy="sequential", plan_only=True))
+>>> outcome.plan.strategy
+'sequential'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cnn.errors import CnnError
+    from cnn.model import Model
+    from cnn.model import read as read_network
+    from csdf.analysis import Analysis, analyze
+    from csdf.errors import CsdfError
+    from csdf.files import read as read_graph
+    from csdf.graph import Actor, Channel, Graph
+    from csdf.simulation import Timeline, simulate
+    from csdf_edge.running import launch, partition_network
+    from launcher.config_load import Cluster, load_cluster
+    from launcher.errors import LauncherError
+    from launcher.job import Outcome
+    from launcher.request import Request
+    from partition.devices import Device
+    from partition.errors import PartitionError
+    from partition.plan import Plan
+
+    __version__: str
+
+__all__ = [
+    "Actor",
+    "Analysis",
+    "Channel",
+    "Cluster",
+    "CnnError",
+    "CsdfError",
+    "Device",
+    "Graph",
+    "LauncherError",
+    "Model",
+    "Outcome",
+    "PartitionError",
+    "Plan",
+    "Request",
+    "Timeline",
+    "__version__",
+    "analyze",
+    "launch",
+    "load_cluster",
+    "partition_network",
+    "read_graph",
+    "read_network",
+    "simulate",
+]
+
+_HOMES = {
+    "Actor": "csdf.graph",
+    "Analysis": "csdf.analysis",
+    "Channel": "csdf.graph",
+    "Cluster": "launcher.config_load",
+    "CnnError": "cnn.errors",
+    "CsdfError": "csdf.errors",
+    "Device": "partition.devices",
+    "Graph": "csdf.graph",
+    "LauncherError": "launcher.errors",
+    "Model": "cnn.model",
+    "Outcome": "launcher.job",
+    "PartitionError": "partition.errors",
+    "Plan": "partition.plan",
+    "Request": "launcher.request",
+    "Timeline": "csdf.simulation",
+    "__version__": "nodes.version:VERSION",
+    "analyze": "csdf.analysis",
+    "launch": "csdf_edge.running",
+    "load_cluster": "launcher.config_load",
+    "partition_network": "csdf_edge.running",
+    "read_graph": "csdf.files:read",
+    "read_network": "cnn.model:read",
+    "simulate": "csdf.simulation",
+}
+"""Public name → the module that defines it, and its name there where that is another one."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'csdf_edge' has no attribute {name!r}")
+    module, _, original = _HOMES[name].partition(":")
+    return getattr(import_module(module), original or name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

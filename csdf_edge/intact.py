@@ -27,7 +27,7 @@ EXTRAS = {
 
 
 def what_is_wrong(error: Exception) -> str | None:
-    """One sentence about what is wrong with the installation, and what to do; None if nothing is."""
+    """Say in one sentence what is wrong with the installation; None if nothing is."""
     changed = next(_overwritten(), None)
     if changed is not None:
         path, owner = changed

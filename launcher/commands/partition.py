@@ -1,4 +1,4 @@
-"""The console command `partition`: divide a network and look at the result, without running it."""
+"""The command `csdf-edge partition`: divide a network and look at the result, without running it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ app.command("profile")(ProfileOptions)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point of the console script `partition`; never returns."""
-    run_command(app, "partition", _perform, arguments)
+    """Entry point of `csdf-edge partition`; never returns."""
+    run_command(app, "csdf-edge partition", _perform, arguments)
 
 
 def _perform(options: Options, as_json: bool) -> int:

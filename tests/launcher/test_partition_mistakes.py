@@ -36,7 +36,7 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -
     assert out == ""
     assert "Traceback" not in err
     assert sorted(folder.rglob("*")) == before
-    return err.splitlines()[-1].removeprefix("partition: ")
+    return err.splitlines()[-1].removeprefix("csdf-edge partition: ")
 
 
 @pytest.mark.parametrize(
