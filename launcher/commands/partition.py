@@ -1,4 +1,4 @@
-"""The command `csdf-edge partition`: divide a network and look at the result, without running it."""
+"""The command `csdf-edge partition`: divide a network and look at plans, without running them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.docs import markdown
 
 README = markdown.ROOT / "README.md"
 PROGRAMS = {"launch": "launcher.cli", "node-agent": "nodes.cli"}
-GROUPS = {"partition": "launcher.commands.partition", "ga": "launcher.commands.ga"}
+GROUPS = {"csdf-edge partition": "launcher.commands.partition", "ga": "launcher.commands.ga"}
 UNIT = markdown.ROOT / "deploy" / "node-agent.service"
 
 SNIPPETS = [
