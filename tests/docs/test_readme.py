@@ -62,7 +62,8 @@ def commands(program: str) -> list[tuple[str, str]]:
         for line in shell.splitlines():
             command = line.partition("#")[0].strip()
             words = command.split()
-            if words and words[0].rpartition("/")[2] == program:
+            own = program.split()
+            if words and [words[0].rpartition("/")[2], *words[1 : len(own)]] == own:
                 found.append((markdown.name(path), command))
     return found
 
@@ -92,7 +93,7 @@ def test_every_subcommand_and_its_options_in_a_document_exist(program: str) -> N
     lines = commands(program)
     assert lines, f"no document tells how to start {program}"
     for document, command in lines:
-        words = command.split()[1:]
+        words = command.split()[len(program.split()) :]
         if not words or words[0].startswith("-"):
             continue
         assert words[0] in subcommands(program), f"{document}: {command}"
