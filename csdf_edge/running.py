@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ga.strategies import find_strategy
 from launcher import job
 from launcher.progress import LineProgress
+from partition.objective import Objective
 from partition.planner import plan_solution
-from partition.strategies.base import Objective, Problem
+from partition.strategies.base import Problem
 
 if TYPE_CHECKING:
     from cnn.model import Model
