@@ -4,7 +4,7 @@ This module imports nothing but the standard library until it knows which comman
 importing that one takes 0.2 s. Until then Ctrl-C ends the process at once; as an exception it would
 not, because extension modules turn it into an ImportError.
 
-Our packages have names that other distributions use too (PyPI's `partition` and `autodice` both
+Our packages have names that other distributions use too (`partition` and `autodice` both
 install a package `partition`), and installing one of them overwrites our files without a word. So
 where a command ends in an exception that nobody expected, `csdf_edge.intact` looks for a cause in
 the installation first.
