@@ -36,7 +36,8 @@ from nodes.service import ServiceManager
 from nodes.sockets import AddressError
 from nodes.trace import Recorder
 from nodes.usage import usage
-from nodes.wire import Readable, Wire
+from nodes.waiter import Readable
+from nodes.wire import Wire
 from nodes.worker import Worker
 
 STOP_S = 2.0

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from launcher.access import Access
-from launcher.drive import FRUITLESS
+from launcher.connections import Barred, Connections
+from launcher.core.events import ClosedEarly
 from launcher.errors import BadInputError
 from launcher.make_keys import make_keys
 from launcher.runtime import PlanRequest, RecoveryOptions, Replanned, RunOptions
-from launcher.sockets import Barred, Sockets
+from nodes.sockets import FRUITLESS
 from tests.launcher_runtime.clusters import WAIT_S, Cluster, RandomFrames, daemons, results
 
 FRAMES = 10
@@ -153,12 +154,13 @@ def test_a_port_that_closes_every_connection_ends_the_launch_with_one_sentence(
 
 
 def test_a_connection_that_never_stood_is_not_told_as_closed() -> None:
-    with door(ENDLESS) as shut, Sockets() as sockets:
-        sockets.open_control("n0", shut.address)
-        sockets.open_data("n0", shut.address, 1000)
+    with door(ENDLESS) as shut, Connections() as connections:
+        connections.open_control("n0", shut.address)
+        connections.open_data("n0", shut.address, 1000)
         until_s = time.monotonic() + WAIT_S
-        told = []
+        arrivals = []
         while shut.closed < 2 * FRUITLESS and time.monotonic() < until_s:
-            told += list(sockets.poll(0.1))
+            arrivals += list(connections.wait(0.1))
     assert shut.closed >= 2 * FRUITLESS, "both are dialled again"
-    assert {type(one) for one in told} == {Barred}
+    assert [type(one) for one in arrivals[:FRUITLESS]] == [ClosedEarly] * (FRUITLESS - 1) + [Barred]
+    assert {type(one) for one in arrivals[FRUITLESS:]} == {Barred}

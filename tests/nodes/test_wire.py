@@ -15,9 +15,9 @@ from nodes.core import events as ev
 from nodes.core.messages import Attach, Credit, Ping, TensorHeader
 from nodes.curve import Context
 from nodes.listener import Listener
-from nodes.sockets import SHARED_BELOW_BYTES, AddressError, Dialler
-from nodes.waiter import BATCH, STREAK, Waiter
-from nodes.wire import Readable, Wire
+from nodes.sockets import SHARED_BELOW_BYTES, AddressError, Dialler, Terms
+from nodes.waiter import BATCH, STREAK, Readable, Waiter
+from nodes.wire import Wire
 
 WAIT_S = 10.0
 
@@ -121,8 +121,8 @@ def ghost():
     """A port, a message that waits there, and how to end the connection that it came by. What the
     monitor tells has been taken in."""
     theirs, ours = Context(), Context()
-    port = Listener(ours, "tcp://127.0.0.1:0", 1000)
-    dialler = Dialler(theirs, port.address, 1000)
+    port = Listener(ours, "tcp://127.0.0.1:0", Terms(1000))
+    dialler = Dialler(theirs, "here", port.address, Terms(1000, linger_ms=1000))
     dialler.send([b"last words"])
     assert port.socket.poll(WAIT_S * 1000)
     assert port.closed() == []
@@ -159,7 +159,7 @@ def test_nor_does_one_stay_whose_descriptor_another_connection_has_by_then(ghost
 
 def test_a_port_closes_though_nobody_has_taken_in_what_became_of_a_thousand_connections():
     context = Context()
-    port = Listener(context, "tcp://127.0.0.1:0", 1000)
+    port = Listener(context, "tcp://127.0.0.1:0", Terms(1000))
     host, number = "127.0.0.1", int(port.address.rpartition(":")[2])
     for _ in range(1500):
         socket.create_connection((host, number), WAIT_S).close()
@@ -172,8 +172,8 @@ def test_a_port_closes_though_nobody_has_taken_in_what_became_of_a_thousand_conn
 
 def test_a_busy_connection_does_not_keep_others_waiting():
     context = Context()
-    port = Listener(context, "tcp://127.0.0.1:0", 1000)
-    dialler = Dialler(context, port.address, 1000)
+    port = Listener(context, "tcp://127.0.0.1:0", Terms(1000))
+    dialler = Dialler(context, "here", port.address, Terms(1000))
     dialler.send([b"never read, so that there is always something to read"])
     waiter = Waiter()
     waiter.add(port.socket, lambda: ["busy"] * BATCH)
