@@ -48,6 +48,7 @@ from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.events import DataReceived
 from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
+from nodes.core.reactor import Reactor
 from nodes.core.session import succession
 from nodes.owner import has_ended
 from nodes.sockets import LinkChange
@@ -98,6 +99,7 @@ class Drive:
         agrees to something."""
         self._consent = consent
         self._supervisor = supervisor
+        self._reactor: Reactor[Event, Action] = Reactor(supervisor.handle, self._perform, _now_s)
         self._host = host
         self._connections = connections
         self._agents = agents
@@ -280,8 +282,7 @@ class Drive:
     # ------------------------------------------------------------ actions
 
     def _handle(self, event: Event) -> None:
-        for action in self._supervisor.handle(event, _now_s()):
-            self._perform(action)
+        self._reactor.take(event)
 
     def _perform(self, action: Action) -> None:
         match action:

@@ -87,10 +87,6 @@ class Supervisor(GoingOn):
         return actions
 
     def _follow(self, event: Event, now_s: float) -> list[Action]:
-        if isinstance(event, FromNode):
-            session = self.sessions[event.node]
-            happened = self._happened if session.is_there else self._happened_to_lost
-            return happened(session, event, now_s)
         match event:
             case Begin():
                 return self._begin(now_s)
@@ -113,6 +109,11 @@ class Supervisor(GoingOn):
                 return self._end(error)
             case Tick():
                 return self._tick(now_s)
+            case _:
+                session = self.sessions[event.node]
+                if session.is_there:
+                    return self._happened(session, event, now_s)
+                return self._happened_to_lost(session, event, now_s)
 
     def _happened(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
         match event:
