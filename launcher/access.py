@@ -13,8 +13,8 @@ from pathlib import Path
 
 from launcher.errors import BadInputError
 from nodes.core.addresses import host_of, is_exposed
+from nodes.core.events import LinkChange
 from nodes.keys import NODES, PUBLIC, SECRET, SUFFIX, KeyFolder, KeysError
-from nodes.sockets import LinkChange
 
 LAUNCHER = "@launcher"
 """The launching machine's folder; no node can be called so."""

@@ -18,7 +18,7 @@ from launcher.core.events import ClosedEarly, Disconnected, Garbled, Heard, Link
 from launcher.runtime import Array
 from nodes.core.codec import MAX_MESSAGE_BYTES, encode
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.events import DataMalformed, DataReceived
+from nodes.core.events import DataMalformed, DataReceived, LinkChange
 from nodes.core.messages import Attach, Control, Credit, TensorHeader
 from nodes.curve import Context
 from nodes.keys import Keyring
@@ -27,7 +27,6 @@ from nodes.sockets import (
     GOODBYE_MS,
     UNREAD,
     Dialler,
-    LinkChange,
     Part,
     Terms,
     peer_address,

@@ -46,12 +46,11 @@ from launcher.processes import LocalAgent, LocalAgents
 from launcher.runtime import OnUpdate, Update
 from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.events import DataReceived
+from nodes.core.events import DataReceived, LinkChange
 from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
 from nodes.core.reactor import Reactor
 from nodes.core.session import succession
 from nodes.owner import has_ended
-from nodes.sockets import LinkChange
 from nodes.waiter import Readable
 
 Replanner = Callable[[Replan, int, IsWanted], tuple[Planned, Mapping[str, Path]]]

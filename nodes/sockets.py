@@ -19,13 +19,13 @@ import itertools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from ipaddress import ip_address
 from typing import Any, TypeAlias, TypeVar
 
 import zmq
 
 from nodes.core.errors import NodeError
+from nodes.core.events import LinkChange
 from nodes.curve import OVERHEAD_BYTES, Context, identify
 from nodes.keys import Keyring, KeysError
 from nodes.waiter import BATCH
@@ -89,25 +89,6 @@ Buffer: TypeAlias = bytes | memoryview
 
 class AddressError(NodeError):
     """An address cannot be listened on or dialled: which, and why."""
-
-
-class LinkChange(Enum):
-    """What has happened to a connection that we dialled; the value completes "it ended: …"."""
-
-    STANDS = "its handshake is over"
-    GONE = "it was closed at the other end, or the network went down"
-    CLOSED_EARLY = "the other end closed it before the handshake had ended"
-    NO_HANDSHAKE = (
-        "the other end closes every connection before the handshake has ended: it has another key "
-        "than the one known of it here, or one of both has none, or its port is overrun (its log "
-        "tells)"
-    )
-    STRANGER = "the other end does not admit this node's key"
-    UNLIKE = "one end has keys and the other uses none"
-
-
-BARS = (LinkChange.NO_HANDSHAKE, LinkChange.STRANGER, LinkChange.UNLIKE)
-"""What happens when both ends are there and cannot agree on who they are."""
 
 
 @dataclass(frozen=True, slots=True)

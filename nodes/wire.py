@@ -20,12 +20,10 @@ from nodes.keys import CONTROL, DATA, Keyring, KeysError
 from nodes.listener import MAX_ANSWERS, MAX_CONNECTIONS, Listener
 from nodes.received import read_control, read_data
 from nodes.sockets import (
-    BARS,
     GOODBYE_MS,
     AddressError,
     Buffer,
     Dialler,
-    LinkChange,
     Part,
     Terms,
 )
@@ -247,15 +245,15 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
         if isinstance(who, str):
             events.append(ev.Rejected(who))
         else:
-            events.append(ev.LinkLost(who, LinkChange.GONE.value) if links else ev.PeerLost(who))
+            events.append(ev.LinkLost(who, ev.LinkChange.GONE.value) if links else ev.PeerLost(who))
     return events
 
 
 def _lost(dialler: Dialler) -> list[ev.Event]:
     return [
-        ev.LinkLost(dialler.node, change.value, is_barred=change in BARS)
+        ev.LinkLost(dialler.node, change.value, is_barred=change in ev.BARS)
         for change in dialler.changes()
-        if change is LinkChange.GONE or change in BARS
+        if change is ev.LinkChange.GONE or change in ev.BARS
     ]
 
 

@@ -15,7 +15,7 @@ from nodes.core.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeade
 from nodes.curve import HANDSHAKE_BYTES, new_pair
 from nodes.gate import UNKNOWN_PER_KNOWN
 from nodes.keys import KeyFolder, Keyring, write_public, write_secret
-from nodes.sockets import FRUITLESS, AddressError, LinkChange
+from nodes.sockets import FRUITLESS, AddressError
 from nodes.wire import Wire
 
 WAIT_S = 20.0
@@ -102,7 +102,7 @@ def test_a_stranger_is_turned_away_and_both_ends_are_told(machine, pair):
     assert isinstance(told, ev.Rejected)
     assert stranger.public.hex() in told.reason
     assert "127.0.0.1" in told.reason
-    assert next_event(here) == ev.LinkLost("b", LinkChange.STRANGER.value, is_barred=True)
+    assert next_event(here) == ev.LinkLost("b", ev.LinkChange.STRANGER.value, is_barred=True)
 
 
 def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine, pair):
@@ -115,7 +115,7 @@ def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine,
     told = next_event(
         here,
     )
-    assert told == ev.LinkLost("b", LinkChange.NO_HANDSHAKE.value, is_barred=True)
+    assert told == ev.LinkLost("b", ev.LinkChange.NO_HANDSHAKE.value, is_barred=True)
     assert all(isinstance(event, ev.Rejected) for event in there.wait(0.1))
 
 
