@@ -38,14 +38,17 @@ class Reactor(Generic[Event, Action]):
         Where handling or performing raises, what waited is dropped with the rest of the actions.
         """
         waiting = self._waiting
-        waiting.append(event)
         if self._is_busy:
+            waiting.append(event)
             return
         self._is_busy = True
         try:
-            while waiting:
-                for action in self._handle(waiting.popleft(), self._now_s()):
+            while True:
+                for action in self._handle(event, self._now_s()):
                     self._perform(action)
+                if not waiting:
+                    return
+                event = waiting.popleft()
         finally:
             waiting.clear()
             self._is_busy = False
