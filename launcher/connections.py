@@ -220,4 +220,6 @@ def _data_changes(dialler: Dialler) -> list[Arrival]:
                 found.append(Linked(dialler.node))
             case LinkChange.GONE:
                 found.append(Disconnected(dialler.node))
+            case _:
+                pass
     return found

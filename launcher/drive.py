@@ -298,10 +298,11 @@ class Drive:
                 self._host.attach(blueprint, data_addresses)
             case Halt():
                 self._handle(Halted(*self._host.halt()))
-            case Replan(epoch) if self._replan is not None:
-                streaming = self._supervisor.blueprint.epoch
-                work = functools.partial(self._replan, action, streaming)
-                self._background.start(epoch, work)
+            case Replan(epoch):
+                if self._replan is not None:
+                    streaming = self._supervisor.blueprint.epoch
+                    work = functools.partial(self._replan, action, streaming)
+                    self._background.start(epoch, work)
             case Report(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text):

@@ -149,7 +149,8 @@ class Supervisor(GoingOn):
                 self._returns.ended(session.node)
                 hopeless = self._recoverer.nobody_comes(now_s)
                 return [] if hopeless is None else self._end(hopeless)
-        return []
+            case _:
+                return []
 
     def _hear_lost(
         self, session: Session, message: Control, host: str | None, now_s: float
@@ -199,6 +200,8 @@ class Supervisor(GoingOn):
                     return self._finish_if_stopped()
                 case Stats():
                     session.stats = message
+                case _:  # a Pong: that it was heard is all there is to it
+                    pass
         except RemoteProtocolError as error:
             return self._breach(session, str(error), now_s)
         except BadInputError as error:
