@@ -27,13 +27,16 @@ def checked_array(header: TensorHeader, payload: object, payload_bytes: int) -> 
 
     Raises `RemoteProtocolError` if they make none.
     """
-    what = (
-        f"{payload_bytes} bytes for {header.dtype}{list(header.shape)} of channel {header.channel}"
-    )
     dtype = np.dtype(header.dtype)
     if payload is None or payload_bytes != dtype.itemsize * math.prod(header.shape):
-        raise RemoteProtocolError(what)
+        raise _no_tensor(header, payload_bytes)
     try:
         return as_array(payload, dtype, header.shape)
     except ValueError:  # an axis is empty, and the others are longer than arrays can be
-        raise RemoteProtocolError(what) from None
+        raise _no_tensor(header, payload_bytes) from None
+
+
+def _no_tensor(header: TensorHeader, payload_bytes: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"{payload_bytes} bytes for {header.dtype}{list(header.shape)} of channel {header.channel}"
+    )
