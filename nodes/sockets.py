@@ -139,16 +139,16 @@ class Dialler:
         terms: Terms,
         keyring: Keyring | None = None,
     ) -> None:
-        try:
-            server = None if keyring is None else keyring.key_of(node)
-        except KeysError as error:
-            raise AddressError(str(error)) from error
         self.node = node
         self.is_closed = False
         self.socket: Socket = context.zmq.socket(zmq.DEALER)
         terms.apply(self.socket)
-        if keyring is not None and server is not None:
-            identify(self.socket, keyring.secret, server)
+        try:
+            if keyring is not None:
+                identify(self.socket, keyring.secret, keyring.key_of(node))
+        except KeysError as error:
+            self.socket.close(0)
+            raise AddressError(str(error)) from error
         self._stands = False
         self._has_hope = False
         """Whether what waits to be sent may still get through."""

@@ -251,9 +251,9 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
 
 def _lost(dialler: Dialler) -> list[ev.Event]:
     return [
-        ev.LinkLost(dialler.node, change.value, is_barred=change in ev.BARS)
+        ev.LinkLost(dialler.node, change.value, is_barred=change in ev.BARRING)
         for change in dialler.changes()
-        if change is ev.LinkChange.GONE or change in ev.BARS
+        if change is ev.LinkChange.GONE or change in ev.BARRING
     ]
 
 

@@ -21,7 +21,7 @@ Purpose = Literal["start", "stats", "stop"]
 
 
 class LinkChange(Enum):
-    """What has happened to a connection that we dialled; the value completes "it ended: …"."""
+    """What has happened to a connection that we dialled; the value is a clause for people."""
 
     STANDS = "its handshake is over"
     GONE = "it was closed at the other end, or the network went down"
@@ -35,8 +35,8 @@ class LinkChange(Enum):
     UNLIKE = "one end has keys and the other uses none"
 
 
-BARS = (LinkChange.NO_HANDSHAKE, LinkChange.STRANGER, LinkChange.UNLIKE)
-"""What happens when both ends are there and cannot agree on who they are."""
+BARRING = (LinkChange.NO_HANDSHAKE, LinkChange.STRANGER, LinkChange.UNLIKE)
+"""Both ends are there and cannot agree on who they are, or on being encrypted at all."""
 
 
 @dataclass(frozen=True, slots=True)
