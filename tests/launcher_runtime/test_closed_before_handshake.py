@@ -156,13 +156,18 @@ def test_a_port_that_closes_every_connection_ends_the_launch_with_one_sentence(
 
 
 def test_a_connection_that_never_stood_is_not_told_as_closed() -> None:
+    """Each attempt is reported as closed early; from the fifth in a row on there is little hope."""
     with door(ENDLESS) as shut, Connections() as connections:
         connections.open_control("n0", shut.address)
         connections.open_data("n0", shut.address, 1000)
         until_s = time.monotonic() + WAIT_S
-        arrivals = []
-        while shut.closed < 2 * FRUITLESS and time.monotonic() < until_s:
-            arrivals += list(connections.wait(0.1))
-    assert shut.closed >= 2 * FRUITLESS, "both are dialled again"
-    assert [type(one) for one in arrivals[:FRUITLESS]] == [ClosedEarly] * (FRUITLESS - 1) + [Barred]
-    assert {type(one) for one in arrivals[FRUITLESS:]} == {Barred}
+        arrivals: list[object] = []
+        while (
+            len(arrivals) <= FRUITLESS or shut.closed < len(arrivals) + FRUITLESS
+        ) and time.monotonic() < until_s:
+            arrivals += connections.wait(0.1)
+        closed = shut.closed
+    found = [type(arrival) for arrival in arrivals]
+    assert found[:FRUITLESS] == [ClosedEarly] * (FRUITLESS - 1) + [Barred]
+    assert set(found[FRUITLESS:]) == {Barred}
+    assert closed >= len(found) + FRUITLESS, "both are dialled again"
