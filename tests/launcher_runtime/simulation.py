@@ -24,15 +24,12 @@ from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.core.agent import Agent, Identity
 from nodes.core.messages import (
-    CHUNK_BYTES,
     HOST,
     PROTOCOL,
-    PUT_WINDOW,
     Control,
     Data,
     Deployment,
     Hello,
-    Put,
     Stored,
     TensorHeader,
 )
@@ -48,7 +45,6 @@ LIMITS = Limits(
 )
 LOADING_S = 0.05
 PLANNING_S = 0.4
-_ZEROS = bytes(CHUNK_BYTES)
 
 Replan = Callable[[int, tuple[str, ...]], Blueprint | str]
 """An epoch and the nodes that are left → its blueprint, or why there is none."""
@@ -85,7 +81,7 @@ class World(SimulatedHost):
         self.nodes: dict[str, SimulatedNode] = {}
         self._agents: dict[str, Reactor[nev.Event, act.Action]] = {}
         self._launcher: Reactor[lev.Event, lev.Action] = Reactor(
-            self._launcher_handles, self._launcher_performs, lambda: self.now_s
+            self._launcher_handles, self.performs, lambda: self.now_s
         )
         for name in (*share.deployments, *standby):
             tick = partial(self.tell, name, nev.Tick())
@@ -241,34 +237,6 @@ class World(SimulatedHost):
         self._deadline_s = here(self.supervisor.deadline_s, ahead_s)
         assert self.end is None or not actions, "nothing is done after the end"
         return actions
-
-    def _launcher_performs(self, action: lev.Action) -> None:
-        match action:
-            case lev.Send(node, message):
-                self.command(node, message)
-            case lev.SendChunk(node, blob, offset, size):
-                self.nodes[node].unanswered += 1
-                assert self.nodes[node].unanswered <= 2 * PUT_WINDOW
-                self.command(node, Put(blob, offset, _ZEROS[:size]))
-            case lev.Stream(addresses, blueprint):
-                self.streams.append(action)
-                self.stream.begin(blueprint)
-                self.attach(addresses)
-            case lev.Halt():
-                self.halt()
-            case lev.Replan(epoch, left):
-                self.tell_story(f"plan epoch {epoch} for {left}")
-                at_s = self.now_s + PLANNING_S
-                self.launcher_at(at_s, lambda asked=action: self._plan(asked))
-            case lev.Report():
-                assert 0 <= action.done <= action.total
-                self.reports.append(action)
-            case lev.Notice(text):
-                self.tell_story(f"told: {text}")
-                self.notices.append(text)
-            case lev.End(error):
-                self.tell_story(f"the end: {error}")
-                self.end, self.end_s = action, self.now_s
 
     def _plan(self, asked: lev.Replan) -> None:
         self.event(answer(asked, asked.least_gain and self.gain(), self._replan))
