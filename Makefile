@@ -7,6 +7,9 @@ READY := $(VENV)/.ready
 # Else ONNX Runtime, once imported, keeps notes for its maker in ~/.cache (docs/security.md).
 export ORT_DISABLE_TELEMETRY = 1
 
+# Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test fast check histories agreement fuzz soak zoo bench bench-table3 results setup schema lock clean
 
 run: setup

@@ -30,13 +30,14 @@ from benchmarks.undisturbed import undisturbed
 from cnn.model import Model
 from cnn.network import Network
 from launcher.config_load import Cluster, load_cluster
+from launcher.config_run import RecoveryConfig
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
 from launcher.profiling_use import profile_file
-from launcher.progress import Progress, open_progress
+from launcher.progress import ProgressDisplay, open_progress
 from launcher.replanning import Replanner
 from launcher.run import run
-from launcher.runtime import Array, RecoveryOptions, RunResult, Update
+from launcher.runtime import Array, RunResult, Update
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
 
@@ -110,7 +111,7 @@ def course(
     plan: Plan,
     folder: Path,
     options: argparse.Namespace,
-    progress: Progress,
+    progress: ProgressDisplay,
     *,
     adapt: bool,
 ) -> Course:
@@ -119,7 +120,7 @@ def course(
     subnets = cut_subnets(model, plan, folder / "subnets", lambda _, __: None)
     ledger = Ledger(lab, options.at, options.cpu * options.starve)
     replanner = Replanner(cluster, model, profile_file(cluster, model), folder)
-    recovery = RecoveryOptions(replanner, adapt=adapt)
+    recovery = RecoveryConfig(adapt=adapt)
 
     def tell(update: Update) -> None:
         if not update.stage:
@@ -132,7 +133,7 @@ def course(
         Kinds(model.network, options.frames),
         ledger,
         tell,
-        replace(run_options(cluster), recovery=recovery),
+        replace(run_options(cluster), recovery=recovery, replan=replanner),
     )
     replanner.close()
     return _told(result, ledger, options, adapt=adapt)

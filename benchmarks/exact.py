@@ -35,10 +35,11 @@ from benchmarks.pareto import points_of, share_of_hypervolume, true_front
 from cnn.network import Layer, Network, Tensor
 from ga.strategies import find_strategy
 from partition.devices import Device
-from partition.strategies.base import Objective, Problem, Solution
+from partition.objective import Objective
+from partition.strategies.base import Problem, Solution
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import Effort
+from partition.strategies.exact_search import SolverEffort
 
 MODELS = Path(__file__).parent.parent / "tests" / "fixtures" / "models"
 CACHE = 32 << 20
@@ -118,7 +119,7 @@ class Row:
 def measure(case: Case, strategies: Sequence[str]) -> Row:
     problem = case.problem()
     start_s = time.perf_counter()
-    exact = Exact("exact", Shape(case.contiguous), Effort(60.0, 120.0)).solve(problem)
+    exact = Exact("exact", Shape(case.contiguous), SolverEffort(60.0, 120.0)).solve(problem)
     seconds = time.perf_counter() - start_s
     value, gap = first_goal(problem, exact), exact.gap or 0.0
     bound = value * (1 - gap)

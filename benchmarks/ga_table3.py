@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 import cnn
 from benchmarks.table3.paper import NETWORKS, PAPER
-from ga.paper import Parameters, evolve
+from ga.paper import PaperParameters, evolve
 from ga.vertical_paper import saving_percent
 from partition.devices import Device
 from partition.strategies.base import Problem
@@ -40,7 +40,7 @@ class Row:
         return self.limit_percent - self.saving_percent <= GOAL_POINTS and self.seconds <= GOAL_S
 
 
-def measure(seed: int, parameters: Parameters) -> list[Row]:
+def measure(seed: int, parameters: PaperParameters) -> list[Row]:
     network = cnn.read(NETWORKS[NAME]).network
     rows = []
     for count, published in PAPER[NAME].items():
@@ -59,8 +59,8 @@ def main() -> int:
     parser.add_argument("--unseeded", action="store_true", help="random first population only")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    seeded = 0.0 if arguments.unseeded else Parameters().seeded
-    parameters = Parameters(seeded=seeded, stop_when_optimal=False)
+    seeded = 0.0 if arguments.unseeded else PaperParameters().seeded
+    parameters = PaperParameters(seeded=seeded, stop_when_optimal=False)
     rows = measure(arguments.seed, parameters)
     passed = all(row.reaches_goals for row in rows)
     if arguments.json:

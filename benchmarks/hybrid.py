@@ -26,10 +26,11 @@ from benchmarks.agreement import LIMIT, agreements, random_frame
 from benchmarks.table3.paper import NETWORKS, PAPER
 from ga.hybrid import Hybrid
 from partition.devices import Device
+from partition.objective import Objective
 from partition.paper_equations import layer_beta_bytes
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.strategies.base import Objective, Problem
+from partition.strategies.base import Problem
 from partition.timing import loads
 
 VGG16, YOLOV2 = NETWORKS["vgg16"], NETWORKS["yolov2"]

@@ -33,7 +33,7 @@ import numpy as np
 
 from benchmarks.report import Figure, print_json, report
 from cnn.network import Tensor
-from launcher.journal_identity import Identity
+from launcher.journal_identity import RunIdentity
 from launcher.journal_open import open_journal
 from launcher.journal_records import DONE, decode
 from launcher.journal_results import output_specs
@@ -163,7 +163,7 @@ def alone_us(folder: Path, scores: int, frames: int) -> tuple[float, float]:
     specs = output_specs([Tensor("scores", (1, scores), "float32")])
     result = {"scores": np.arange(scores, dtype=np.float32).reshape(1, -1)}
     journal = open_journal(
-        folder, Identity("", "", frames, specs), resume=False, where="the benchmark"
+        folder, RunIdentity("", "", frames, specs), resume=False, where="the benchmark"
     )
     began, began_cpu = time.perf_counter(), time.process_time()
     with journal:

@@ -43,7 +43,7 @@ from launcher.config_load import load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
 from launcher.profiling_use import profile_file
-from launcher.progress import Progress, open_progress
+from launcher.progress import ProgressDisplay, open_progress
 from launcher.run import run
 from launcher.runtime import RunResult
 from launcher.subnet_files import cut_subnets
@@ -146,7 +146,7 @@ def attempt(
     frames: OneFrame,
     compared: Compared,
     folder: Path,
-    progress: Progress,
+    progress: ProgressDisplay,
 ) -> Round:
     """The pipeline over all boards, then ONNX Runtime with the whole on one of them."""
     with Lab(config) as lab:

@@ -34,6 +34,7 @@ from benchmarks.two_nodes import ALTERNATING, OneFrame
 from benchmarks.undisturbed import Others, load, undisturbed
 from cnn import Model, read
 from ga.strategies import find_strategy
+from launcher.config_run import RunConfig
 from launcher.planning import with_warmup
 from launcher.run import run
 from launcher.runtime import Node, RunOptions, RunResult, SubnetFiles
@@ -160,7 +161,7 @@ class Prepared:
         others = Others()
         result = run(
             self.plan, self.nodes, self.subnets, self.inputs, lambda _, __: None, lambda _: None,
-            RunOptions(order=self.case.order, cache=cache),
+            RunOptions(RunConfig(order=self.case.order), cache=cache),
         )  # fmt: skip
         share = others.share()
         host_cpu_s = time.process_time() - self.inputs.began_cpu_s

@@ -38,7 +38,7 @@ from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
 from launcher.planning import nodes_of, problem_of, read_model, run_options
 from launcher.profiling_use import profile_file, profile_of, with_profile_option
-from launcher.progress import Progress, open_progress
+from launcher.progress import ProgressDisplay, open_progress
 from launcher.run import run
 from launcher.runtime import Array, SubnetFiles
 from launcher.subnet_files import cut_subnets
@@ -127,7 +127,9 @@ class Boards:
         return steady_rate(result.sent_s, result.received_s, filled), compared.worst
 
 
-def at_rate(boards: Boards, link: str, options: argparse.Namespace, progress: Progress) -> AtRate:
+def at_rate(
+    boards: Boards, link: str, options: argparse.Namespace, progress: ProgressDisplay
+) -> AtRate:
     """Plan for links of this rate, then measure the choice and its rival over them."""
     rate = parse_link(link)
     nodes = tuple(n.model_copy(update={"link": rate}) for n in boards.cluster.config.nodes)
@@ -154,7 +156,7 @@ def at_rate(boards: Boards, link: str, options: argparse.Namespace, progress: Pr
     return AtRate(link, chosen.explanation, first, second, worst)
 
 
-def _plans(cluster: Cluster, model: Model, progress: Progress) -> tuple[Plan, Plan]:
+def _plans(cluster: Cluster, model: Model, progress: ProgressDisplay) -> tuple[Plan, Plan]:
     """What `auto` chooses, and what it is to be compared with."""
     problem = problem_of(cluster, model, profile_of(profile_file(cluster, model)), progress)
     solution = configured(cluster.config.ga, STRATEGY).solve(problem)
@@ -177,7 +179,7 @@ def _devices(solution: Solution) -> int:
     return len(set(solution.assignment.values()))
 
 
-def measure(options: argparse.Namespace, progress: Progress) -> list[AtRate]:
+def measure(options: argparse.Namespace, progress: ProgressDisplay) -> list[AtRate]:
     """Make the boards, measure them, and look at every rate."""
     config = LabConfig(
         name="links",

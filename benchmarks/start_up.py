@@ -39,7 +39,7 @@ from launcher.config_units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
 from launcher.planning import nodes_of, read_model, run_options, search_plan
 from launcher.profiling_use import profile_file
-from launcher.progress import Progress, open_progress
+from launcher.progress import ProgressDisplay, open_progress
 from launcher.run import run
 from launcher.runtime import SubnetFiles, Update
 from launcher.subnet_files import cut_subnets
@@ -98,7 +98,7 @@ class Start:
         )
         self.rounds: list[dict[str, dict[str, float]]] = []
 
-    def round(self, progress: Progress) -> None:
+    def round(self, progress: ProgressDisplay) -> None:
         """Both deployments on new boards."""
         with Lab(self._config) as lab:
             cluster = load_cluster(lab.cluster_file)
@@ -108,7 +108,7 @@ class Start:
             self.rounds.append({kind: deploy(*given) for kind in ("first", "again")})
         progress.say(str(self.rounds[-1]))
 
-    def _prepare(self, cluster: Cluster, progress: Progress) -> None:
+    def _prepare(self, cluster: Cluster, progress: ProgressDisplay) -> None:
         model, folder = read_model(cluster), self._folder
         self._plan = search_plan(cluster, model, profile_file(cluster, model), progress)
         self._subnets = cut_subnets(model, self._plan, folder / "subnets", lambda _, __: None)

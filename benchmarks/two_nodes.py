@@ -30,6 +30,7 @@ import numpy as np
 
 from cnn import Model, Network, read
 from ga.strategies import find_strategy
+from launcher.config_run import RunConfig
 from launcher.run import run
 from launcher.runtime import Node, RunOptions, RunResult, SubnetFiles
 from nodes.core.messages import Order
@@ -149,7 +150,7 @@ def measure_plan(
     for order in ORDERS * options.repetitions:
         result = run(
             plan, nodes, subnets, frames, lambda _, __: None, lambda _: None,
-            RunOptions(order=order, cache=place / "cache"),
+            RunOptions(RunConfig(order=order), cache=place / "cache"),
         )  # fmt: skip
         runs.append(measure(order, result, options.skipped))
         if not options.json:

@@ -20,7 +20,7 @@ from cnn.prepared import activation_of, is_divisible, shape_of
 from cnn.prepared import operands as operands_of
 from cnn.receptive_field import Rows, bands_of
 from cnn.row_rules import row_rule
-from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
+from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, TakenRows
 from cnn.supported import describe
 from cnn.views import Region, View, Views
 
@@ -34,7 +34,7 @@ class Band:
     """
 
     rows: Rows
-    layers: Mapping[str, Taken]
+    layers: Mapping[str, TakenRows]
     received: Mapping[str, Rows]
     macs: Mapping[str, int]
 
@@ -114,7 +114,7 @@ class FusedLayers:
 
     def _band(self, rows: Rows) -> Band:
         needed: dict[str, Rows] = {self.output: rows}
-        taken: dict[str, Taken] = {}
+        taken: dict[str, TakenRows] = {}
         macs: dict[str, int] = {}
         for step in self._steps:
             asked: Rows | None = None

@@ -24,7 +24,7 @@ from cnn.draft import Draft, DraftLayer
 from cnn.prepared import activation_of, closure, operands, part, prepared_from, shape_of
 from cnn.receptive_field import Rows
 from cnn.rewrites import Bands, part_name
-from cnn.row_taking import ROWS_AXIS, Taken
+from cnn.row_taking import ROWS_AXIS, TakenRows
 from cnn.views import Bounds, Join, constant_node, region_name, slice_nodes
 
 
@@ -90,7 +90,7 @@ class _BandWriter:
             written.append(_cut(self._draft, whole, rows, name, origin, self.output))
         return written
 
-    def _layer(self, layer: DraftLayer, taken: Taken) -> DraftLayer:
+    def _layer(self, layer: DraftLayer, taken: TakenRows) -> DraftLayer:
         draft = self._draft
         node = onnx.NodeProto()
         node.CopyFrom(layer.node)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from cnn.roles import Missing, Role, Roles
+from cnn.roles import MissingWeight, Role, Roles
 from cnn.weights import Array, declare, names_read
 
 
@@ -38,7 +38,7 @@ def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
     return True
 
 
-def draw(seed: int, name: str, missing: Missing, role: Role) -> Array:
+def draw(seed: int, name: str, missing: MissingWeight, role: Role) -> Array:
     """Values for a missing weight that depend on (seed, name) alone."""
     if role.sigma == 0:
         return np.full(missing.shape, role.mean, missing.dtype)

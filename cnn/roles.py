@@ -51,7 +51,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingWeight:
     """A weight that is left out: its shape and dtype."""
 
     shape: tuple[int, ...]
@@ -82,9 +82,9 @@ class Roles:
                 self._readers.setdefault(name, []).append((node, index))
 
     @cached_property
-    def missing(self) -> Mapping[str, Missing]:
+    def missing(self) -> Mapping[str, MissingWeight]:
         """Every floating-point `ConstantOfShape` with a constant shape, by its output's name."""
-        found: dict[str, Missing] = {}
+        found: dict[str, MissingWeight] = {}
         for node in self._nodes:
             if node.op_type != "ConstantOfShape" or not node.input:
                 continue
@@ -95,11 +95,11 @@ class Roles:
             kind = onnx.TensorProto.FLOAT if value is None else value.data_type
             dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind))
             if dtype.kind == "f":
-                found[node.output[0]] = Missing(tuple(shape.astype(int).tolist()), dtype)
+                found[node.output[0]] = MissingWeight(tuple(shape.astype(int).tolist()), dtype)
         return found
 
     @cached_property
-    def leftover(self) -> Mapping[str, Missing]:
+    def leftover(self) -> Mapping[str, MissingWeight]:
         """Weights that are there, though the kernels that they were trained with are not.
 
         Files leave out large weights only. What is left was fitted to kernels that are gone, and
@@ -107,7 +107,7 @@ class Roles:
         model's own arithmetic, such as a mean per colour.
         """
         return {
-            name: Missing(array.shape, array.dtype)
+            name: MissingWeight(array.shape, array.dtype)
             for name, array in self._weights.items()
             if array.dtype.kind == "f"
             and array.size >= _FEWEST_LEFT_OVER

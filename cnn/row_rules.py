@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from cnn import contrib
 from cnn.receptive_field import Rows
-from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
+from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, TakenRows
 from cnn.row_windows import WINDOW_RULES
 
 _ONE_OPERAND = frozenset(
@@ -119,8 +119,8 @@ def _passing_on(operands: Operands, indices: Sequence[int]) -> RowRule:
         if len(shape) >= rank - ROWS_AXIS:
             heights[index] = shape[ROWS_AXIS - rank]
 
-    def taken(rows: Rows) -> Taken:
+    def taken(rows: Rows) -> TakenRows:
         inputs = {i: rows if own == height else Rows(0, own) for i, own in heights.items()}
-        return Taken(rows, inputs, Fraction(rows.count, height))
+        return TakenRows(rows, inputs, Fraction(rows.count, height))
 
     return taken

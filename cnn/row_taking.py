@@ -27,7 +27,7 @@ class NoRowRuleError(CnnError):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenRows:
     """What some rows of an operator's output take.
 
     `made` are the rows that come of it, those asked for or a few more. `inputs` has the rows of
@@ -43,7 +43,7 @@ class Taken:
     constants: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
 
-RowRule: TypeAlias = Callable[[Rows], Taken]
+RowRule: TypeAlias = Callable[[Rows], TakenRows]
 """From rows of an operator's output to what they take."""
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from cnn.receptive_field import Blocks, Rows, Spread, Window
-from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, Taken
+from cnn.row_taking import ROWS_AXIS, NoRowRuleError, Operands, RowRule, TakenRows
 
 _KERNEL = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
 """Operator → index of the input that holds the kernel, which follows from its inputs by then."""
@@ -44,12 +44,12 @@ def _sliding(operands: Operands) -> RowRule:
         changed["ceil_mode"] = 0
     window = Window(extents[0], strides[0], pads[0], pads[axes], source[0], output[0])
 
-    def taken(rows: Rows) -> Taken:
+    def taken(rows: Rows) -> TakenRows:
         glimpse = window.glimpse(rows)
         own = [glimpse.above, *pads[1:axes], glimpse.below, *pads[axes + 1 :]]
         attributes = {**changed, **({"pads": own} if own != pads or changed else {})}
         share = Fraction(glimpse.made.count, output[0])
-        return Taken(glimpse.made, {0: glimpse.rows}, share, attributes)
+        return TakenRows(glimpse.made, {0: glimpse.rows}, share, attributes)
 
     return taken
 
@@ -89,11 +89,11 @@ def _transposed(operands: Operands) -> RowRule:
     added = list(operands.attribute("output_padding", [0] * axes))
     spread = Spread(extent, operands.attribute("strides", [1] * axes)[0], pads[0], height)
 
-    def taken(rows: Rows) -> Taken:
+    def taken(rows: Rows) -> TakenRows:
         source, above, below = spread.glimpse(rows)
         own = [above, *pads[1:axes], max(below, 0), *pads[axes + 1 :]]
         attributes = {"pads": own, "output_padding": [max(-below, 0), *added[1:]]}
-        return Taken(rows, {0: source}, Fraction(source.count, height), attributes)
+        return TakenRows(rows, {0: source}, Fraction(source.count, height), attributes)
 
     return taken
 
@@ -118,16 +118,16 @@ def _padding(operands: Operands) -> RowRule:
         raise NoRowRuleError("it cuts rows off")
     window = Window(1, 1, above, below, height, output)
 
-    def taken(rows: Rows) -> Taken:
+    def taken(rows: Rows) -> TakenRows:
         glimpse = window.glimpse(rows)
         inputs, share = {0: glimpse.rows}, Fraction(glimpse.made.count, output)
         if place is None:
-            return Taken(glimpse.made, inputs, share)
+            return TakenRows(glimpse.made, inputs, share)
         own = list(given)
         own[place], own[place + len(axes)] = glimpse.above, glimpse.below
         if as_input:
-            return Taken(glimpse.made, inputs, share, constants={1: np.array(own, np.int64)})
-        return Taken(glimpse.made, inputs, share, attributes={"pads": own})
+            return TakenRows(glimpse.made, inputs, share, constants={1: np.array(own, np.int64)})
+        return TakenRows(glimpse.made, inputs, share, attributes={"pads": own})
 
     return taken
 
@@ -145,7 +145,7 @@ def _enlarging(operands: Operands) -> RowRule:
     blocks = Blocks(size)
     sizes = operands.constant(3).astype(np.int64) if operands.has(3) else None
 
-    def taken(rows: Rows) -> Taken:
+    def taken(rows: Rows) -> TakenRows:
         glimpse = blocks.glimpse(rows)
         constants = {}
         if sizes is not None:
@@ -153,7 +153,7 @@ def _enlarging(operands: Operands) -> RowRule:
             own[ROWS_AXIS] = glimpse.made.count
             constants[3] = own
         share = Fraction(glimpse.made.count, output)
-        return Taken(glimpse.made, {0: glimpse.rows}, share, constants=constants)
+        return TakenRows(glimpse.made, {0: glimpse.rows}, share, constants=constants)
 
     return taken
 
@@ -175,9 +175,9 @@ def _repeats(operands: Operands, size: int) -> bool:
 def _to_depth(operands: Operands) -> RowRule:
     size, height = operands.attribute("blocksize"), operands.output[ROWS_AXIS]
 
-    def taken(rows: Rows) -> Taken:
+    def taken(rows: Rows) -> TakenRows:
         source = Rows(rows.start * size, rows.stop * size)
-        return Taken(rows, {0: source}, Fraction(rows.count, height))
+        return TakenRows(rows, {0: source}, Fraction(rows.count, height))
 
     return taken
 
@@ -185,9 +185,9 @@ def _to_depth(operands: Operands) -> RowRule:
 def _from_depth(operands: Operands) -> RowRule:
     blocks, height = Blocks(operands.attribute("blocksize")), operands.output[ROWS_AXIS]
 
-    def taken(rows: Rows) -> Taken:
+    def taken(rows: Rows) -> TakenRows:
         glimpse = blocks.glimpse(rows)
-        return Taken(glimpse.made, {0: glimpse.rows}, Fraction(glimpse.made.count, height))
+        return TakenRows(glimpse.made, {0: glimpse.rows}, Fraction(glimpse.made.count, height))
 
     return taken
 

@@ -18,7 +18,7 @@ from csdf.graph import Graph
 from csdf.latency import Latency
 from csdf.liveness import Deadlock, Remedy, check_liveness, remedies_together
 from csdf.slack import slack
-from csdf.throughput import EFFORT, Step, throughput
+from csdf.throughput import EFFORT, CycleStep, throughput
 
 SLACK_WORK = 300_000
 """Work up to which slack is computed without being asked for (see `csdf.slack`)."""
@@ -42,7 +42,7 @@ class Analysis:
     phase_firings: int | None
     deadlock: Deadlock | str | None
     period: Fraction | None
-    critical: tuple[Step, ...]
+    critical: tuple[CycleStep, ...]
     slack: Mapping[str, Fraction | None] | None = None
     latency: Latency | None = None
     unknown: str | None = None

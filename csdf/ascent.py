@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from csdf.conflicts import Conflict, Goal, OutOfEffort, raised
+from csdf.conflicts import Conflict, OutOfEffort, PeriodGoal, raised
 from csdf.cover import Cover
 from csdf.storage import Storage
 
@@ -33,7 +33,7 @@ class Ascent:
         self,
         storage: Storage,
         price: Sequence[int],
-        goal: Goal,
+        goal: PeriodGoal,
         conflicts: list[Conflict],
         effort: int,
         report: Callable[[Ascent], None],

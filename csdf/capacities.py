@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Literal
 
 from csdf.ascent import Ascent
-from csdf.conflicts import Conflict, Goal, OutOfEffort
+from csdf.conflicts import Conflict, OutOfEffort, PeriodGoal
 from csdf.errors import CsdfError
 from csdf.graph import Graph
 from csdf.storage import Storage
@@ -73,13 +73,13 @@ class Front:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CapacityProgress:
     """Of a search: what it looks for, the size that is proved to be needed, and one that will do.
 
     `spent` is the share of the effort; the search may end long before all is.
     """
 
-    goal: Goal
+    goal: PeriodGoal
     at_least: int
     enough: int | None
     spent: float
@@ -94,7 +94,7 @@ class Search:
         channels: Sequence[str] | None = None,
         unit: Unit = "tokens",
         effort: int = EFFORT,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[CapacityProgress], None] | None = None,
     ) -> None:
         """`channels` are those to be sized; see `csdf.storage.Storage`, also for what is raised.
 
@@ -129,14 +129,14 @@ class Search:
 
     def smallest_live(self) -> Smallest:
         """The smallest distribution that is live."""
-        return self._smallest(Goal(None))
+        return self._smallest(PeriodGoal(None))
 
     def smallest(self, period: Fraction | None = None) -> Smallest:
         """The smallest distribution with this period or a shorter one (None: the best).
 
         Raises `CsdfError` if no capacities reach it.
         """
-        return self._smallest(Goal(self._wanted(period)))
+        return self._smallest(PeriodGoal(self._wanted(period)))
 
     def front(self, period: Fraction | None = None) -> Front:
         """All points up to the one that has `period` (None: the best), as far as `effort` goes.
@@ -145,7 +145,7 @@ class Search:
         """
         wanted = self._wanted(period)
         points: list[Point] = []
-        ascent = self._ascent(Goal(None))
+        ascent = self._ascent(PeriodGoal(None))
         try:
             while not points or points[-1].period > wanted:
                 point = self._point(ascent.smallest(_AS_FOUND))
@@ -153,13 +153,13 @@ class Search:
                 if points and points[-1].size == point.size:
                     points.pop()
                 points.append(point)
-                ascent.goal = Goal(point.period, strict=True)
+                ascent.goal = PeriodGoal(point.period, strict=True)
         except OutOfEffort:
             further = self._base + ascent.at_least
             # A point as large as what is left to look at might still be beaten at its own size.
             if points and points[-1].size >= further:
                 points.pop()
-            return Front(tuple(points), wanted, self._smallest(Goal(wanted)), further)
+            return Front(tuple(points), wanted, self._smallest(PeriodGoal(wanted)), further)
         return Front(tuple(points), wanted)
 
     def _wanted(self, period: Fraction | None) -> Fraction:
@@ -172,7 +172,7 @@ class Search:
             )
         return self.best_period() if period == 0 else period
 
-    def _smallest(self, goal: Goal) -> Smallest:
+    def _smallest(self, goal: PeriodGoal) -> Smallest:
         ascent = self._ascent(goal)
         try:
             point = self._point(ascent.smallest())
@@ -180,7 +180,7 @@ class Search:
             point = self._point(ascent.enough())
         return Smallest(point, min(self._base + ascent.at_least, point.size))
 
-    def _ascent(self, goal: Goal) -> Ascent:
+    def _ascent(self, goal: PeriodGoal) -> Ascent:
         return Ascent(
             self._storage, self._price, goal, self._conflicts, 1000 * self._effort, self._tell
         )
@@ -189,7 +189,7 @@ class Search:
         if self._report is not None:
             enough = None if ascent.best is None else self._base + ascent.cost(ascent.best)
             at_least = self._base + ascent.at_least
-            self._report(Progress(ascent.goal, at_least, enough, ascent.spent))
+            self._report(CapacityProgress(ascent.goal, at_least, enough, ascent.spent))
 
     def _point(self, taken: Sequence[int]) -> Point:
         capacities = self._storage.capacities(taken)

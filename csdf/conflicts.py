@@ -24,7 +24,7 @@ from csdf.errors import CsdfError
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class PeriodGoal:
     """A period to reach (None: just to live), or, if `strict`, to beat."""
 
     period: Fraction | None

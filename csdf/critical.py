@@ -41,7 +41,7 @@ WORTHWHILE, WORTHWHILE_FOR_LITTLE = 3, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class CriticalLink:
     """On a critical cycle: a firing of `arc`'s target that waits for one of its source.
 
     Firings count from 0 within the `cycles` of phases of source and target that were looked at;
@@ -63,7 +63,7 @@ class Critical:
     """
 
     period: Fraction | None
-    links: tuple[Link, ...]
+    links: tuple[CriticalLink, ...]
 
 
 def critical_cycle(
@@ -131,7 +131,7 @@ def has_schedule(graph: Lowered, repetitions: Sequence[int]) -> bool:
     return found.ratio is not None
 
 
-def cycle_of_deadlock(graph: Lowered, repetitions: Sequence[int]) -> tuple[Link, ...]:
+def cycle_of_deadlock(graph: Lowered, repetitions: Sequence[int]) -> tuple[CriticalLink, ...]:
     """Firings that wait for each other; empty if the graph is live. Raises `TooLargeError`."""
     try:
         found = critical_cycle(_untimed(graph), repetitions)
@@ -168,13 +168,14 @@ def busiest(graph: Lowered, repetitions: Sequence[int]) -> Critical:
         for q, times in zip(repetitions, graph.times, strict=True)
     ]
     best = 0
-    links: tuple[Link, ...] = ()
+    links: tuple[CriticalLink, ...] = ()
     for number, arc in enumerate(graph.arcs):
         actor, phases = arc.source, len(graph.times[arc.source])
         if alone[actor] > best and event_graph.is_sequential(arc):
             best = alone[actor]
             links = tuple(
-                Link(number, actor, phase, (phase + 1) % phases, (1, 1)) for phase in range(phases)
+                CriticalLink(number, actor, phase, (phase + 1) % phases, (1, 1))
+                for phase in range(phases)
             )
     return Critical(Fraction(best, unit), links)
 
@@ -184,7 +185,7 @@ def _links(
     edges: event_graph.Indices,
     ends: tuple[event_graph.Indices, event_graph.Indices],
     cycles: Sequence[int],
-) -> tuple[Link, ...]:
+) -> tuple[CriticalLink, ...]:
     rows = zip(
         events.arc[edges].tolist(),
         events.source[edges].tolist(),
@@ -193,7 +194,7 @@ def _links(
         strict=True,
     )
     return tuple(
-        Link(
+        CriticalLink(
             arc,
             from_,
             source - events.first[from_],

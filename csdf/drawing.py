@@ -16,7 +16,7 @@ from csdf.drawing_layout import BOX_HEIGHT, BOX_WIDTH, Layout, layout
 from csdf.errors import TooLargeError
 from csdf.graph import Actor, Channel, Graph
 from csdf.reverse_channels import folded, mirrors
-from csdf.throughput import Step
+from csdf.throughput import CycleStep
 from csdf.xml_text import escaped
 
 MOST_ACTORS = 2000
@@ -36,7 +36,7 @@ class Marked:
     channels: frozenset[str]
 
 
-def marked(graph: Graph, critical: Sequence[Step] = ()) -> Marked:
+def marked(graph: Graph, critical: Sequence[CycleStep] = ()) -> Marked:
     """`graph` with its reverse channels folded, and the cycle `critical` marked."""
     drawn = folded(graph)
     bounds = mirrors(graph)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from csdf.capacities import Front, Point, Progress, Smallest, Unit
+from csdf.capacities import CapacityProgress, Front, Point, Smallest, Unit
 from csdf.report import exact
 
 MOST_COLUMNS = 10
@@ -28,7 +28,7 @@ def as_text(front: Front, live: Smallest, unit: Unit) -> str:
     return "\n".join(lines)
 
 
-def progress_text(progress: Progress, unit: Unit) -> str:
+def progress_text(progress: CapacityProgress, unit: Unit) -> str:
     """One line while the search goes on."""
     period, strict = progress.goal.period, progress.goal.strict
     goal = "live" if period is None else f"period {'below ' if strict else ''}{exact(period)}"

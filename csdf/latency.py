@@ -37,7 +37,7 @@ from csdf.in_order import Ways
 from csdf.lowered import lower
 from csdf.orders import Ordered, ordered
 from csdf.recording import all_before, pace, record
-from csdf.recurrence import Execution
+from csdf.recurrence import SelfTimedFirings
 
 WORK_LIMIT = 4_000_000
 """Constraints evaluated until the execution is to recur."""
@@ -129,7 +129,7 @@ def _by_constraints(
     if not any(placed.fired.values()):
         way = Ways(expansion.events).longest(first.firing, last.firing, distance)
     unit = expansion.events.time_unit
-    execution = Execution(expansion, placed, upstream)
+    execution = SelfTimedFirings(expansion, placed, upstream)
     follows = execution.is_held(first.firing)
     found = _self_timed(execution, first, last, work_limit if follows else 0)
     latencies = [Fraction(one, unit) + duration for one in found.latencies]
@@ -207,7 +207,9 @@ class _SelfTimed:
     recurs: int | None
 
 
-def _self_timed(execution: Execution, first: _Place, last: _Place, work_limit: int) -> _SelfTimed:
+def _self_timed(
+    execution: SelfTimedFirings, first: _Place, last: _Place, work_limit: int
+) -> _SelfTimed:
     from_, to = first.iteration - execution.earliest, last.iteration - execution.earliest
     found = execution.run([first.firing, last.firing], work_limit, max(from_, to) + 1)
     latencies = []

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from csdf.graph import Graph
 from csdf.lowered import Arc, Origin, lower
-from csdf.prologue_run import Run
+from csdf.prologue_run import PrologueRun
 from csdf.slots import Slot, State
 
 ROUNDS = 100
@@ -39,7 +39,7 @@ def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:
     state = _Periods(graph, orders).state()
     if state is not None:
         return state
-    run = Run(graph, orders)
+    run = PrologueRun(graph, orders)
     for processor, order in orders.items():
         past = len(order) * max(slot.lag for slot in order)
         while run.passed[processor] < past:

@@ -20,7 +20,7 @@ FIRING_LIMIT = 2_000_000
 
 
 @dataclass
-class Run:
+class PrologueRun:
     """A prologue under way; `passed` counts, per processor, the entries that lie behind it.
 
     Skipped ones are included.

@@ -38,7 +38,7 @@ class Starts:
     length: int | None
 
 
-class Execution:
+class SelfTimedFirings:
     """The self-timed execution of `firings`, which must depend on no others.
 
     The expansion's iteration 0 comes after the prologue of `placed`; what was fired then is in

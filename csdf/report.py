@@ -11,7 +11,7 @@ from csdf.analysis import Analysis
 from csdf.graph import Graph
 from csdf.latency import Latency
 from csdf.liveness import Deadlock
-from csdf.throughput import Step
+from csdf.throughput import CycleStep
 
 MOST = 12
 """Actors, or steps of a cycle, that are listed one by one."""
@@ -105,7 +105,7 @@ def _slack(slack: Mapping[str, Fraction | None]) -> str:
     return _cut(listed, ", ")
 
 
-def _steps(critical: Sequence[Step]) -> list[str]:
+def _steps(critical: Sequence[CycleStep]) -> list[str]:
     """Firings of one actor that wait for each other through one channel are told together."""
     shown = []
     for (actor, channel, for_space), run in itertools.groupby(

@@ -22,9 +22,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from csdf import selftimed
-from csdf.conflicts import Conflict, Goal, Need
+from csdf.conflicts import Conflict, Need, PeriodGoal
 from csdf.consistency import repetition_vector
-from csdf.critical import Link, critical_cycle
+from csdf.critical import CriticalLink, critical_cycle
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.graph import Channel, Graph
 from csdf.liveness import check_liveness, waiting_cycle
@@ -115,7 +115,7 @@ class Storage:
         parts = zip(self.least, self.grain, taken, strict=True)
         return tuple(least + grain * steps for least, grain, steps in parts)
 
-    def ample(self, goal: Goal) -> tuple[int, ...]:
+    def ample(self, goal: PeriodGoal) -> tuple[int, ...]:
         """Steps that no cycle which misses the goal can feel, nor more.
 
         Whoever waits for room then waits for so early an iteration that even a cycle of all firings
@@ -130,14 +130,14 @@ class Storage:
             for least, grain, channel, moved in parts
         )
 
-    def missed_sum(self, taken: Sequence[int], goal: Goal) -> Sum | None:
+    def missed_sum(self, taken: Sequence[int], goal: PeriodGoal) -> Sum | None:
         """A sum of steps that the goal asks for and these miss, if any is known."""
         if self._sums is None:
             return None
         self.work += 200 + self._sums.edges
         return self._sums.missed(taken, goal)
 
-    def conflict(self, taken: Sequence[int], goal: Goal) -> Conflict | None:
+    def conflict(self, taken: Sequence[int], goal: PeriodGoal) -> Conflict | None:
         """A conflict that shows that these steps miss the goal; None if they meet it.
 
         Raises `TooLargeError`.
@@ -210,7 +210,7 @@ class Storage:
             needed[places] = min(more, needed.get(places, more))
         return Conflict(period, tuple(Need(places, steps) for places, steps in needed.items()))
 
-    def _slowest(self, taken: Sequence[int], goal: Goal | None) -> Conflict:
+    def _slowest(self, taken: Sequence[int], goal: PeriodGoal | None) -> Conflict:
         """The period, or, with a goal, enough to see that it is missed; and why."""
         waits = self._waits_with(taken)
         if waits is None:
@@ -306,7 +306,7 @@ def with_capacities(graph: Graph, room: Mapping[str, int | None]) -> Graph:
     return replace(graph, channels=channels)
 
 
-def _felt(arc: Arc, link: Link) -> int:
+def _felt(arc: Arc, link: CriticalLink) -> int:
     """By how many tokens more in `arc` the constraint of `link` becomes another one."""
     put = link.cycles[0] * sum(arc.production)
     taken = link.cycles[1] * sum(arc.consumption)

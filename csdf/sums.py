@@ -29,7 +29,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from csdf.conflicts import Goal
+from csdf.conflicts import PeriodGoal
 from csdf.cycle_ratio import PolicyIteration
 from csdf.event_graph import time_unit
 from csdf.lowered import Arc, Lowered
@@ -97,7 +97,7 @@ class Sums:
         ends = zip(put.production, *after, strict=True)
         return min(taken_worth * b - worth * a for rate, a, b in ends if rate)
 
-    def missed(self, taken: Sequence[int], goal: Goal) -> Sum | None:
+    def missed(self, taken: Sequence[int], goal: PeriodGoal) -> Sum | None:
         """A sum that these steps do not reach, though the goal asks for it; None if there is none.
 
         Where there are several, one that is missed by much.

@@ -24,7 +24,7 @@ from typing import Literal
 from csdf import critical, event_graph, selftimed
 from csdf.components import components
 from csdf.consistency import repetition_vector
-from csdf.critical import EFFORT, Critical, Growth, Link, critical_cycle
+from csdf.critical import EFFORT, Critical, CriticalLink, Growth, critical_cycle
 from csdf.errors import DeadlockError, PeriodBoundsError, TooLargeError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
@@ -33,8 +33,8 @@ from csdf.lowered import Lowered, Origin, lower
 __all__ = [
     "EFFORT",
     "Critical",
-    "Link",
-    "Step",
+    "CriticalLink",
+    "CycleStep",
     "Throughput",
     "components",
     "critical_cycle",
@@ -54,7 +54,7 @@ EXECUTION_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CycleStep:
     """A firing on a critical cycle, and what the next one waits for.
 
     `phase` counts from 0. `channel` is the one through which the next firing waits: for its tokens,
@@ -76,7 +76,7 @@ class Throughput:
     """
 
     period: Fraction
-    critical: tuple[Step, ...]
+    critical: tuple[CycleStep, ...]
 
 
 def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> Throughput:
@@ -218,9 +218,9 @@ def _by_cycle_ratio(
     return Throughput(found.period, tuple(_step(graph, link) for link in found.links))
 
 
-def _step(graph: Lowered, link: Link) -> Step:
+def _step(graph: Lowered, link: CriticalLink) -> CycleStep:
     phase = link.source_firing % len(graph.times[link.actor])
     arc = graph.arcs[link.arc] if link.arc >= 0 else None
     channel = arc.channel.name if arc is not None and arc.channel is not None else None
     for_space = arc is not None and arc.origin is Origin.SPACE
-    return Step(graph.names[link.actor], phase, channel, for_space)
+    return CycleStep(graph.names[link.actor], phase, channel, for_space)

@@ -24,7 +24,7 @@ Move = Callable[[np.random.Generator, Population], Population]
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class CoolingSchedule:
     """`steps` moves per chain, from temperature `start`; a restart after every `epoch` steps."""
 
     steps: int
@@ -37,7 +37,7 @@ def anneal(
     population: Population,
     move: Move,
     score: Score,
-    schedule: Schedule,
+    schedule: CoolingSchedule,
     on_step: Callable[[int], None],
 ) -> Population:
     """The best state that each chain has seen, [chains, …]; `on_step` gets the steps done.

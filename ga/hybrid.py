@@ -22,22 +22,23 @@ import numpy as np
 from cnn.rewrites import Bands
 from ga import annealing, share_seeds
 from ga.share_moves import Moves
-from ga.shares import Rates, Shares, States
+from ga.shares import ExchangeRates, Shares, States
 from ga.splitting import Split, carry_out
 from ga.unit_rows import UnitRows, unit_rows
 from partition.cost import Costs
 from partition.fair_memory import fair_memory
+from partition.objective import Objective
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.rewriting import model_of
-from partition.strategies.base import Objective, Problem, Rewritable, SearchProgress, Solution
+from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 from partition.traffic import Floats
 from partition.units import find_units
 
-RATES: Mapping[Objective, Rates] = {
-    "period": Rates(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
-    "memory": Rates(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
-    "latency": Rates(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
-    "energy": Rates(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
+RATES: Mapping[Objective, ExchangeRates] = {
+    "period": ExchangeRates(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
+    "memory": ExchangeRates(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
+    "latency": ExchangeRates(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
+    "energy": ExchangeRates(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
 }
 """Exchange rates by objective."""
 
@@ -59,7 +60,7 @@ FINENESS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class HybridEffort:
     """`chains` of annealing take `work` / (chains × units × devices) steps each, within bounds; of
     each way to form units, the `finalists` best states are carried out and priced. The best ways
     are refined at most `refinements` times.
@@ -83,8 +84,8 @@ class Hybrid:
 
     name = "hybrid"
 
-    def __init__(self, effort: Effort | None = None) -> None:
-        self._effort = effort or Effort()
+    def __init__(self, effort: HybridEffort | None = None) -> None:
+        self._effort = effort or HybridEffort()
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; pinned layers are not split."""
@@ -132,7 +133,9 @@ class _Finalist:
 class _Way:
     """The search over one way to form units."""
 
-    def __init__(self, problem: Problem, model: Rewritable, rows: UnitRows, effort: Effort) -> None:
+    def __init__(
+        self, problem: Problem, model: Rewritable, rows: UnitRows, effort: HybridEffort
+    ) -> None:
         self._problem = problem
         self._model = model
         self._rows = rows
@@ -148,7 +151,9 @@ class _Way:
         first = share_seeds.seeds(self._rng, self._rows, self._fair)
         ranked = first[np.argsort(self._score(first), kind="stable")]
         starts = ranked[np.arange(self._effort.chains) % len(ranked)]
-        return self._best(starts, first, annealing.Schedule(self.steps, START, EPOCH), progress)
+        return self._best(
+            starts, first, annealing.CoolingSchedule(self.steps, START, EPOCH), progress
+        )
 
     def alone(self) -> _Finalist:
         """The best with everything that is not pinned on one device, whole."""
@@ -165,11 +170,15 @@ class _Way:
         truth = best.costs
         self._shares.learn(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
         starts = np.repeat(best.state[None], self._effort.chains, axis=0)
-        schedule = annealing.Schedule(max(1, self.steps // 4), START / 4, EPOCH)
+        schedule = annealing.CoolingSchedule(max(1, self.steps // 4), START / 4, EPOCH)
         return self._best(starts, starts[:0], schedule, progress)
 
     def _best(
-        self, starts: States, others: States, schedule: annealing.Schedule, progress: _Progress
+        self,
+        starts: States,
+        others: States,
+        schedule: annealing.CoolingSchedule,
+        progress: _Progress,
     ) -> _Finalist:
         found = annealing.anneal(
             self._rng, starts, self._moves, self._score, schedule, progress.step
@@ -213,7 +222,7 @@ class _Progress:
         self._tell(SearchProgress(self._total, self._total, "done"))
 
 
-def _ways(problem: Problem, model: Rewritable, effort: Effort) -> list[_Way]:
+def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Way]:
     """Different ways to form units."""
     fair_share = float(layer_beta_bytes(problem.network).sum()) / len(problem.devices)
     found = dict.fromkeys(

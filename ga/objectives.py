@@ -33,8 +33,9 @@ from cnn.network import Network
 from ga.smooth_maximum import smooth_maximum
 from partition.cost import CostModel, Costs
 from partition.fair_memory import fair_memory
+from partition.objective import Objective
 from partition.paper_equations import beta_bytes
-from partition.strategies.base import Objective, Problem
+from partition.strategies.base import Problem
 
 OVER_LIMIT = 10.0
 """The factor by which every objective worsens as soon as a memory limit is exceeded."""

@@ -33,7 +33,7 @@ Penalty = Callable[[Population], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class PaperParameters:
     """The paper's values where it gives them; `seeded` is the share of the first population that
     longest-processing-time assigns, `spread` how far its sizes are blurred (see
     `partition.strategies.longest_first`).
@@ -71,7 +71,7 @@ class Evolution:
 
 def evolve(
     problem: Problem,
-    parameters: Parameters,
+    parameters: PaperParameters,
     on_generation: Callable[[int, NDArray[np.intp], float], None],
     penalty: Penalty | None = None,
 ) -> Evolution:
@@ -108,7 +108,7 @@ def evolve(
 
 def _toolbox(
     problem: Problem,
-    parameters: Parameters,
+    parameters: PaperParameters,
     beta: NDArray[np.float64],
     penalty: Penalty | None,
 ) -> base.Toolbox:

@@ -34,7 +34,7 @@ HELD_FRAMES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class ExchangeRates:
     """Exchange rates between costs, as weights of their logarithms: with time at 1 and memory at
     0.5, one per cent of time is worth two per cent of memory.
 
@@ -144,7 +144,7 @@ class Shares:
             self._costs.overrun(memory),
         )
 
-    def score(self, states: States, rates: Rates) -> Floats:
+    def score(self, states: States, rates: ExchangeRates) -> Floats:
         """What `rates` make of every state: smaller is better, [individuals].
 
         Maxima over devices are smooth (`ga.smooth_maximum`).

@@ -170,7 +170,7 @@ class PaperSpace:
 
     def usual(self, problem: Problem, budget: float) -> Parameters:  # noqa: ARG002
         """See `Space`."""
-        usual = asdict(paper.Parameters())
+        usual = asdict(paper.PaperParameters())
         usual["individuals"] = min(usual["individuals"], round(_evaluations(budget)))
         return {name: usual[name] for name in _PAPER}
 
@@ -191,7 +191,7 @@ class PaperSpace:
         parameters: Parameters,
         budget: float,
     ) -> Parameters:
-        """See `Space`: fields of `ga.paper.Parameters`."""
+        """See `Space`: fields of `ga.paper.PaperParameters`."""
         generations = max(1, round(_evaluations(budget) / parameters["individuals"]))
         return {**parameters, "generations": generations}
 
@@ -210,9 +210,11 @@ class PaperSpace:
         """See `Space`."""
         return VerticalPaper(self._given(problem, parameters, budget))
 
-    def _given(self, problem: Problem, parameters: Parameters, budget: float) -> paper.Parameters:
+    def _given(
+        self, problem: Problem, parameters: Parameters, budget: float
+    ) -> paper.PaperParameters:
         settings = self.settings(problem, parameters, budget)
-        return paper.Parameters(
+        return paper.PaperParameters(
             individuals=int(settings["individuals"]),
             generations=int(settings["generations"]),
             mutation=settings["mutation"],
@@ -245,5 +247,5 @@ def _states(problem: Problem, budget: float) -> int:
 
 
 def _evaluations(budget: float) -> float:
-    usual = paper.Parameters()
+    usual = paper.PaperParameters()
     return max(1000.0, usual.individuals * usual.generations * budget)

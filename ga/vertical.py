@@ -190,7 +190,7 @@ class Vertical:
         ranked = np.concatenate([seeds, population])
         ranked = ranked[np.argsort(score(ranked), kind="stable")]
         starts = ranked[np.arange(effort.chains) % max(1, effort.chains // 4) % len(ranked)]
-        schedule = annealing.Schedule(steps, effort.heat, effort.epoch)
+        schedule = annealing.CoolingSchedule(steps, effort.heat, effort.epoch)
         sizes = _sizes(problem, grouped)
         move = partial(
             shift_or_relieve,
@@ -228,7 +228,9 @@ class Vertical:
             starts,
             partial(move_run, pinned=problem.pinned, devices=devices),
             score,
-            annealing.Schedule(effort.fast(problem.network, devices), FAST_HEAT, effort.epoch),
+            annealing.CoolingSchedule(
+                effort.fast(problem.network, devices), FAST_HEAT, effort.epoch
+            ),
             lambda _: None,
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga.operators import Population
-from ga.paper import Evolution, Parameters, Penalty, evolve
+from ga.paper import Evolution, PaperParameters, Penalty, evolve
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.strategies.base import Problem, SearchProgress, Solution
 
@@ -22,8 +22,8 @@ class VerticalPaper:
 
     name = "vertical-paper"
 
-    def __init__(self, parameters: Parameters | None = None) -> None:
-        self._parameters = parameters or Parameters()
+    def __init__(self, parameters: PaperParameters | None = None) -> None:
+        self._parameters = parameters or PaperParameters()
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`."""
@@ -47,7 +47,7 @@ class VerticalPaper:
     def _evolve(
         self,
         problem: Problem,
-        parameters: Parameters,
+        parameters: PaperParameters,
         penalty: Penalty | None = None,
     ) -> Evolution:
         def on_generation(done: int, best: NDArray[np.intp], _: float) -> None:

@@ -1,6 +1,6 @@
-"""With which keys a cluster's agents are reached, and refused to be reached without.
+"""The keys by which a cluster's agents are reached; nodes that need keys are never reached without.
 
-A cluster's folder of keys has a folder for each machine (`nodes.keys` tells what lies there): that
+A cluster's folder of keys has a folder for each machine (`nodes.keys` says what lies there): that
 of the launching machine is called `@launcher`, the others like their nodes. Agents that `launch`
 starts itself find theirs there too.
 """
@@ -20,7 +20,7 @@ LAUNCHER = "@launcher"
 """The launching machine's folder; no node can be called so."""
 
 DEFAULT_FOLDER = "keys"
-"""Where the keys are unless told otherwise: beside `cluster.yaml`."""
+"""Where the keys are unless the cluster names another folder: beside `cluster.yaml`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Access:
         return self.is_named or is_exposed(address)
 
     def agent_arguments(self, node: str, address: str) -> list[str]:
-        """What an agent that we start is told of keys; raises `BadInputError` if it has none."""
+        """The key options of an agent that we start; raises `BadInputError` if it has none."""
         if self.insecure:
             return ["--insecure"]
         if not self.guards(address):
@@ -112,6 +112,6 @@ def barred(node: str, address: str, folder: Path | None, why: LinkChange) -> Bad
     return BadInputError(
         f"{where} closes every connection before the handshake has ended: it has another key than "
         f"{folder / NODES / (node + SUFFIX)} (copy the {PUBLIC} of its folder of keys to there, or "
-        "the folder of keys to it), or its port is overrun (the agent's log there tells by whom), "
+        "the folder of keys to it), or its port is overrun (the agent's log there says by whom), "
         "or something else than a node-agent listens there"
     )

@@ -1,7 +1,7 @@
 """Planning while a run goes on: in a thread, so that heartbeats are heard meanwhile.
 
-A plan that is asked for while another is searched makes that one pointless: the search is told so
-whenever it asks, and its result, if one ever comes, is dropped.
+A plan that is asked for while another is searched makes that one pointless: the search can find
+that out at any time, and its result, if one ever comes, is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IsWanted = Callable[[], bool]
 
 
 class Background(Generic[Made]):
-    """Does one piece of work after another; `descriptor` can be read when one is done."""
+    """Runs one piece of work after another; `descriptor` becomes readable when one is done."""
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -31,9 +31,9 @@ class Background(Generic[Made]):
         self._wanted: int | None = None
 
     def start(self, number: int, work: Callable[[IsWanted], Made]) -> None:
-        """Begin a piece of work; `number` tells it from the others, which nobody wants any more.
+        """Begin a piece of work; any other, by its `number`, is not wanted any more.
 
-        `work` is given what tells it, in its thread and at any time, whether it is still wanted.
+        `work` gets a function by which it can ask, in its thread, whether it is still wanted.
         """
         self._wanted = number
 
@@ -46,7 +46,7 @@ class Background(Generic[Made]):
                 made = work(is_wanted)
             except LauncherError as error:
                 made = error
-            except Exception as error:  # noqa: BLE001 - it must be told, whatever it is
+            except Exception as error:  # noqa: BLE001 - the user must hear of it, whatever it is
                 made = RunFailedError(f"{type(error).__name__}: {error}")
             with self._lock:
                 if is_wanted():
@@ -56,7 +56,7 @@ class Background(Generic[Made]):
         threading.Thread(target=do, name=f"planning {number}", daemon=True).start()
 
     def done(self) -> list[tuple[int, Made | LauncherError]]:
-        """What was done since this was last asked: the numbers, and what was made or went wrong."""
+        """Return what was done since the last call: numbers, with results or errors."""
         os.eventfd_read(self.descriptor)
         with self._lock:
             found = list(self._done)
@@ -64,7 +64,7 @@ class Background(Generic[Made]):
         return found
 
     def close(self) -> None:
-        """What is still under way is forgotten."""
+        """Forget what is still under way."""
         with self._lock:
             self._is_open = False
             os.close(self.descriptor)

@@ -50,7 +50,7 @@ class NodeTrace:
 
 
 def chrome_trace(blueprint: Blueprint, nodes: Mapping[str, NodeTrace]) -> dict[str, Any]:
-    """The whole file's content, ready for JSON; `otherData` tells of clocks and what is missing."""
+    """Return the whole file's content for JSON; `otherData` has the clocks and what is missing."""
     channels = {
         channel.number: channel
         for deployment in blueprint.deployments.values()

@@ -1,22 +1,21 @@
 """The console command `launch`.
 
-See `launcher.console` for what it prints where. What is slow to import is imported only when there
-is something to launch.
+Its options are in `launcher.request`; `launcher.console` says what is printed where. What is slow
+to import is imported only when there is something to launch.
 """
 
 from __future__ import annotations
 
 import time
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from launcher.consent import ignore_consent
-from launcher.console import print_error, print_json, print_text, print_version, run_command
+from launcher.console import print_error, print_json, print_text, run_command
 from launcher.errors import EXIT_FAILED, EXIT_FINE
-from launcher.request import MOST_FRAMES, MOST_SEED, Request
+from launcher.request import Request
 
 if TYPE_CHECKING:
     from launcher.job import Outcome
@@ -24,130 +23,7 @@ if TYPE_CHECKING:
 _STARTED_S = time.monotonic()
 
 app = typer.Typer(pretty_exceptions_enable=False)
-
-
-class _Order(str, Enum):
-    pipelined = "pipelined"
-    strict = "strict"
-
-
-class _Rebalance(str, Enum):
-    auto = "auto"
-    ask = "ask"
-    never = "never"
-
-
-@app.command()
-def launch(
-    target: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CLUSTER_OR_PLAN", help="cluster.yaml, or the folder of a saved plan"
-        ),
-    ],
-    frames: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_FRAMES, help="Frames to stream; the inputs are repeated"),
-    ] = None,
-    input_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", help="Glob of PNG, JPEG, .npy or .npz files, or 'random'; repeatable"
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for the results: .npy files, classes.csv")
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="How layers are spread over nodes, such as 'vertical'")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=MOST_SEED, help="Of the search and of random input")
-    ] = None,
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Plan, and run nothing")] = False,
-    save: Annotated[
-        Path | None, typer.Option(help="Save the plan in this folder; launch it again, or edit it")
-    ] = None,
-    show: Annotated[
-        bool, typer.Option("--show", help="Print the plan, and run nothing (like --plan-only)")
-    ] = False,
-    order: Annotated[
-        _Order | None, typer.Option(help="strict: phases frame by frame, for comparison; slower")
-    ] = None,
-    verify: Annotated[
-        bool | None, typer.Option("--verify/--no-verify", help="Compare with the whole model")
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, help="Largest relative difference that agrees; by default the network's own"
-        ),
-    ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, help="Classes per frame in classes.csv, for a classifier")
-    ] = 5,
-    profile: Annotated[
-        Path | None, typer.Option(help="File of partition profile: measured times for the search")
-    ] = None,
-    journal: Annotated[
-        Path | None, typer.Option(help="Folder that keeps results and progress, for --resume")
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with the run in the journal, or begin it"),
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="File for what every node did and when, which Perfetto opens"),
-    ] = None,
-    rebalance: Annotated[
-        _Rebalance | None,
-        typer.Option(help="Use a node that comes back: if worth it, if you say so, or never"),
-    ] = None,
-    make_keys: Annotated[
-        bool,
-        typer.Option(
-            "--make-keys", help="Make the keys of the cluster's machines, and run nothing"
-        ),
-    ] = False,
-    as_json: Annotated[  # noqa: ARG001 - `run_command` looks for it, errors of use need it too
-        bool, typer.Option("--json", help="Print one JSON object and nothing else")
-    ] = False,
-    version: Annotated[  # noqa: ARG001 - its callback does it
-        bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version"),
-    ] = False,
-) -> Request:
-    """Run one ONNX network over the nodes of a cluster.
-
-    Reads the model, spreads its layers over the nodes, proves that the plan
-    cannot deadlock, deploys it, streams the frames, and compares the results
-    with the whole model's.
-
-    Exit code 0: every frame came back and agrees. 1: the run failed, or
-    a result differs. 2: something given cannot be used, and nothing was
-    run. 130: Ctrl-C.
-    """
-    return Request(
-        target=target,
-        frames=frames,
-        inputs=tuple(input_ or ()),
-        output=output,
-        strategy=strategy,
-        seed=seed,
-        plan_only=plan_only or show,
-        save=save,
-        order=order.value if order is not None else None,
-        verify=verify,
-        tolerance=tolerance,
-        top=top,
-        profile=profile,
-        trace=trace,
-        make_keys=make_keys,
-        journal=journal,
-        resume=resume,
-        rebalance=rebalance.value if rebalance is not None else None,
-    )
+app.command("launch")(Request)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
@@ -20,16 +19,15 @@ from pydantic import (
 
 from launcher.config_ga import GaConfig
 from launcher.config_nodes import NAME, NodeConfig
+from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.config_units import parse_link
 from launcher.core.intake import Overload, Pace
 from launcher.request import MOST_FRAMES, MOST_SEED
+from launcher.strict_model import StrictModel
+from partition.objective import Objective
 
 RANDOM = "random"
 """The word that `input:` takes instead of files."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def _short_form(key: str, *types: type) -> BeforeValidator:
@@ -55,7 +53,7 @@ Constant = bool | int | float | ConstantRow | tuple[ConstantRow, ...]
 """What an input of a model may be bound to: a number, a list of numbers, a list of such lists."""
 
 
-class ModelConfig(_Strict):
+class ModelConfig(StrictModel):
     """The network. A path alone may stand for the whole mapping."""
 
     path: Annotated[
@@ -115,7 +113,7 @@ Models = Annotated[
 """The network, or a list of networks that run side by side."""
 
 
-class InputConfig(_Strict):
+class InputConfig(StrictModel):
     """What is streamed. A glob, a list of globs or `random` may stand for the whole mapping."""
 
     files: Annotated[
@@ -145,63 +143,7 @@ class InputConfig(_Strict):
         return self.files == (RANDOM,)
 
 
-class RunConfig(_Strict):
-    """How long to wait for what, in seconds, and the order in which phases fire."""
-
-    connect_timeout_s: Annotated[
-        float, Field(gt=0, description="For every agent to answer at its address")
-    ] = 10.0
-    deploy_timeout_s: Annotated[float, Field(gt=0, description="For every agent to load")] = 300.0
-    silence_timeout_s: Annotated[
-        float, Field(gt=0, description="After which a silent agent counts as lost")
-    ] = 10.0
-    lease_s: Annotated[
-        float,
-        Field(ge=1, le=86400, description="After which an agent that hears nothing is free again"),
-    ] = 15.0
-    order: Annotated[
-        Literal["pipelined", "strict"],
-        Field(description="strict: frame by frame, for comparison; slower"),
-    ] = "pipelined"
-
-
-class RecoveryConfig(_Strict):
-    """How a run goes on without a node that is lost while frames stream. `true` or `false` may
-    stand for the whole mapping."""
-
-    enabled: Annotated[bool, Field(description="false: the loss of a node ends the run")] = True
-    heartbeat_s: Annotated[
-        float, Field(gt=0, description="After which a silent node is lost while it streams")
-    ] = 2.0
-    recovery_s: Annotated[
-        float,
-        Field(gt=0, description="For a new plan, and then for each node to turn to its part of it"),
-    ] = 10.0
-    wait_s: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=86400,
-            description="For nodes to come back where the run cannot go on without them",
-        ),
-    ] = 180.0
-    rebalance: Annotated[
-        Literal["auto", "ask", "never"],
-        Field(
-            description="A node that comes back is used when that is worth a pause (auto), when "
-            "you say so (ask), or once another one is lost (never)"
-        ),
-    ] = "auto"
-    adapt: Annotated[
-        bool,
-        Field(
-            description="Whether nodes that are slower than planned get less to do while frames "
-            "stream (never where a saved plan is run)"
-        ),
-    ] = True
-
-
-class ClusterConfig(_Strict):
+class ClusterConfig(StrictModel):
     """One network or several, the nodes that they run on, and what is streamed through them."""
 
     model_config = ConfigDict(title="cluster.yaml")
@@ -226,7 +168,7 @@ class ClusterConfig(_Strict):
         GaConfig, Field(description="Parameters of the genetic strategies, as ga sweep finds them")
     ] = GaConfig()
     objective: Annotated[
-        Literal["period", "memory", "latency", "energy"],
+        Objective,
         Field(description="What the strategy makes small first"),
     ] = "period"
     input: Annotated[

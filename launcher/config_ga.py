@@ -2,30 +2,30 @@
 
 They are those that `ga sweep` tunes, and it can write them there.
 
-What is left out is as usual. `budget` is what a search may price, relative to the usual; the other
-parameters say how it is spent (`ga.sweep_spaces`).
+A parameter that is left out has its usual value. `budget` is how many states a search may price,
+relative to the usual number; the other parameters say how it is spent (`ga.sweep_spaces`).
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from launcher.strict_model import StrictModel
 
 Part = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, populate_by_name=True
-    )
+class Tuning(StrictModel):
+    """Of one strategy."""
 
     def given(self) -> dict[str, float]:
         """The parameters that the user has given, without the budget."""
         return self.model_dump(exclude_none=True, exclude={"budget"})
 
 
-class VerticalTuning(_Strict):
+class VerticalTuning(Tuning):
     """Of `vertical`, also where `auto` tries it."""
 
     individuals: Annotated[
@@ -48,7 +48,7 @@ class VerticalTuning(_Strict):
     ] = 1.0
 
 
-class PaperTuning(_Strict):
+class PaperTuning(Tuning):
     """Of `vertical-paper`."""
 
     individuals: Annotated[int | None, Field(ge=2, description="Of the population")] = None
@@ -66,8 +66,10 @@ class PaperTuning(_Strict):
     ] = 1.0
 
 
-class GaConfig(_Strict):
+class GaConfig(StrictModel):
     """Parameters by strategy."""
+
+    model_config = ConfigDict(populate_by_name=True)
 
     vertical: Annotated[VerticalTuning | None, Field(description="Of vertical")] = None
     vertical_paper: Annotated[

@@ -11,7 +11,7 @@ from typing import Any
 from launcher.access import DEFAULT_FOLDER, Access
 from launcher.config import ClusterConfig, InputConfig, ModelConfig
 from launcher.config_sentences import suggestion, validated
-from launcher.config_source import Location, Source, read_source
+from launcher.config_source import Location, ParsedFile, read_source
 from launcher.config_units import brief
 from launcher.errors import BadInputError
 
@@ -39,7 +39,7 @@ class Cluster:
     """A configuration, where it stands in its file, and the folder its paths are relative to."""
 
     config: ClusterConfig
-    source: Source
+    source: ParsedFile
     folder: Path
 
     def path(self, text: str) -> Path:

@@ -14,11 +14,11 @@ from launcher.config import (
     ClusterConfig,
     InputConfig,
     ModelConfig,
-    RunConfig,
 )
 from launcher.config_ga import GaConfig, PaperTuning, VerticalTuning
 from launcher.config_nodes import NodeConfig
-from launcher.config_source import Location, Source
+from launcher.config_run import RecoveryConfig, RunConfig
+from launcher.config_source import Location, ParsedFile
 from launcher.config_units import brief
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -34,13 +34,13 @@ def _close(wrong: str, known: str) -> bool:
     return bool(suggestion(wrong, (known,)))
 
 
-def validated(source: Source) -> ClusterConfig:
+def validated(source: ParsedFile) -> ClusterConfig:
     """The configuration in `source`; raises `BadInputError` for its first mistake."""
     return validated_as(source, ClusterConfig, _keys)
 
 
 def validated_as(
-    source: Source, model: type[Config], keys: Callable[[Location], tuple[str, ...]]
+    source: ParsedFile, model: type[Config], keys: Callable[[Location], tuple[str, ...]]
 ) -> Config:
     """The same for another kind of file; `keys` are those that are known at a place in it."""
     try:
@@ -48,12 +48,12 @@ def validated_as(
     except ValidationError as error:
         problems = error.errors(include_url=False)
     # A list whose only members are wrong is too short as well, which is not what the user did.
-    telling = [problem for problem in problems if problem["type"] != "too_short"] or problems
-    first = min(telling, key=lambda problem: _line(source, _location(problem)))
+    relevant = [problem for problem in problems if problem["type"] != "too_short"] or problems
+    first = min(relevant, key=lambda problem: _line(source, _location(problem)))
     location = _location(first)
     if first["type"] == "missing":
         where, missing = location[:-1], str(location[-1])
-        unknown = [_location(p) for p in telling if p["type"] == "extra_forbidden"]
+        unknown = [_location(p) for p in relevant if p["type"] == "extra_forbidden"]
         misspelt = [own for own in unknown if own[:-1] == where and _close(str(own[-1]), missing)]
         if misspelt:
             raise source.error(misspelt[0], f"unknown key; did you mean {missing!r}?")
@@ -80,7 +80,7 @@ def _location(problem: Mapping[str, Any]) -> Location:
     return location[:2] if location[:1] == ("pins",) else location
 
 
-def _line(source: Source, location: Location) -> int:
+def _line(source: ParsedFile, location: Location) -> int:
     while location and location not in source.lines:
         location = location[:-1]
     return source.lines.get(location, 0)
@@ -93,6 +93,7 @@ def _keys(location: Location) -> tuple[str, ...]:
         ("nodes",): NodeConfig,
         ("input",): InputConfig,
         ("run",): RunConfig,
+        ("recovery",): RecoveryConfig,
         ("ga",): GaConfig,
         ("ga", "vertical"): VerticalTuning,
         ("ga", "vertical-paper"): PaperTuning,

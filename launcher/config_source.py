@@ -51,7 +51,7 @@ class _Loader(yaml.SafeLoader):
 
 
 @dataclass(frozen=True)
-class Source:
+class ParsedFile:
     """A file's data and where each part of it stands; `name` is the file as the user wrote it."""
 
     name: str
@@ -86,7 +86,7 @@ def dotted(location: Location) -> str:
     return text
 
 
-def read_source(path: Path, name: str | None = None) -> Source:
+def read_source(path: Path, name: str | None = None) -> ParsedFile:
     """Read a YAML (or JSON) file. Raises `BadInputError` naming file and line."""
     shown = name or str(path)
     try:
@@ -100,7 +100,7 @@ def read_source(path: Path, name: str | None = None) -> Source:
     return parse_source(text, shown)
 
 
-def parse_source(text: str, name: str) -> Source:
+def parse_source(text: str, name: str) -> ParsedFile:
     """The same for text that is already read; `name` stands for the file in messages."""
     loader: _Loader | None = None
     try:
@@ -123,7 +123,7 @@ def parse_source(text: str, name: str) -> Source:
         data = _Reader(name, lines).read(root, (), ())
     except RecursionError:
         raise BadInputError(f"{name}: is nested too deeply") from None
-    return Source(name, data, lines)
+    return ParsedFile(name, data, lines)
 
 
 def _syntax_sentence(error: yaml.MarkedYAMLError, name: str) -> str:

@@ -87,7 +87,7 @@ def _run(
         return parsed if isinstance(parsed, int) else perform(parsed, as_json)
     except _USAGE_ERROR as error:
         what = error.format_message() or "say what to do"
-        return fail(f"{what} ({name} --help tells more)", EXIT_BAD_INPUT)
+        return fail(f"{what} ({name} --help says more)", EXIT_BAD_INPUT)
     except LauncherError as error:
         return fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -97,7 +97,7 @@ def _run(
         if code <= SIGNALLED:
             raise
         # SIGTERM and SIGHUP, see `launcher.signals`
-        return fail(interrupted.replace("interrupted", "told to stop"), code)
+        return fail(interrupted.replace("interrupted", "stopped by a signal"), code)
 
 
 def print_json(data: dict[str, Any]) -> None:

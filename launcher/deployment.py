@@ -1,4 +1,4 @@
-"""From a plan to what each agent is told: phases, numbered channels, whom to dial, which blobs.
+"""From a plan to each agent's deployment: phases, numbered channels, whom to dial, which blobs.
 
 A channel's number is its place in the plan, so both of its ends agree on it. Channels from or to
 the host are the launcher's own ends of the stream. State that a phase keeps comes from the host,

@@ -1,4 +1,4 @@
-"""Drives one run: hands the supervisor what happens, and performs the actions that it decides on.
+"""Drives one run: gives the supervisor what has happened, and performs the actions it decides on.
 
 Events come from connections, agents' processes and the host's progress. One thread and one wait:
 until something arrives or the supervisor's next deadline is due.
@@ -30,13 +30,12 @@ from launcher.core.events import (
     Halted,
     Heard,
     Notice,
-    Planned,
-    Replan,
-    Report,
+    PlanReply,
+    PlanRequest,
     Send,
     SendChunk,
+    StageProgress,
     Stream,
-    Tick,
     Unplannable,
 )
 from launcher.core.supervisor import Supervisor
@@ -46,18 +45,18 @@ from launcher.processes import LocalAgent, LocalAgents
 from launcher.runtime import OnUpdate, Update
 from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.events import DataReceived, LinkChange
+from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
 from nodes.core.reactor import Reactor
 from nodes.core.session import succession
 from nodes.owner import has_ended
 from nodes.waiter import Readable
 
-Replanner = Callable[[Replan, int, IsWanted], tuple[Planned, Mapping[str, Path]]]
-"""What is asked for and the epoch that streams → the answer and its blobs by digest. Runs in a
-thread of its own; raises `LauncherError` if there is no such plan."""
+FoundPlan = tuple[PlanReply, Mapping[str, Path]]
+"""A plan that was found, and its blobs by digest."""
 
-Found = tuple[Planned, Mapping[str, Path]] | LauncherError
+PlanSearch = Callable[[PlanRequest, IsWanted], FoundPlan]
+"""Runs in a thread of its own; raises `LauncherError` if there is no such plan."""
 
 ENDING_S = 1.0
 """How long an agent may take to end after it has closed its standard error."""
@@ -87,7 +86,7 @@ class Drive:
         agents: LocalAgents,
         files: Mapping[str, Path],
         on_update: OnUpdate,
-        replan: Replanner | None = None,
+        replan: PlanSearch | None = None,
         keys: Path | None = None,
         tracer: Tracer | None = None,
         consent: Consent | None = None,
@@ -115,7 +114,7 @@ class Drive:
         self._has_streamed = False
         self._last_progress = host.progress
         self._replan = replan
-        self._background: Background[tuple[Planned, Mapping[str, Path]]] = Background()
+        self._background: Background[FoundPlan] = Background()
 
     def run(self) -> None:
         """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
@@ -270,13 +269,13 @@ class Drive:
         if code is not None and agent.name in self._supervisor.sessions:
             self._handle(Exited(agent.name, code, agent.last_words(), agent.memory_kills()))
 
-    def _planned(self, epoch: int, found: Found) -> None:
+    def _planned(self, epoch: int, found: FoundPlan | LauncherError) -> None:
         if isinstance(found, LauncherError):
             self._handle(Unplannable(epoch, str(found)))
             return
-        planned, files = found
+        reply, files = found
         self._files |= files
-        self._handle(planned)
+        self._handle(reply)
 
     # ------------------------------------------------------------ actions
 
@@ -298,12 +297,10 @@ class Drive:
                 self._host.attach(blueprint, data_addresses)
             case Halt():
                 self._handle(Halted(*self._host.halt()))
-            case Replan(epoch):
+            case PlanRequest(epoch):
                 if self._replan is not None:
-                    streaming = self._supervisor.blueprint.epoch
-                    work = functools.partial(self._replan, action, streaming)
-                    self._background.start(epoch, work)
-            case Report(stage, done, total, note):
+                    self._background.start(epoch, functools.partial(self._replan, action))
+            case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text):
                 self._on_update(Update("", 0, 0, text))

@@ -70,7 +70,7 @@ class Host:
 
     @property
     def next_frame_s(self) -> float | None:
-        """When the source makes its next frame, by the monotonic clock; None if nobody can tell."""
+        """When the source makes its next frame, by the monotonic clock; None if that is unknown."""
         return self._stream.intake.due_s
 
     def advance(self) -> None:

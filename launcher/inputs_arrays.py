@@ -38,7 +38,7 @@ DEFLATE_RATIO = 1032
 _BLOCK_BYTES = 4 << 20
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}
-"""Of what tells the header's length, by version; 3.0 is for fields with names."""
+"""Of the field with the header's length, by version; 3.0 is for fields with names."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class LastArchive:
         self._opened.close()
 
     def __del__(self) -> None:
-        self.close()  # inputs have no end that anybody would tell
+        self.close()  # nobody says when inputs are not needed any more
 
 
 @dataclass(frozen=True)
@@ -250,11 +250,11 @@ def _stored(path: Path, file: IO[bytes], size: int, tensor: Tensor) -> _Stored:
     version = np.lib.format.read_magic(file)
     if version not in _LENGTH_BYTES:
         raise ValueError(f"its format {version[0]}.{version[1]} is not one of plain numbers")
-    told = file.read(_LENGTH_BYTES[version])
-    length = int.from_bytes(told, "little")
+    length_field = file.read(_LENGTH_BYTES[version])
+    length = int.from_bytes(length_field, "little")
     if length > HEADER_BYTES:
         raise ValueError(f"its header has {length} bytes, more than any array needs")
-    head = io.BytesIO(told + file.read(length))
+    head = io.BytesIO(length_field + file.read(length))
     begin = np.lib.format.MAGIC_LEN + len(head.getvalue())
     if version == (1, 0):
         shape, is_column_major, dtype = np.lib.format.read_array_header_1_0(head)

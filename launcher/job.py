@@ -43,13 +43,13 @@ from launcher.profiling_bench import Bench, bench_options
 from launcher.profiling_file import ProfileFile
 from launcher.profiling_links import identities
 from launcher.profiling_use import check_agents, profile_file, profile_of, with_profile_option
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.replanning import Replanner
 from launcher.report import Report, make_report, pace_report
 from launcher.request import Request
 from launcher.results import Results
 from launcher.run import run
-from launcher.runtime import Node, RecoveryOptions, Runner, RunResult, Update
+from launcher.runtime import Node, Runner, RunResult, Update
 from launcher.simplified import check_simplified, default_cache
 from launcher.subnet_files import cut_subnets
 from launcher.this_machine import is_here
@@ -85,7 +85,7 @@ def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
 
 def launch(
     request: Request,
-    progress: Progress,
+    progress: ProgressDisplay,
     *,
     started_s: float,
     runtime: Runtime = real_runtime,
@@ -105,7 +105,9 @@ def launch(
         raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
 
 
-def _launch(request: Request, progress: Progress, started_s: float, runtime: Runtime) -> Outcome:
+def _launch(
+    request: Request, progress: ProgressDisplay, started_s: float, runtime: Runtime
+) -> Outcome:
     cluster, saved = _load(request)
     cluster = with_profile_option(cluster, request.profile)
     if request.save is not None:
@@ -152,20 +154,14 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             on_drop=results.on_drop,
             state=results.state.now if results.state else None,
             check_phases=cluster.config.check == "phases",
+            trace=request.trace,
         )
-        recovery = cluster.config.recovery
-        if recovery.enabled:
+        if options.recovery.enabled:
             replan = Replanner(cluster, model, file, folder)
             stack.callback(replan.close)
-            going_on = RecoveryOptions(
-                replan,
-                recovery.heartbeat_s,
-                recovery.recovery_s,
-                rebalance=request.rebalance or recovery.rebalance,
-                adapt=recovery.adapt and saved is None,
-                wait_s=recovery.wait_s,
-            )
-            options = replace(options, recovery=going_on)
+            adapt = options.recovery.adapt and saved is None
+            recovery = options.recovery.model_copy(update={"adapt": adapt})
+            options = replace(options, replan=replan, recovery=recovery)
         result = runner(
             plan,
             nodes,
@@ -173,7 +169,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             results.frames,
             results.on_result,
             functools.partial(_show, progress),
-            replace(options, trace=request.trace),
+            options,
         )
         show = _counting(progress, "comparing with the whole model")
         ran = Ran(plan, subnets, result.replanned, _rounds_alike(cluster, result, results))
@@ -183,7 +179,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
             plan,
             with_warmup(plan, result),
             result,
-            order=options.order,
+            order=options.run.order,
             input_description=results.inputs.description,
             first_result_s=(results.first_result_s or time.monotonic()) - started_s,
             agreement=worst_of(agreements.values()),
@@ -197,7 +193,7 @@ def _launch(request: Request, progress: Progress, started_s: float, runtime: Run
     return Outcome(plan, report)
 
 
-def _restore(results: Results, journal: Journal, where: str, progress: Progress) -> None:
+def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
     """Take what the journal has, and see that there is room for the rest."""
     results.restore(_counting(progress, "reading the journal"))
     check_room(journal, where)
@@ -208,7 +204,7 @@ def _restore(results: Results, journal: Journal, where: str, progress: Progress)
 
 
 def _complete(
-    cluster: Cluster, model: Model, results: Results, folder: Path, progress: Progress
+    cluster: Cluster, model: Model, results: Results, folder: Path, progress: ProgressDisplay
 ) -> Complete | None:
     journal = journal_report(results)
     if results.journal is None or journal is None:
@@ -269,6 +265,8 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
         if request.journal is None
         else str(request.journal.expanduser().absolute()),
         "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
+        "recovery": request.rebalance
+        and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
     }
     if request.inputs:
         files = tuple(
@@ -288,7 +286,7 @@ def _plan(
     model: Model,
     file: ProfileFile | None,
     saved: SavedPlan | None,
-    progress: Progress,
+    progress: ProgressDisplay,
 ) -> Plan:
     profile = profile_of(file)
     if saved is None:
@@ -304,17 +302,19 @@ def _plan(
     return plan
 
 
-def _save(folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: Progress) -> None:
+def _save(
+    folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: ProgressDisplay
+) -> None:
     save_plan(folder, plan, cluster)
     cut_subnets(model, plan, folder / SUBNETS, _counting(progress, "cutting subnets"))
     progress.say(f"saved in {folder}; launch {folder} runs it")
 
 
-def _counting(progress: Progress, stage: str) -> Callable[[int, int], None]:
+def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], None]:
     return lambda done, total: progress.update(stage, done, total)
 
 
-def _show(progress: Progress, update: Update) -> None:
+def _show(progress: ProgressDisplay, update: Update) -> None:
     if not update.stage:
         progress.say(update.text)
     elif update.stage == "uploading":  # it counts bytes

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import TracebackType
 
 from launcher.errors import RunFailedError
-from launcher.journal_identity import Identity
+from launcher.journal_identity import RunIdentity
 from launcher.journal_records import (
     DONE,
     DROPPED,
     RECORD_BYTES,
-    Record,
+    FrameRecord,
     checksum,
     decode,
     encode,
@@ -41,7 +41,7 @@ SYNC_S = 1.0
 class Journal:
     """The journal of one run, open for writing by this process only; a context manager."""
 
-    def __init__(self, folder: Path, identity: Identity, run: bytes) -> None:
+    def __init__(self, folder: Path, identity: RunIdentity, run: bytes) -> None:
         """Opens what `launcher.journal_open` found or made; raises `OSError` as the disk does."""
         self.folder = folder
         self.frames = identity.frames
@@ -82,7 +82,7 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _read(self) -> dict[int, Record]:
+    def _read(self) -> dict[int, FrameRecord]:
         """The records so far; what follows the last valid one is cut off."""
         with os.fdopen(os.dup(self._file), "rb") as file:
             records, end = decode(file.read(), self._run)
@@ -147,18 +147,18 @@ class Journal:
         try:
             for file, row in zip(self._results, rows, strict=True):
                 file.write(frame, row)
-            self._append(Record(frame, DONE, checksum(rows)))
+            self._append(FrameRecord(frame, DONE, checksum(rows)))
         except OSError as error:
             raise self._failed(f"frame {frame}: its result", error) from error
 
     def drop(self, frame: int) -> None:
         """Note that a frame was dropped and will have no result."""
         try:
-            self._append(Record(frame, DROPPED, 0))
+            self._append(FrameRecord(frame, DROPPED, 0))
         except OSError as error:
             raise self._failed(f"frame {frame}: that it was dropped", error) from error
 
-    def _append(self, record: Record) -> None:
+    def _append(self, record: FrameRecord) -> None:
         if self._problem is not None:
             raise self._problem
         data = encode(record, self._run)
@@ -180,7 +180,7 @@ class Journal:
             if self._dirty.is_set():
                 try:
                     self._sync()
-                except OSError as error:  # whoever writes next is told
+                except OSError as error:  # the next write raises it
                     self._problem = error
                     return
 

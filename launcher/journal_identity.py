@@ -1,4 +1,4 @@
-"""Which run a journal is of: what would change a result if it changed."""
+"""Identifies the run that a journal belongs to, by all that its results depend on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.runtime import Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RunIdentity:
     """`model` is its digest (file, weights, seed, input shapes), `inputs` that of all distinct
     frames as they are streamed, `frames` how many there are.
 
@@ -31,7 +31,7 @@ class Identity:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Identity:
+    def from_json(cls, data: Mapping[str, Any]) -> RunIdentity:
         """What `as_json` gave; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
         outputs = tuple(
             OutputSpec(
@@ -46,8 +46,8 @@ class Identity:
         return cls(str(data["model"]), str(data["inputs"]), int(data["frames"]), outputs)
 
 
-def differences(journal: Identity, wanted: Identity) -> list[str]:
-    """What tells the run of a journal from the one that is wanted, in words."""
+def differences(journal: RunIdentity, wanted: RunIdentity) -> list[str]:
+    """How the run of a journal differs from the one that is wanted, in words."""
     found = []
     if journal.model != wanted.model:
         found.append("its model differs (the file, its weights, or what the model's keys say)")

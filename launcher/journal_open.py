@@ -1,4 +1,4 @@
-"""Finds or makes the folder of a journal, and refuses one that is not of the run that is wanted."""
+"""Opens or makes the folder of a journal, and refuses a journal of another run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from launcher.errors import BadInputError
 from launcher.journal import Journal, sync_folder
-from launcher.journal_identity import Identity, differences
+from launcher.journal_identity import RunIdentity, differences
 from launcher.journal_records import RUN_BYTES
 from launcher.small_files import read_json
 from launcher.whole_files import advised
@@ -22,7 +22,7 @@ RUN, DRAFT = "run.json", "run.json.part"
 FORMAT = 1
 
 
-def open_journal(folder: Path, identity: Identity, *, resume: bool, where: str) -> Journal:
+def open_journal(folder: Path, identity: RunIdentity, *, resume: bool, where: str) -> Journal:
     """The journal in `folder`, made if there is none; `resume` goes on with one of this run.
 
     Raises `BadInputError`, beginning with `where`: the folder is that of a run and `resume` is not
@@ -52,7 +52,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open(folder: Path, identity: Identity, where: str, *, resume: bool) -> Journal:
+def _open(folder: Path, identity: RunIdentity, where: str, *, resume: bool) -> Journal:
     made = _read_run(folder, where)
     if made is None:
         made = _begin(folder, identity)
@@ -81,7 +81,7 @@ def check_room(journal: Journal, where: str) -> None:
         )
 
 
-def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
+def _read_run(folder: Path, where: str) -> tuple[bytes, RunIdentity] | None:
     """The run whose journal the folder is; None if it is none."""
     path = folder / RUN
     if not path.exists():
@@ -99,14 +99,14 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, Identity] | None:
         run = bytes.fromhex(data["run"])
         if len(run) != RUN_BYTES:
             raise ValueError(data["run"])
-        return run, Identity.from_json(data["identity"])
+        return run, RunIdentity.from_json(data["identity"])
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInputError(
             f"{path}: cannot be read as the head of a journal ({type(error).__name__}: {error})"
         ) from None
 
 
-def _begin(folder: Path, identity: Identity) -> tuple[bytes, Identity]:
+def _begin(folder: Path, identity: RunIdentity) -> tuple[bytes, RunIdentity]:
     """Make an empty journal: at no moment is there half of its `run.json`."""
     run = secrets.token_bytes(RUN_BYTES)
     data = {"format": FORMAT, "run": run.hex(), "identity": identity.as_json()}

@@ -25,7 +25,7 @@ DONE, DROPPED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FrameRecord:
     """A settled frame; `checksum` is the CRC-32 of its result, 0 for a frame that was dropped."""
 
     frame: int
@@ -33,13 +33,13 @@ class Record:
     checksum: int
 
 
-def encode(record: Record, run: bytes) -> bytes:
+def encode(record: FrameRecord, run: bytes) -> bytes:
     """A record of `run` as `RECORD_BYTES` bytes."""
     body = _BODY.pack(record.frame, record.kind, record.checksum)
     return body + _CHECK.pack(zlib.crc32(body, zlib.crc32(run)))
 
 
-def decode(data: bytes, run: bytes) -> tuple[list[Record], int]:
+def decode(data: bytes, run: bytes) -> tuple[list[FrameRecord], int]:
     """The valid records, in order, and where the last of them ends.
 
     Bytes that are no record of this run are passed over.
@@ -51,7 +51,7 @@ def decode(data: bytes, run: bytes) -> tuple[list[Record], int]:
         (check,) = _CHECK.unpack_from(data, at + _BODY.size)
         frame, kind, checksum = _BODY.unpack(body)
         if check == zlib.crc32(body, seed) and kind in (DONE, DROPPED):
-            found.append(Record(frame, kind, checksum))
+            found.append(FrameRecord(frame, kind, checksum))
             end = at + RECORD_BYTES
     return found, end
 

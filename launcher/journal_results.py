@@ -179,5 +179,5 @@ def npy_header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
 
 def _write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     written = os.pwrite(descriptor, data, offset)
-    while written < len(data):  # interrupted, or the disk is full, which the next attempt tells
+    while written < len(data):  # interrupted, or the disk is full, which the next attempt reports
         written += os.pwrite(descriptor, data[written:], offset + written)

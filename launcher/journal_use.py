@@ -1,4 +1,4 @@
-"""The journal that `journal:` or `--journal` asks for, and what is told of it."""
+"""The journal that `journal:` or `--journal` asks for, and its part of the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.config_load import Cluster
 from launcher.errors import BadInputError
 from launcher.inputs import Inputs
 from launcher.journal import Journal
-from launcher.journal_identity import Identity
+from launcher.journal_identity import RunIdentity
 from launcher.journal_open import open_journal
 from launcher.journal_results import output_specs
 from launcher.report import Accuracy, JournalReport, rows_of, verdict_as_json
@@ -71,7 +71,7 @@ def run_journal(request: Request, cluster: Cluster, model: Model, inputs: Inputs
         return None
     tensors = [model.network.tensors[name] for name in model.network.outputs]
     specs = output_specs(tensors)
-    identity = Identity(model.digest, inputs.digest(), len(inputs), specs)
+    identity = RunIdentity(model.digest, inputs.digest(), len(inputs), specs)
     where = place(request, cluster)
     return open_journal(cluster.path(named), identity, resume=request.resume, where=where)
 
@@ -82,7 +82,7 @@ def place(request: Request, cluster: Cluster) -> str:
 
 
 def journal_report(results: Results) -> JournalReport | None:
-    """What is told of the journal after the run."""
+    """The journal's part of the report after a run."""
     journal = results.journal
     if journal is None:
         return None

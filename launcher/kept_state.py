@@ -1,4 +1,4 @@
-"""What a network keeps from frame to frame, as its results tell it.
+"""Takes the state that a network keeps from frame to frame from its results.
 
 The output that is fed back is a result like any other, so whoever has the results of all frames
 before one knows the state with which that frame was computed: the next epoch can begin with it, a

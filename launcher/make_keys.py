@@ -102,7 +102,7 @@ def _make(folder: Path, nodes: Mapping[str, str | None]) -> MadeKeys:
 
 
 def _admit(folder: Path, keys: dict[str, bytes], *, keep_others: bool = False) -> set[str]:
-    """Let the folder hold these keys and, unless told to keep them, no others; which were more."""
+    """Write these keys, and remove others unless they are to be kept; returns what was removed."""
     folder.mkdir(mode=0o755, exist_ok=True)
     for name, key in keys.items():
         write_public(folder / (name + SUFFIX), name, key)

@@ -15,7 +15,7 @@ NAME = "oom_kill"
 
 
 def kills(proc: Path = Path("/proc")) -> int:
-    """How often so far; 0 if nobody can tell."""
+    """How often so far; 0 if it is unknown."""
     places = [proc / "vmstat"]
     try:
         for folder in (group_folders("memory", proc / "self") or ())[:1]:

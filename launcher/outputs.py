@@ -118,7 +118,7 @@ def _as_csv(rows: Iterable[Row]) -> bytes:
 
 
 def _save(path: Path, array: Array) -> None:
-    """Like `np.save`, but whole or not at all, and a full disk is told as such."""
+    """Like `np.save`, but the file is whole or absent, and the error names a full disk as such."""
     with whole_file(path) as file:
         file.write(npy_header(array.dtype, array.shape))
         file.write(np.ascontiguousarray(array).data.cast("B") if array.nbytes else b"")

@@ -40,7 +40,7 @@ class SavedPlan:
 
     The layers are those that `rewrites` make of the model's. `groups` are the nodes that the
     assignment names, with layers or without. `lines` has the line of every layer and node in the
-    file. `edited` tells whether the assignment is another than the one that was saved, which is the
+    file. `edited` says whether the assignment is another than the one that was saved, which is the
     one that `optimal` and `gap` (see `partition.plan.Plan`) are about.
     """
 

@@ -1,4 +1,4 @@
-"""From a cluster to a plan: read the model, search the partition, or take a saved assignment."""
+"""Makes plans for a cluster: reads the model, searches, or takes a saved assignment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from launcher.prediction import foreseen
 from launcher.profiling_choice import Decided, made_for
 from launcher.profiling_file import ProfileFile
 from launcher.profiling_use import profile_of, profiled
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.runtime import Node, RunOptions, RunResult
 from launcher.this_machine import is_here
 from launcher.tuning import configured
@@ -39,7 +39,7 @@ from partition.strategies.base import Problem, SearchProgress, Strategy
 
 THIS_MACHINE = "this machine"
 USUAL_LINK = 125e6
-"""Bytes per second of a network interface that nothing is said of: Gigabit Ethernet."""
+"""Bytes per second of a network interface whose rate is not given: Gigabit Ethernet."""
 
 GOODPUT = 0.94
 """The part of an interface's rate that is tensors: TCP over Ethernet needs the rest for headers."""
@@ -48,7 +48,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 
 def read_model(cluster: Cluster) -> Model:
-    """The model that the cluster names, or all of them merged (`cnn.merge`).
+    """Read the model that the cluster names, or all of them merged (`cnn.merge`).
 
     Raises `BadInputError`, with the line, if one cannot be used.
     """
@@ -84,15 +84,8 @@ def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
 
 
 def run_options(cluster: Cluster) -> RunOptions:
-    """What the cluster says of timeouts and order; `recovery` is left out, which needs a model."""
-    chosen = cluster.config.run
-    return RunOptions(
-        order=chosen.order,
-        connect_timeout_s=chosen.connect_timeout_s,
-        deploy_timeout_s=chosen.deploy_timeout_s,
-        silence_timeout_s=chosen.silence_timeout_s,
-        lease_s=chosen.lease_s,
-    )
+    """The run options of a cluster. Without `replan`, which needs a model, a run cannot recover."""
+    return RunOptions(cluster.config.run, cluster.config.recovery)
 
 
 def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:
@@ -136,7 +129,7 @@ def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Devi
 
 
 def check_strategy(cluster: Cluster) -> None:
-    """Refuse a strategy that there is not, listing those that there are."""
+    """Raise an error that lists all strategies if the cluster names none of them."""
     wanted = cluster.config.strategy
     if wanted not in STRATEGIES:
         known = sorted(STRATEGIES)
@@ -190,11 +183,11 @@ def problem_of(
     cluster: Cluster,
     model: Model,
     profile: Profile | None,
-    progress: Progress | None = None,
+    progress: ProgressDisplay | None = None,
     nodes: Collection[str] | None = None,
     slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Problem:
-    """The problem that the cluster poses; raises `BadInputError`.
+    """Return the problem that the cluster poses; raises `BadInputError`.
 
     Times are those of `profile`, or else estimates, multiplied by what is known of nodes that are
     `slower`. It is for the nodes called `nodes`, or for all that do not stand by.
@@ -241,7 +234,7 @@ def strategy_for(
 
 
 def choice_digest(cluster: Cluster, problem: Problem, name: str) -> str:
-    """What a choice by measurements among plans of the strategy called `name` holds for."""
+    """A digest of all that a choice by measurements depends on, for the strategy called `name`."""
     settings = cluster.config.ga.model_dump(exclude_none=True)
     return made_for(problem, name, devices_of(cluster), settings)
 
@@ -250,11 +243,11 @@ def search_plan(
     cluster: Cluster,
     model: Model,
     file: ProfileFile | None,
-    progress: Progress,
+    progress: ProgressDisplay,
     nodes: Collection[str] | None = None,
     slower: Mapping[str, float] = MappingProxyType({}),
 ) -> Plan:
-    """The plan that the cluster's strategy (see `check_strategy`) finds; raises `BadInputError`.
+    """Search a plan by the cluster's strategy (see `check_strategy`); raises `BadInputError`.
 
     Times are those of the profile `file` (`profile_file` reads it), or else estimates; `nodes` and
     `slower` as in `problem_of`.
@@ -274,7 +267,7 @@ def search_plan(
 
 
 def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profile | None) -> Plan:
-    """The plan that follows, all of it anew, from a saved and perhaps edited assignment.
+    """Make a plan anew from a saved and perhaps edited assignment.
 
     The layers that are assigned are those that the saved rewrites make of the model's; times are
     those of the profile, or else estimates.
@@ -337,7 +330,7 @@ def with_warmup(plan: Plan, result: RunResult) -> Plan:
 
 
 def summary(network: Network, filled_seed: int | None) -> str:
-    """A line on a network that has just been read."""
+    """Describe a network in one line."""
     weights = sum(tensor.bytes for tensor in network.weights.values())
     macs = sum(layer.macs for layer in network.layers)
     text = (

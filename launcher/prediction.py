@@ -1,9 +1,9 @@
-"""What a run should have been, from what its agents measured before it began.
+"""Predicts a run by simulation, from what its agents measured before it began.
 
 The plan with the agents' warm-up times is simulated (`partition.simulated`) for as many frames as
 were streamed, and its figures are taken as the run's own are: so the two can be compared.
 
-Before a run there are only the profile's times, or estimates. What is told of a plan then comes
+Before a run there are only the profile's times, or estimates. The figures of a plan then come
 from a simulation too (`foreseen`): the closed forms know nothing of the launcher's own work or of
 threads that wake, which is most of what a network of microseconds costs.
 """
@@ -23,7 +23,7 @@ from partition.simulated_costs import RunCosts
 
 MOST_FRAMES = 400
 MOST_FIRINGS = 100_000
-"""What is simulated at most: further frames would tell nothing new."""
+"""What is simulated at most: further frames would change nothing."""
 
 
 FORESEEN_FIRINGS = 30_000

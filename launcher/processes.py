@@ -99,7 +99,7 @@ class LocalAgent:
         return kills() - self._kills_before
 
     def forget_words(self) -> None:
-        """What it has written so far told of its start, which went well."""
+        """Drop what it has written so far: it is about its start, which went well."""
         self.read_stderr()
         self._tail = b""
 

@@ -42,9 +42,9 @@ from launcher.profiling_choice import (
     shape,
 )
 from launcher.profiling_energy import NO_SENSOR
-from launcher.profiling_file import Identity, Link, NodeEntry, NodeTimes, ProfileFile
+from launcher.profiling_file import LinkEntry, NodeEntry, NodeIdentity, NodeTimes, ProfileFile
 from launcher.profiling_links import identities, measure_link
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.tuning import configured
 from partition.plan import Plan
 from partition.profiles import (
@@ -68,7 +68,7 @@ MOST_S = 120.0
 
 
 @dataclass
-class Taken:
+class NewMeasurements:
     """What was measured now, not found in the cache."""
 
     layers: int = 0
@@ -92,10 +92,10 @@ class Profiling:
     again: bool
     most_s: float = MOST_S
     alike: bool = False
-    taken: Taken = field(default_factory=Taken)
-    _identity: dict[str, Identity] = field(default_factory=dict)
-    _kind: dict[str, Identity] = field(default_factory=dict)
-    _known: dict[Identity, NodeProfile] = field(default_factory=dict)
+    taken: NewMeasurements = field(default_factory=NewMeasurements)
+    _identity: dict[str, NodeIdentity] = field(default_factory=dict)
+    _kind: dict[str, NodeIdentity] = field(default_factory=dict)
+    _known: dict[NodeIdentity, NodeProfile] = field(default_factory=dict)
 
     def perform(self, saved: SavedPlan | None) -> tuple[ProfileFile, Plan]:
         """Measure; the profile, and the plan that was made with it."""
@@ -113,7 +113,7 @@ class Profiling:
     def _profile(self, links: tuple[LinkProfile, ...] = ()) -> Profile:
         return Profile({name: self._known[who] for name, who in self._kind.items()}, links)
 
-    def _keep(self, kind: Identity, found: NodeProfile) -> None:
+    def _keep(self, kind: NodeIdentity, found: NodeProfile) -> None:
         self._known[kind] = found
         self.cache.keep_node(self.model.digest, kind, NodeTimes.of(found))
 
@@ -153,7 +153,7 @@ class Profiling:
                 self._keep(kind, replace(known, batches=batches).with_subnets(whole))
 
     def _measure_links(self) -> tuple[LinkProfile, ...]:
-        measured: dict[tuple[Identity, Identity], LinkTimes | None] = {}
+        measured: dict[tuple[NodeIdentity, NodeIdentity], LinkTimes | None] = {}
         links = []
         everyone = list(itertools.combinations(self._kind, 2))
         for done, (one, other) in enumerate(everyone):
@@ -247,14 +247,14 @@ class Profiling:
                 for name, who in self._identity.items()
             },
             links=tuple(
-                Link(ends=link.ends, latency_s=link.latency_s, bytes_per_s=link.bytes_per_s)
+                LinkEntry(ends=link.ends, latency_s=link.latency_s, bytes_per_s=link.bytes_per_s)
                 for link in links
             ),
             choice=choice,
         )
 
 
-def kinds(nodes: Mapping[str, Identity], alike: bool) -> dict[str, Identity]:
+def kinds(nodes: Mapping[str, NodeIdentity], alike: bool) -> dict[str, NodeIdentity]:
     """Node → what it shares with all nodes whose measurements are its own: what it is or, if those
     on other machines may be `alike`, what it is but for its host."""
     if not alike:
@@ -276,14 +276,14 @@ def measure(
     cluster: Cluster,
     model: Model,
     saved: SavedPlan | None,
-    progress: Progress,
+    progress: ProgressDisplay,
     cache: ProfileCache,
     *,
     again: bool = False,
     alike: bool = False,
     most_s: float = MOST_S,
     runtime: Runtime = real_runtime,
-) -> tuple[ProfileFile, Plan, Taken]:
+) -> tuple[ProfileFile, Plan, NewMeasurements]:
     """Measure `model` on the cluster's nodes: the profile, a plan by it, and what was measured now.
 
     With `alike`, nodes with the same processor, engine and threads share what one of them measured,

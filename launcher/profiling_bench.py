@@ -1,6 +1,6 @@
 """Where profiles are measured: agents that run one plan after the other.
 
-An agent that is given phases warms them up and tells the seconds of each, see `nodes.rehearsal`.
+An agent that is given phases warms them up and reports the seconds of each, see `nodes.rehearsal`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cnn.network import Tensor
 from cnn.rewrites import original_name
 from launcher.config_load import Cluster
 from launcher.profiling_energy import Meter, device_watts
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.runtime import Array, Frame, Node, Runner, RunOptions, RunResult, Update
 from launcher.subnet_files import cut_subnets
 from nodes.core.messages import HOST
@@ -46,15 +46,11 @@ START_S = 60.0
 
 def bench_options(cluster: Cluster) -> RunOptions:
     """Options for runs one after the other: agents stay, frames are pipelined."""
-    chosen = cluster.config.run
-    started = any(node.address is None for node in cluster.config.nodes)
-    return RunOptions(
-        connect_timeout_s=max(chosen.connect_timeout_s, START_S if started else 0.0),
-        deploy_timeout_s=chosen.deploy_timeout_s,
-        silence_timeout_s=chosen.silence_timeout_s,
-        lease_s=chosen.lease_s,
-        keep_agents=True,
-    )
+    run, least_s = cluster.config.run, 0.0
+    if any(node.address is None for node in cluster.config.nodes):
+        least_s = START_S
+    changed = {"connect_timeout_s": max(run.connect_timeout_s, least_s), "order": "pipelined"}
+    return RunOptions(run.model_copy(update=changed), keep_agents=True)
 
 
 class Zeros(Sequence[Frame]):
@@ -88,7 +84,7 @@ class Bench:
     nodes: tuple[Node, ...]
     folder: Path
     options: RunOptions
-    progress: Progress
+    progress: ProgressDisplay
     meter: Meter = field(default_factory=Meter)
 
     def run(

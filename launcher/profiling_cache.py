@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from launcher.profiling_file import FORMAT, Identity, NodeTimes, write_atomically
+from launcher.profiling_file import FORMAT, NodeIdentity, NodeTimes, write_atomically
 from launcher.small_files import read_small
 
 Kept = TypeVar("Kept", bound=BaseModel)
@@ -34,20 +34,20 @@ class ProfileCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def node(self, model_digest: str, identity: Identity) -> NodeTimes | None:
+    def node(self, model_digest: str, identity: NodeIdentity) -> NodeTimes | None:
         """What is known of a model on a node."""
         return self._read(NodeTimes, "node", model_digest, identity.model_dump_json())
 
-    def keep_node(self, model_digest: str, identity: Identity, times: NodeTimes) -> None:
+    def keep_node(self, model_digest: str, identity: NodeIdentity, times: NodeTimes) -> None:
         """Keep what was measured of a model on a node."""
         key = ("node", model_digest, identity.model_dump_json())
         write_atomically(self._path(*key), times)
 
-    def link(self, one: Identity, other: Identity) -> LinkTimes | None:
+    def link(self, one: NodeIdentity, other: NodeIdentity) -> LinkTimes | None:
         """What is known of the link between two nodes."""
         return self._read(LinkTimes, "link", one.model_dump_json(), other.model_dump_json())
 
-    def keep_link(self, one: Identity, other: Identity, times: LinkTimes) -> None:
+    def keep_link(self, one: NodeIdentity, other: NodeIdentity, times: LinkTimes) -> None:
         """Keep what the link between two nodes was measured to be."""
         key = ("link", one.model_dump_json(), other.model_dump_json())
         write_atomically(self._path(*key), times)

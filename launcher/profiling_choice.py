@@ -153,7 +153,7 @@ class Decided:
             raise PartitionError("the profile's plan is of other layers; measure anew")
         return Solution(
             best.assignment,
-            best.explanation + told(best, others),
+            best.explanation + _among(best, others),
             rewrites=rewrites,
             network=network if rewrites else None,
             optimal=best.optimal,
@@ -161,7 +161,7 @@ class Decided:
         )
 
 
-def told(best: MeasuredPlan, others: Sequence[MeasuredPlan]) -> str:
+def _among(best: MeasuredPlan, others: Sequence[MeasuredPlan]) -> str:
     """How it was chosen, for people; "" if there was no other."""
     if not others:
         return ""
@@ -173,7 +173,7 @@ def told(best: MeasuredPlan, others: Sequence[MeasuredPlan]) -> str:
 
 
 def _from_fronts(problem: Problem, own: Solution) -> list[Solution]:
-    """The best of all fronts at hand, by a preference for what candidates tell."""
+    """The best of all fronts at hand, by a preference among what is known of the candidates."""
     preference = PREFERENCES[problem.objective]
 
     def rank(candidate: Candidate) -> float:

@@ -1,7 +1,7 @@
 """Energy sensors of this machine: RAPL of x86 processors, INA3221 of Jetson boards.
 
 RAPL counts joules per package (`/sys/class/powercap/intel-rapl:N/energy_uj`, which wraps around at
-`max_energy_range_uj`). An INA3221 tells the volts and amperes of each rail at this moment
+`max_energy_range_uj`). An INA3221 measures the volts and amperes of each rail at this moment
 (`/sys/class/hwmon/hwmonN`: `inN_input` in mV, `currN_input` in mA), so its watts are sampled. Both
 are of the whole machine, other programs included.
 """
@@ -24,7 +24,7 @@ class RaplPackage:
     folder: Path
 
     def read_j(self) -> float:
-        """Joules since some time."""
+        """Joules since some fixed moment."""
         return int((self.folder / "energy_uj").read_text("ascii")) / 1e6
 
     def spent_j(self, before_j: float, after_j: float) -> float:
@@ -61,7 +61,7 @@ class Meter:
         self.sample()
 
     def sample(self) -> None:
-        """Something happens: a good moment to look."""
+        """Read the sensors once, if they sample."""
         if self._rails:
             self._samples_w.append(sum(_rail_w(volts, amps) for volts, amps in self._rails))
 

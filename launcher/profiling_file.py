@@ -24,11 +24,11 @@ FORMAT = 1
 Seconds = Annotated[float, Field(ge=0)]
 
 
-class _Strict(BaseModel):
+class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Identity(_Strict):
+class NodeIdentity(_FileModel):
     """What a node's times depend on: `host` and `threads` and `cpus` are those of `cluster.yaml`
     (the launcher's own host name for agents that it starts), the others the agent's own words."""
 
@@ -40,7 +40,7 @@ class Identity(_Strict):
     engine: str
     version: str
 
-    def difference(self, other: Identity) -> str | None:
+    def difference(self, other: NodeIdentity) -> str | None:
         """The first thing that differs, as `machine 'A', not 'B'`; None if nothing does."""
         for key in type(self).model_fields:
             mine, its = getattr(self, key), getattr(other, key)
@@ -49,7 +49,7 @@ class Identity(_Strict):
         return None
 
 
-class Subnet(_Strict):
+class SubnetEntry(_FileModel):
     """See `partition.profiles.SubnetTime`."""
 
     layers: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -59,11 +59,11 @@ class Subnet(_Strict):
     seconds: Annotated[float, Field(gt=0)]
 
 
-class NodeTimes(_Strict):
+class NodeTimes(_FileModel):
     """See `partition.profiles.NodeProfile`."""
 
     layer_s: dict[str, Seconds]
-    subnets: tuple[Subnet, ...] = ()
+    subnets: tuple[SubnetEntry, ...] = ()
     message_s: Seconds = 0.0
     byte_s: Seconds = 0.0
     busy_w: Seconds | None = None
@@ -76,7 +76,7 @@ class NodeTimes(_Strict):
         return cls(
             layer_s=dict(node.layer_s),
             subnets=tuple(
-                Subnet(
+                SubnetEntry(
                     layers=subnet.layers,
                     inputs=subnet.inputs,
                     outputs=subnet.outputs,
@@ -93,7 +93,7 @@ class NodeTimes(_Strict):
         )
 
     def profile(self) -> NodeProfile:
-        """As the cost model takes it."""
+        """The same for the cost model."""
         subnets = tuple(
             SubnetTime(s.layers, s.inputs, s.outputs, s.rewrites, s.seconds) for s in self.subnets
         )
@@ -108,14 +108,14 @@ class NodeTimes(_Strict):
         )
 
 
-class NodeEntry(_Strict):
+class NodeEntry(_FileModel):
     """A node: what it is, and what was measured on it."""
 
-    identity: Identity
+    identity: NodeIdentity
     measured: NodeTimes
 
 
-class Link(_Strict):
+class LinkEntry(_FileModel):
     """See `partition.profiles.LinkProfile`."""
 
     ends: tuple[str, str]
@@ -123,7 +123,7 @@ class Link(_Strict):
     bytes_per_s: Annotated[float, Field(gt=0)] | None
 
 
-class ProfileFile(_Strict):
+class ProfileFile(_FileModel):
     """A whole profile; `energy` says where watts are from, `choice` which plan the measurements are
     in favour of."""
 
@@ -132,18 +132,18 @@ class ProfileFile(_Strict):
     model_digest: str
     energy: str
     nodes: dict[str, NodeEntry]
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkEntry, ...] = ()
     choice: Choice | None = None
 
     def profile(self) -> Profile:
-        """As the cost model takes it."""
+        """The same for the cost model."""
         links = tuple(LinkProfile(x.ends, x.latency_s, x.bytes_per_s) for x in self.links)
         return Profile({name: e.measured.profile() for name, e in self.nodes.items()}, links)
 
     def check(self, where: str, model: str, digest: str, nodes: Mapping[str, NodePart]) -> None:
         """Refuse a profile that is not of this model and these nodes: raises `BadInputError`.
 
-        `nodes` tells what is known of each node that it is to be used for.
+        `nodes` are the nodes that it is to be used for, as far as they are known.
         """
         again = "measure anew with partition profile"
         if digest != self.model_digest:
@@ -164,15 +164,15 @@ class ProfileFile(_Strict):
                 )
 
 
-class NodePart(_Strict):
+class NodePart(_FileModel):
     """What is known of a node without asking its agent."""
 
     host: str
     threads: int
     cpus: tuple[int, ...]
 
-    def completed(self, by: Identity) -> Identity:
-        """What the agent would say is taken from `by`."""
+    def completed(self, by: NodeIdentity) -> NodeIdentity:
+        """Return the whole identity, with what the agent would say taken from `by`."""
         return by.model_copy(update=self.model_dump())
 
 

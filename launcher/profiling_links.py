@@ -23,7 +23,7 @@ from launcher.config_nodes import NodeConfig
 from launcher.core.addresses import host_of, is_loopback
 from launcher.profiling_bench import Bench
 from launcher.profiling_cache import LinkTimes
-from launcher.profiling_file import Identity, NodePart
+from launcher.profiling_file import NodeIdentity, NodePart
 from nodes.core.messages import HOST
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -39,14 +39,14 @@ HOST_FRAMES = 8
 
 
 def node_part(node: NodeConfig) -> NodePart:
-    """What `cluster.yaml` tells of a node; one whose address says nothing to other machines is
+    """What `cluster.yaml` says of a node; one whose address says nothing to other machines is
     known by this machine's host name."""
     is_ours = node.address is None or is_loopback(node.address)
     host = socket.gethostname() if is_ours else str(host_of(str(node.address)))
     return NodePart(host=host, threads=node.threads, cpus=node.cpus)
 
 
-def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, Identity]:
+def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, NodeIdentity]:
     """Ask every node's agent what it is, by having all of them run a few values."""
     devices = tuple(Device(node.name) for node in configs)
     model = _probe(bench.folder / "who.onnx", 8, len(devices))
@@ -59,7 +59,7 @@ def identities(bench: Bench, configs: Sequence[NodeConfig]) -> dict[str, Identit
     plan = _plan(model, devices, assignment)
     welcome = bench.run(plan, model, 1, "asking", warm=False).welcome
     return {
-        node.name: Identity(
+        node.name: NodeIdentity(
             **node_part(node).model_dump(),
             machine=welcome[node.name].machine,
             cores=welcome[node.name].cores,

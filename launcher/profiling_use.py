@@ -1,4 +1,4 @@
-"""A profile at work: read for a cluster and a model, refused or put into the problem."""
+"""Reads the profile of a cluster, checks whom it holds for, and puts its times into the problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cnn.model import Model
 from cnn.network import Network
 from launcher.config_load import Cluster
 from launcher.errors import BadInputError
-from launcher.profiling_file import Identity, ProfileFile, WholeNode, read_profile
+from launcher.profiling_file import NodeIdentity, ProfileFile, WholeNode, read_profile
 from launcher.profiling_links import node_part
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -41,12 +41,12 @@ def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
 
 
 def profile_of(file: ProfileFile | None) -> Profile | None:
-    """As the cost model takes it; None if there is no file."""
+    """Return the measurements for the cost model; None if there is no file."""
     return None if file is None else file.profile()
 
 
 def check_agents(
-    cluster: Cluster, model: Model, file: ProfileFile, agents: Mapping[str, Identity]
+    cluster: Cluster, model: Model, file: ProfileFile, agents: Mapping[str, NodeIdentity]
 ) -> None:
     """Refuse the cluster's profile if it was measured on other machines or by other engines than
     its agents say they are; raises `BadInputError`."""

@@ -17,10 +17,10 @@ STEPS = 10
 """A stage writes about this many lines where there is no terminal."""
 
 
-class Progress(Protocol):
+class ProgressDisplay(Protocol):
     """A context manager that shows steps and how far a stage is."""
 
-    def __enter__(self) -> Progress: ...
+    def __enter__(self) -> ProgressDisplay: ...
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -37,7 +37,7 @@ class Progress(Protocol):
         ...
 
 
-def open_progress() -> Progress:
+def open_progress() -> ProgressDisplay:
     """The bar if standard error is a terminal, lines if not."""
     return BarProgress() if sys.stderr.isatty() else LineProgress(sys.stderr)
 
@@ -62,12 +62,12 @@ class LineProgress:
         return None
 
     def say(self, text: str) -> None:
-        """See `Progress`."""
+        """See `ProgressDisplay`."""
         self._stage = ""
         self._write(text)
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """See `Progress`."""
+        """See `ProgressDisplay`."""
         tenth = STEPS * done // total if total else STEPS
         if stage != self._stage:
             self._stage, self._shown = stage, -1
@@ -111,12 +111,12 @@ class BarProgress:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        """See `Progress`."""
+        """See `ProgressDisplay`."""
         self._clear()
         self._console.print(Text(printable(text)))
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """See `Progress`."""
+        """See `ProgressDisplay`."""
         if stage != self._stage or self._task is None:
             self._clear()
             self._stage = stage

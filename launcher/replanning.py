@@ -1,8 +1,8 @@
-"""Another plan for a run that goes on: for the nodes that are left, soon.
+"""Finds another plan for a run that goes on, on the nodes that are left, within a few seconds.
 
-The strategy that the user chose has a part of `recovery_s` for its search; if it takes longer, or
-finds no plan on these nodes, the dynamic program `sequential` takes its place, which is quick. What
-the user pinned stays pinned, and memory limits hold.
+The strategy that the user chose may search for a part (`SEARCH_SHARE`) of `recovery_s`; if it takes
+longer, or finds no plan on these nodes, the dynamic program `sequential` takes its place, which is
+quick. What the user pinned stays pinned, and memory limits hold.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from cnn.errors import CnnError
 from cnn.model import Model
 from launcher.background import IsWanted
 from launcher.config_load import Cluster
+from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from launcher.planning import problem_of, search_plan
 from launcher.profiling_file import ProfileFile
 from launcher.profiling_use import profile_of
-from launcher.runtime import PlanRequest, Replanned
+from launcher.runtime import CutPlan
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -56,8 +57,8 @@ def _check(is_wanted: IsWanted) -> None:
 
 
 class Hurry:
-    """A `Progress` that shows nothing, and breaks off a search that is at it after `until_s`, or
-    when it is not wanted any more."""
+    """A `ProgressDisplay` that shows nothing, and breaks off a search after `until_s` or when its
+    plan is not wanted any more."""
 
     def __init__(self, until_s: float, is_wanted: IsWanted) -> None:
         self._until_s = until_s
@@ -70,10 +71,10 @@ class Hurry:
         return None
 
     def say(self, text: str) -> None:
-        """See `launcher.progress.Progress`."""
+        """See `launcher.progress.ProgressDisplay`."""
 
     def update(self, stage: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG002
-        """See `launcher.progress.Progress`; raises `TooLateError`, `UnwantedError`."""
+        """See `launcher.progress.ProgressDisplay`; raises `TooLateError`, `UnwantedError`."""
         _check(self._is_wanted)
         if time.monotonic() > self._until_s:
             raise TooLateError
@@ -94,34 +95,37 @@ class Replanner:
         self._is_over = threading.Event()
 
     def close(self) -> None:
-        """The run is over and its folder about to go: break off a search, await what is cut."""
+        """The run is over, and its folder will be deleted: break off a search, wait for cutting."""
         self._is_over.set()
         if self._lock.acquire(timeout=CLOSING_S):
             self._lock.release()
 
-    def __call__(self, request: PlanRequest) -> Replanned:
-        """A plan as it is asked for, and its subnets; raises `LauncherError`."""
+    def __call__(
+        self,
+        request: PlanRequest,
+        to_beat: Plan | None = None,
+        is_wanted: IsWanted = lambda: True,
+    ) -> CutPlan:
+        """Find a plan and cut its subnets (`launcher.runtime.Replan`); raises `LauncherError`."""
 
-        def is_wanted() -> bool:
-            return request.is_wanted() and not self._is_over.is_set()
+        def goes_on() -> bool:
+            return is_wanted() and not self._is_over.is_set()
 
         with self._lock:
-            _check(is_wanted)
+            _check(goes_on)
             self._count += 1
             folder = self._folder / f"replanned-{self._count}"
             try:
-                plan = self._plan(request, is_wanted)
-                gain = self._gain(plan, request)
-                _check(is_wanted)
+                plan = self._plan(request, goes_on)
+                gain = 1.0 if to_beat is None else self._gain(plan, to_beat, request)
+                _check(goes_on)
                 subnets = cut_subnets(self._model, plan, folder, lambda _done, _total: None)
             except (CnnError, OSError) as error:
                 raise RunFailedError(str(error)) from error
-            return Replanned(plan, subnets, gain)
+            return CutPlan(plan, subnets, gain)
 
-    def _gain(self, plan: Plan, request: PlanRequest) -> float:
-        if request.better_than is None:
-            return 1.0
-        gain = self._period_s(request.better_than, request.slower) / plan.period_s
+    def _gain(self, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
+        gain = self._period_s(to_beat, request.slower) / plan.period_s
         if gain < request.least_gain:
             raise NotBetterError(
                 f"the best plan that was found is {gain:.2f} times as fast as this one, "
@@ -130,7 +134,7 @@ class Replanner:
         return gain
 
     def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
-        """What the cost model that searches says of a plan, whatever else it was foreseen by."""
+        """The period of a plan by the cost model of the search, whatever else has predicted it."""
         network = self._model.rewritten(plan.rewrites).network
         profile = profile_of(self._file)
         nodes = [device.name for device in plan.devices]

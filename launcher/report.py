@@ -304,7 +304,7 @@ def make_report(
 
 
 def pace_report(pace: Pace, dropped: Sequence[int]) -> PaceReport:
-    """What is told of a source with a pace that dropped these frames, in order."""
+    """Report on a source with a pace of its own that dropped these frames, in order."""
     return PaceReport(
         pace.rate, pace.on_overload, pace.queue_frames, len(dropped), rows_of(dropped)
     )

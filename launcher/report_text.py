@@ -50,7 +50,7 @@ def open_console() -> Console:
 
 
 class _Printable(RenderHook):
-    """Writes out as escapes whatever would steer the terminal, in everything that is printed."""
+    """Escapes control characters in everything that is printed."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """See `RenderHook`."""
@@ -206,7 +206,7 @@ def _recoveries(report: Report) -> list[str]:
             f"sent again ({'; '.join(past.reasons)})"
         )
     if lines:
-        lines.append("nodes are those of the last plan, and what is told of them is from then on")
+        lines.append("the nodes are those of the last plan, and their figures count from its start")
     return lines
 
 

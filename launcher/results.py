@@ -1,4 +1,4 @@
-"""What is done with results as they come in: journalled, written, kept for comparison, counted."""
+"""Takes results as they come in: journals, writes, counts and keeps them for comparison."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Remaining:
-    """Those of `frames` that are called `numbers`, in this order."""
+    """The frames of `frames` with these `numbers`, in this order."""
 
     frames: Frames
     numbers: tuple[int, ...]
@@ -86,7 +86,7 @@ class Results:
 
     @property
     def distinct(self) -> int:
-        """How many results there may be that differ."""
+        """How many distinct inputs there are, whose results may differ."""
         return len(self.inputs) if self.state else self.inputs.distinct
 
     def whole_frame(self, number: int) -> Frame:
@@ -146,13 +146,13 @@ class Results:
             self._right += top_class(outputs) == self._truth[self.inputs.source(frame)]
 
     def on_reference(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Take what the whole model says of one distinct result."""
+        """Take the whole model's result for one distinct input."""
         self._compared = True
         if self._truth and top_class(outputs) == self._truth[self.inputs.source(number)]:
             self._whole_right += self._taken[number]
 
     def accuracy(self) -> Accuracy | None:
-        """Of the frames that have a result, if the truth is known."""
+        """The accuracy over the frames that have a result, if the true classes are known."""
         taken = sum(self._taken)
         if not self._truth or not taken:
             return None

@@ -18,10 +18,10 @@ from launcher.background import IsWanted
 from launcher.connections import Connections
 from launcher.consent import hearing_consent, how_to_consent
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Planned, Replan
+from launcher.core.events import PlanReply, PlanRequest
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
-from launcher.core.watch import HEARTBEAT_S, Limits
+from launcher.core.watch import Limits
 from launcher.deployment import SubnetBlobs, blueprint
 from launcher.drive import Drive
 from launcher.errors import BadInputError, RunFailedError
@@ -32,7 +32,6 @@ from launcher.runtime import (
     Node,
     OnResult,
     OnUpdate,
-    PlanRequest,
     RunOptions,
     RunResult,
     SubnetFiles,
@@ -59,38 +58,35 @@ def run(
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
-    Nodes without a phase in the plan are not asked for anything; with `options.recovery` they stand
-    by, in case that one is lost. `agents` are those started before
-    planning (`launcher.processes.start_agents`); without them, this starts and ends its own.
+    Nodes without a phase in the plan are not asked for anything; where `options.recovers`, they
+    stand by in case one is lost. `agents` are those started before planning
+    (`launcher.processes.start_agents`); without them, this starts and ends its own.
 
     Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
     version, missing) and frames that do not fit; `RunFailedError` once a run went wrong.
     """
     began_s = time.monotonic()
     used = _nodes_in_use(plan, nodes)
-    held = used if options.recovery is None else nodes
+    held = nodes if options.recovers else used
     _check_addresses(held)
     if not len(frames):
         raise BadInputError("there is no frame to run")
     share = _share(plan, nodes, subnets, secrets.randbits(62), options)
     plans = {share.epoch: plan}
 
-    def replan(
-        asked: Replan, streaming: int, is_wanted: IsWanted
-    ) -> tuple[Planned, Mapping[str, Path]]:
-        if options.recovery is None:
+    def replan(request: PlanRequest, is_wanted: IsWanted) -> tuple[PlanReply, Mapping[str, Path]]:
+        if options.replan is None:
             raise RunFailedError("this run is not to go on without a node")
-        now = None if asked.least_gain is None else plans[streaming]
-        request = PlanRequest(asked.nodes, now, asked.least_gain or 1.0, asked.slower, is_wanted)
-        found = options.recovery.replan(request)
-        plans[asked.epoch] = found.plan
-        share = _share(found.plan, nodes, found.subnets, asked.epoch, options)
-        share = replace(share, slower=asked.slower)
-        return Planned(share, found.gain), _blob_files(found.subnets)
+        to_beat = None if request.better_than is None else plans[request.better_than]
+        found = options.replan(request, to_beat, is_wanted)
+        plans[request.epoch] = found.plan
+        share = _share(found.plan, nodes, found.subnets, request.epoch, options)
+        share = replace(share, slower=request.slower)
+        return PlanReply(share, found.gain), _blob_files(found.subnets)
 
     with contextlib.ExitStack() as stack:
         consent = None
-        if options.recovery is not None and options.recovery.rebalance == "ask":
+        if options.recovers and options.recovery.rebalance == "ask":
             consent = stack.enter_context(hearing_consent())
         if agents is None:
             agents = stack.enter_context(start_agents(held, options.cache))
@@ -111,7 +107,7 @@ def run(
             options.state,
         )
         limits = _limits(options)
-        supervisor = Supervisor(share, contacts, len(frames), greeting(limits.lease_s), limits)
+        supervisor = Supervisor(share, contacts, len(frames), greeting(limits.run.lease_s), limits)
         folder = None if keys is None else keys.folder
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
@@ -150,7 +146,7 @@ def _share(
         {phase: _blobs(subnet) for phase, subnet in subnets.items()},
         {node.name: node.threads for node in nodes},
         epoch=epoch,
-        order=options.order,
+        order=options.run.order,
         check_finite=options.check_phases,
     )
 
@@ -169,7 +165,7 @@ def _connect(connections: Connections, contact: Contact) -> None:
 
 
 def greeting(lease_s: float) -> Hello:
-    """What this launcher says first; whoever is refused meanwhile is told who has the agent."""
+    """The first message to every agent; it names this launcher to others that are refused."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
@@ -180,16 +176,9 @@ def greeting(lease_s: float) -> Hello:
 
 def _limits(options: RunOptions) -> Limits:
     return Limits(
-        connect_timeout_s=options.connect_timeout_s,
-        deploy_timeout_s=options.deploy_timeout_s,
-        silence_timeout_s=options.silence_timeout_s,
-        lease_s=options.lease_s,
-        heartbeat_s=options.recovery.heartbeat_s if options.recovery else HEARTBEAT_S,
-        recovery_s=options.recovery.recovery_s if options.recovery else None,
-        rebalance=options.recovery.rebalance if options.recovery else "never",
+        options.run,
+        options.recovery.model_copy(update={"enabled": options.recovers}),
         consent=how_to_consent(),
-        adapt=options.recovery is not None and options.recovery.adapt,
-        wait_s=options.recovery.wait_s if options.recovery else 0.0,
         source_period_s=0.0 if options.pace is None else 1 / options.pace.rate,
     )
 

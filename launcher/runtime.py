@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from launcher.access import Access
 from launcher.background import IsWanted
+from launcher.config_run import RecoveryConfig, RunConfig
+from launcher.core.events import PlanRequest
 from launcher.core.intake import Pace
 from launcher.core.recovery import Recovery
-from launcher.core.watch import Rebalance
-from nodes.core.messages import Order, Stats, Welcome
+from nodes.core.messages import Stats, Welcome
 from partition.plan import Plan
 
 Array: TypeAlias = NDArray[Any]
@@ -51,53 +52,20 @@ class Frames(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """A plan is asked for on some of `nodes`, for the same network.
-
-    If frames stream through the plan `better_than` meanwhile, one is of use that is predicted to be
-    `least_gain` times as fast. Nodes were measured to be `slower` than the cost model takes them
-    for by these factors. `is_wanted` may be asked in any thread.
-    """
-
-    nodes: tuple[str, ...]
-    better_than: Plan | None = None
-    least_gain: float = 1.0
-    slower: Mapping[str, float] = field(default_factory=dict)
-    is_wanted: IsWanted = lambda: True
-
-
-@dataclass(frozen=True, slots=True)
-class Replanned:
-    """The plan that was asked for, its subnets, and how many times as fast it is as the one that it
-    was to be better than."""
+class CutPlan:
+    """A plan and its subnets; `gain` is how many times as fast it is as the one that it was to be
+    better than."""
 
     plan: Plan
     subnets: Mapping[str, SubnetFiles]
     gain: float = 1.0
 
 
-Replan = Callable[[PlanRequest], Replanned]
-"""Called in another thread while the run goes on; raises `LauncherError` if there is no such plan.
-"""
+Replan = Callable[[PlanRequest, Plan | None, IsWanted], CutPlan]
+"""Finds the plan that is asked for; the second argument is the one that it must be better than.
 
-
-@dataclass(frozen=True, slots=True)
-class RecoveryOptions:
-    """How a run goes on without a node that was lost while frames streamed, and with it again.
-
-    `replan` plans on the nodes that are left. While they stream, nodes are lost after `heartbeat_s`
-    seconds of silence; one that takes more than `recovery_s` to turn to its new part is lost too.
-    `rebalance` tells what becomes of nodes that come back, and with `adapt` nodes that are slower
-    than planned get less to do (`launcher.core.improving`). Where too few nodes are left for any
-    plan, the run waits up to `wait_s` for some to come back.
-    """
-
-    replan: Replan
-    heartbeat_s: float = 2.0
-    recovery_s: float = 10.0
-    rebalance: Rebalance = "auto"
-    adapt: bool = False
-    wait_s: float = 180.0
+It is called in another thread while the run goes on, and may ask there at any time whether the plan
+is still wanted. Raises `LauncherError` if there is no such plan."""
 
 
 OnDrop = Callable[[int], None]
@@ -106,38 +74,38 @@ OnDrop = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run. Seconds throughout; `cache` is where started agents keep subnets.
+    """How to run: what the user has set in `run` and `recovery`, and what belongs to this run.
 
-    `connect_timeout_s`: until an agent at an address answers. `deploy_timeout_s`: without any
-    progress of an upload or a deployment. `silence_timeout_s`: until an agent that does not answer
-    pings is given up. `lease_s`: after which agents give up a launcher that they do not hear.
-    `keep_agents`: started agents are left as they are, for another run, like those elsewhere.
-    `recovery`: without it, the loss of a node ends the run. `trace`: a file to write what agents
-    did and when to (`launcher.tracing`). `pace`: the source's own, if it has
-    one; `on_drop` hears of the frames that it dropped. `state`: what the network keeps before the
-    first frame, by tensor name, where that is not zeros. `check_phases`: a phase that makes NaN or
-    infinity of inputs without any has failed.
+    `replan` finds another plan while the run goes on; without it, or if `recovery` is not enabled,
+    the loss of a node ends the run. Agents that are started keep subnets in `cache`; with
+    `keep_agents` they are left as they are, for another run, like those elsewhere. `trace` is a
+    file for what agents did and when (`launcher.tracing`). `pace` is the source's own, if it has
+    one; `on_drop` is called for the frames that it dropped. `state` is what the network keeps
+    before the first frame, by tensor name, where that is not zeros. With `check_phases`, a phase
+    that makes NaN or infinity of inputs without any has failed.
     """
 
-    order: Order = "pipelined"
-    connect_timeout_s: float = 10.0
-    deploy_timeout_s: float = 300.0
-    silence_timeout_s: float = 10.0
-    lease_s: float = 15.0
+    run: RunConfig = field(default_factory=RunConfig)
+    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
+    replan: Replan | None = None
     cache: Path | None = None
     keep_agents: bool = False
-    recovery: RecoveryOptions | None = None
     trace: Path | None = None
     pace: Pace | None = None
     on_drop: OnDrop | None = None
     state: Frame | None = None
     check_phases: bool = False
 
+    @property
+    def recovers(self) -> bool:
+        """Whether the run goes on without a node that is lost."""
+        return self.recovery.enabled and self.replan is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """Progress of a run, for a bar or a line: `done` of `total` in `stage` with a remark,
-    `text`; or, without a stage, a `text` to tell: a node was lost, frames stream again.
+    `text`; or, without a stage, a message in `text`: a node was lost, frames stream again.
 
     Stages in order (from `uploading` on once more after a loss), and what they count: `connecting`
     nodes, `uploading` bytes (absent if every node has its subnets), `loading` phases, `streaming`
@@ -174,8 +142,8 @@ class RunResult:
     recoveries: tuple[Recovery, ...] = ()
     """The losses that the run got over, in order."""
     replanned: Plan | None = None
-    """The plan that it ended with, if not the one that it began with. Then what is told of nodes
-    counts from the last recovery on: `stats`, `warmup_s`, `message_s`, `byte_s`."""
+    """The plan that it ended with, if not the one that it began with. Then the figures of nodes
+    (`stats`, `warmup_s`, `message_s`, `byte_s`) count from the last recovery on."""
 
 
 OnResult = Callable[[int, Mapping[str, Array]], None]

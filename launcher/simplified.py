@@ -6,10 +6,11 @@ still in one piece, is first held to the original by plain ONNX Runtime, on rand
 sizes and on a black one. What has agreed once is remembered in the user's cache and not compared
 again.
 
-Both round differently. A frame differs if the root mean square of the difference is more than that
-leaves of an output's own; single values that flip do not make it so. Where most frames differ, both
-are run again with nothing fused, because a fused operator (a layer norm, say) may be less exact
-than the operators that it stands for. A network is refused if most frames still differ.
+The two round differently. A frame differs if the root mean square of the difference, as a share of
+the output's own, is more than rounding explains; single values that flip do not make it so. Where
+most frames differ, both are run again with nothing fused, because a fused operator (a layer norm,
+say) may be less exact than the operators that it stands for. A network is refused if most frames
+still differ.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ def check_simplified(
         known = cache / _key(part)
         if not known.exists():
 
-            def tell(done: int, before: int = index * 2 * len(_SCALES)) -> None:
+            def show(done: int, before: int = index * 2 * len(_SCALES)) -> None:
                 on_done(before + done, total)
 
-            _check(part, folder / str(index), tell)
+            _check(part, folder / str(index), show)
             known.parent.mkdir(parents=True, exist_ok=True)
             known.touch()
 
 
 def default_cache() -> Path:
-    """The user's."""
+    """The folder in the user's cache that remembers which models agreed."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "csdf-edge-simplified"
 

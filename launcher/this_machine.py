@@ -28,7 +28,7 @@ def _is_name_of_ours(host: str) -> bool:
 def _is_address_of_ours(host: str) -> bool:
     """What a machine sends to one of its own addresses comes from that address; nothing is sent.
 
-    Whether a socket can be bound there tells less: machines that stand in for one another are set
+    That a socket can be bound there proves less: machines that stand in for one another are set
     up to bind any address.
     """
     try:

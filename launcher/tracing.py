@@ -72,7 +72,7 @@ class Tracer:
         return self.ask(node) if isinstance(message, Stop) and node in self._asked else None
 
     def begin(self, node: str) -> GetTrace:
-        """The first question of an epoch: what a node tells of before has other numbers."""
+        """The first question of an epoch: records from before it have other numbers."""
         number = self._asked[node].number if node in self._asked else 0
         self._asked[node] = _Asked(number=number, first=number + 1)
         return self.ask(node)
@@ -94,7 +94,7 @@ class Tracer:
         ]
 
     def heard(self, node: str, answer: Traced) -> None:
-        """Take an answer in; one that nobody waits for any more still has events."""
+        """Take an answer, also one that nobody waits for any more: it has events."""
         asked = self._asked.get(node)
         if asked is None or answer.number < asked.first:
             return
@@ -113,7 +113,7 @@ class Tracer:
 
     @property
     def nodes(self) -> Mapping[str, NodeTrace]:
-        """What every node that answered has told."""
+        """The records of every node that answered."""
         return {
             node: NodeTrace(estimate(asked.trips), tuple(asked.events), asked.dropped)
             for node, asked in self._asked.items()

@@ -29,7 +29,7 @@ from launcher.comparison.tolerance import (
     Numbers,
     Outputs,
     Rule,
-    Verdict,
+    WorstOutput,
     apart,
     relative,
     strict,
@@ -63,7 +63,7 @@ class Comparison:
     input → the strict rule's verdict."""
 
     agreement: Agreement
-    doubtful: dict[int, Verdict]
+    doubtful: dict[int, WorstOutput]
 
 
 class FirstResults:
@@ -127,7 +127,7 @@ def compare(
     strict rules: the tolerance `given`, or what `numbers` explain."""
     allowed = numbers.limits.strict if given is None else given
     worst = Agreement(0.0, 0, "", allowed, "precision" if given is None else "given")
-    doubtful: dict[int, Verdict] = {}
+    doubtful: dict[int, WorstOutput] = {}
     for number, wanted in references:
         if not first.has(number):  # all its frames were dropped
             continue
@@ -141,7 +141,7 @@ def compare(
     return Comparison(worst, doubtful)
 
 
-def agreement(number: int, found: Verdict, begins: Beginning | None = None) -> Agreement:
+def agreement(number: int, found: WorstOutput, begins: Beginning | None = None) -> Agreement:
     """The verdict on distinct input `number`, which does not agree if it has a beginning."""
     return Agreement(found.error, number, found.output, found.allowed, found.rule, begins)
 

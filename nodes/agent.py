@@ -53,7 +53,7 @@ log = logging.getLogger("node-agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentReport:
     """What is told of an agent that has stopped."""
 
     name: str
@@ -159,7 +159,7 @@ class Shell:
         self._wire.watch(self._signals[0])
         signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
 
-    def run(self) -> Report:
+    def run(self) -> AgentReport:
         """Serve until `stop`, a launcher's `Shutdown` or the parent's end."""
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
@@ -169,7 +169,7 @@ class Shell:
             self._turn()
             self._manager.alive(time.monotonic())
         used = usage()
-        return Report(
+        return AgentReport(
             name=self._core.identity.name,
             why=self._why,
             stale_messages=self._core.tally.stale_messages,
@@ -255,7 +255,7 @@ class Shell:
                     self._take(answer)
             case act.WriteChunk():
                 self._write_chunk(action)
-            case act.Load(deployment):
+            case act.LoadPhases(deployment):
                 self._load(deployment)
             case act.Unload(epoch):
                 self._worker.unload(epoch)

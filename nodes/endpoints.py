@@ -33,7 +33,7 @@ _ACKNOWLEDGED_AND_RECEIVED = struct.Struct("=120xQQ")
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ConnectionTraffic:
     """What a connection has carried: bytes that came, and bytes of ours that arrived."""
 
     received_bytes: int
@@ -51,14 +51,14 @@ class Connection:
         self._socket = socket.socket(family, socket.SOCK_STREAM, 0, fileno=descriptor)
         self.peer = self._peer()
 
-    def traffic(self) -> Traffic | None:
+    def traffic(self) -> ConnectionTraffic | None:
         """What has been carried; None if it has ended, or the system does not tell."""
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
             acknowledged, received = _ACKNOWLEDGED_AND_RECEIVED.unpack(info)
         except (OSError, struct.error):
             return None
-        return Traffic(received, acknowledged)
+        return ConnectionTraffic(received, acknowledged)
 
     def shut(self) -> None:
         """End it, unless its number is that of another one by now."""

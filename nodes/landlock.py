@@ -43,14 +43,14 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AllowedPath:
     """What stays allowed at a file, or at a folder and all below it."""
 
     path: Path
     access: int
 
 
-def restrict(rules: Iterable[Rule]) -> str | None:
+def restrict(rules: Iterable[AllowedPath]) -> str | None:
     """Leave the calling thread, and what it starts from now on, these files only.
 
     Rules for paths that do not exist are passed over. Returns None if it is done, else a clause
@@ -75,7 +75,7 @@ def restrict(rules: Iterable[Rule]) -> str | None:
     return None
 
 
-def _add(ruleset: int, rule: Rule, handled: int) -> None:
+def _add(ruleset: int, rule: AllowedPath, handled: int) -> None:
     try:
         place = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

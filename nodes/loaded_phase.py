@@ -11,10 +11,10 @@ import numpy.typing as npt
 from nodes.core.errors import NodeError
 from nodes.core.finite import check_finite, is_finite
 from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
-from nodes.executors.base import Subnet
+from nodes.executors.base import LoadedSubnet
 from nodes.made_up import made_up
 from nodes.memory_room import room_bytes
-from nodes.rehearsal import Part
+from nodes.rehearsal import RehearsedPhase
 
 Array = npt.NDArray[Any]
 
@@ -22,7 +22,9 @@ Array = npt.NDArray[Any]
 class LoadedPhase:
     """A subnet and where its tensors come from and go to."""
 
-    def __init__(self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: Subnet) -> None:
+    def __init__(
+        self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: LoadedSubnet
+    ) -> None:
         node = self.node = deployment.node
         self.spec = spec
         self.subnet = subnet
@@ -102,14 +104,14 @@ class LoadedPhase:
         """Keep of a frame's outputs what the next frame reads."""
         self.state = {tensor: outputs[output] for tensor, output in self.kept_from.items()}
 
-    def part(self) -> Part:
+    def part(self) -> RehearsedPhase:
         """What it is in a rehearsal."""
         came = [
             name
             for name, spec in self.inputs.items()
             if spec.source_node != self.node and not spec.kept_from
         ]
-        return Part(self.subnet, self._make_up, came, tuple(self.sent))
+        return RehearsedPhase(self.subnet, self._make_up, came, tuple(self.sent))
 
     def watch_values(self) -> None:
         """From now on look at outputs, but for those that are not finite when it is tried."""

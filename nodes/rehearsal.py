@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nodes.cpu_quota import speed, undisturbed_s
-from nodes.executors.base import Subnet
+from nodes.executors.base import LoadedSubnet
 from nodes.loopback import Loopback
 from nodes.usage import waited_s
 
@@ -85,11 +85,11 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 
 @dataclass(slots=True)
-class Part:
+class RehearsedPhase:
     """A phase in a rehearsal: `came` are its inputs that come from other nodes, `sent` its outputs
     that other nodes read; `make_up` makes inputs that it can run on."""
 
-    subnet: Subnet
+    subnet: LoadedSubnet
     make_up: Callable[[], dict[str, Array]]
     came: Sequence[str] = ()
     sent: Sequence[str] = ()
@@ -118,7 +118,7 @@ class Rehearsal:
         self._rounds: list[tuple[int, int, float]] = []
         self._left: list[Array] = []
 
-    def perform(self, parts: Sequence[Part]) -> Iterator[int]:
+    def perform(self, parts: Sequence[RehearsedPhase]) -> Iterator[int]:
         """All rounds; yields the round's number, from 1, after each run of a part."""
         began_s = time.monotonic()
         self._speed = speed("thread-self", self._threads)
@@ -132,7 +132,7 @@ class Rehearsal:
                     self._run_quietly(part)
                 yield number + 1
 
-    def _run(self, part: Part) -> None:
+    def _run(self, part: RehearsedPhase) -> None:
         """A run while tensors move, timed."""
         inputs = part.make_up()
         moving = self._left + _beginnings(inputs[tensor] for tensor in part.came)
@@ -150,7 +150,7 @@ class Rehearsal:
             self._left = _beginnings(outputs[tensor] for tensor in part.sent)
         part.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
 
-    def _run_quietly(self, part: Part) -> None:
+    def _run_quietly(self, part: RehearsedPhase) -> None:
         part.subnet.run(part.make_up())
         if self._loopback is not None:
             began_s = time.process_time()

@@ -29,7 +29,7 @@ from nodes.landlock import (
     REMOVE_FILE,
     RUN,
     WRITE,
-    Rule,
+    AllowedPath,
     restrict,
 )
 
@@ -57,40 +57,42 @@ def shut_agent_in(cache: Path, keys: Path | None, addresses: Iterable[str]) -> s
 
 def shut_optimiser_in(results: Path, folders: Iterable[Path]) -> str | None:
     """Leave a process that optimises models their folders, and the folder of its results."""
-    return restrict([*_programs(), Rule(results, KEEP), *(Rule(each, READ) for each in folders)])
+    return restrict(
+        [*_programs(), AllowedPath(results, KEEP), *(AllowedPath(each, READ) for each in folders)]
+    )
 
 
-def _agent_rules(cache: Path, keys: Path | None, addresses: Iterable[str]) -> Iterator[Rule]:
+def _agent_rules(cache: Path, keys: Path | None, addresses: Iterable[str]) -> Iterator[AllowedPath]:
     yield from _programs()
-    yield Rule(cache, KEEP)
+    yield AllowedPath(cache, KEEP)
     for address in addresses:
         if address.startswith("ipc://") and not address.startswith("ipc://@"):
             socket = Path(address.removeprefix("ipc://"))
-            yield Rule(socket.parent, MAKE_SOCK | REMOVE_FILE)
+            yield AllowedPath(socket.parent, MAKE_SOCK | REMOVE_FILE)
     if keys is not None:
-        yield Rule(keys, READ)
+        yield AllowedPath(keys, READ)
         for path in keys.rglob("*"):
             if path.is_symlink():
-                yield Rule(path.resolve(), READ)
+                yield AllowedPath(path.resolve(), READ)
 
 
-def _programs() -> Iterator[Rule]:
+def _programs() -> Iterator[AllowedPath]:
     """What an interpreter and an engine need for themselves."""
     for place in _LIBRARIES:
-        yield Rule(Path(place), RUN)
+        yield AllowedPath(Path(place), RUN)
     for place in _SYSTEM:
-        yield Rule(Path(place), READ)
-    yield Rule(Path("/dev/null"), READ_FILE | WRITE)
-    yield Rule(Path(sys.executable), RUN)
-    yield Rule(Path(sys.prefix, "pyvenv.cfg"), READ)
-    yield Rule(Path(sys.argv[0]), READ)  # to run itself again (`nodes.restart`)
-    yield Rule(Path(__file__).parents[1], READ_DIR)  # where another interpreter looks for us
+        yield AllowedPath(Path(place), READ)
+    yield AllowedPath(Path("/dev/null"), READ_FILE | WRITE)
+    yield AllowedPath(Path(sys.executable), RUN)
+    yield AllowedPath(Path(sys.prefix, "pyvenv.cfg"), READ)
+    yield AllowedPath(Path(sys.argv[0]), READ)  # to run itself again (`nodes.restart`)
+    yield AllowedPath(Path(__file__).parents[1], READ_DIR)  # where another interpreter looks for us
     for path in _code():
-        yield Rule(path, RUN)
+        yield AllowedPath(path, RUN)
     for controller in ("cpu", "memory"):
         with contextlib.suppress(OSError, ValueError):
             for folder in (group_folders(controller, Path("/proc/self")) or ())[-1:]:
-                yield Rule(folder, READ)
+                yield AllowedPath(folder, READ)
 
 
 def _code() -> set[Path]:

@@ -30,7 +30,7 @@ from launcher.planning import nodes_of, read_model, run_options, search_plan
 from launcher.progress import open_progress
 from launcher.replanning import Replanner
 from launcher.run import run
-from launcher.runtime import Array, RecoveryOptions, RunResult, SubnetFiles
+from launcher.runtime import Array, RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
 from nodes.executors.base import LoadOptions
 from nodes.executors.registry import open_executor
@@ -252,11 +252,8 @@ class Bed:
                 time.sleep(sink_s)
 
         options = run_options(self.cluster)
-        recovery = self.cluster.config.recovery
+        recovery = options.recovery.model_copy(update={"adapt": False, "rebalance": "auto"})
         replan = Replanner(self.cluster, self.model, None, self.folder)
-        going_on = RecoveryOptions(
-            replan, recovery.heartbeat_s, recovery.recovery_s, wait_s=recovery.wait_s
-        )
         began_s, ended, result = time.monotonic(), None, None
         try:
             result = run(
@@ -266,7 +263,7 @@ class Bed:
                 Inputs(self._distinct, frames),
                 take,
                 lambda _: None,
-                replace(options, recovery=going_on),
+                replace(options, recovery=recovery, replan=replan),
             )
         except LauncherError as error:
             ended = str(error)

@@ -11,7 +11,7 @@ from benchmarks.lab.config import LabConfig
 from benchmarks.lab.layout import Layout, Place
 from launcher.config_load import is_file_name
 from launcher.config_sentences import validated
-from launcher.config_source import Source, parse_source
+from launcher.config_source import ParsedFile, parse_source
 from launcher.errors import BadInputError
 from partition.devices import Device
 
@@ -34,7 +34,7 @@ def cluster(layout: Layout, folder: Path) -> dict[str, Any]:
     rate = layout.config.launcher_link
     own = {} if rate is None or not layout.isolated else {"launcher_link": _rate(rate)}
     data = {**_with_absolute_paths(given, folder), **own, "nodes": nodes, **guard}
-    validated(Source("lab.yaml, under cluster", data, {}))
+    validated(ParsedFile("lab.yaml, under cluster", data, {}))
     return data
 
 

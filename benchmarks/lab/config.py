@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from launcher.config_sentences import validated_as
-from launcher.config_source import Location, Source, read_source
+from launcher.config_source import Location, ParsedFile, read_source
 from launcher.config_units import parse_bytes, parse_link
 
 MOST_DEVICES = 250
@@ -162,7 +162,7 @@ def _slice(line: DeviceConfig, usual: BoardConfig, name: str) -> Slice:
     )
 
 
-def check(source: Source) -> LabConfig:
+def check(source: ParsedFile) -> LabConfig:
     """The configuration in `source`; raises `BadInputError` for its first mistake."""
     if not isinstance(source.data, dict):
         raise source.error((), "must be a mapping with the key devices")

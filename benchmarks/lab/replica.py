@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from nodes.executors.base import Array, LoadOptions, Subnet
+from nodes.executors.base import Array, LoadedSubnet, LoadOptions
 from nodes.executors.registry import open_executor
 
 WARM_UP = 2
 """Runs before it is ready."""
 
 
-def load(graph: Path, cache: Path) -> Subnet:
+def load(graph: Path, cache: Path) -> LoadedSubnet:
     """The model, as an agent with one thread loads it."""
     options = LoadOptions(threads=1)
     executor = open_executor("onnxruntime", cache)
@@ -31,7 +31,7 @@ def load(graph: Path, cache: Path) -> Subnet:
     return executor.load(graph, options)
 
 
-def frame(subnet: Subnet) -> dict[str, Array]:
+def frame(subnet: LoadedSubnet) -> dict[str, Array]:
     """The frame that every part of a comparison computes."""
     random = np.random.default_rng(0)
     return {

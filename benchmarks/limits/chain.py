@@ -21,6 +21,7 @@ from onnx import helper
 
 from cnn import Model, read
 from launcher import runtime
+from launcher.config_run import RunConfig
 from launcher.processes import LocalAgents
 from launcher.run import run
 from launcher.runtime import Array, Node, OnResult, OnUpdate, RunOptions, RunResult, SubnetFiles
@@ -71,7 +72,7 @@ class Chain:
         """Run it on these agents, which are left as they are for another run."""
         return run(
             self.plan, self.nodes, self.subnets, frames, on_result, on_update,
-            RunOptions(keep_agents=True, connect_timeout_s=CONNECT_S), agents,
+            RunOptions(RunConfig(connect_timeout_s=CONNECT_S), keep_agents=True), agents,
         )  # fmt: skip
 
 

@@ -22,13 +22,12 @@ from launcher.planning import (
     THIS_MACHINE,
     problem_of,
     read_model,
-    run_options,
     search_plan,
     with_warmup,
 )
 from launcher.prediction import predicted_run, times_of
 from launcher.profiling_use import profile_file, with_profile_option
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from launcher.runtime import RunResult, SubnetFiles
 from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
@@ -50,7 +49,7 @@ class _Ready:
 
 
 def measure(
-    cells: Sequence[Cell], boards: Boards, seconds: float, progress: Progress
+    cells: Sequence[Cell], boards: Boards, seconds: float, progress: ProgressDisplay
 ) -> Generator[Turn | Refused, None, None]:
     """One turn after the other, in this order; a cell may stand there several times.
 
@@ -127,7 +126,7 @@ def _pipeline(
     lab: Lab, ready: _Ready, whole: Whole, frames: int
 ) -> tuple[dict[str, float], RunResult]:
     lab.renew(keep=whole.alone.processes)
-    plan, order = ready.plan, run_options(ready.cluster).order
+    plan, order = ready.plan, ready.cluster.config.run.order
     one, result, difference = pipeline_turn(lab, ready.cluster, plan, ready.subnets, whole, frames)
     expected = predicted_run(with_warmup(plan, result), result, order, THIS_MACHINE)
     skipped = min(FULL_FRAMES * len(lab.addresses), len(expected.received_s) // 3)

@@ -11,14 +11,14 @@ from benchmarks.table3.order import groups_of, guess_s
 from benchmarks.table3.turn import Boards, Cell
 from benchmarks.table3.words import duration, line, name
 from launcher.errors import LauncherError
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 
 
 def fill(
     log: Log,
     cells: Sequence[Cell],
     boards: Boards,
-    progress: Progress,
+    progress: ProgressDisplay,
     *,
     repetitions: int,
     seconds: float,

@@ -21,7 +21,7 @@ from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
 from benchmarks.zoo.registry import Entry
 from cnn.model import Model
 from cnn.rewrites import Copies, original_name
-from ga.hybrid import Effort, Hybrid
+from ga.hybrid import Hybrid, HybridEffort
 from launcher.comparison.doubts import Doubt, settle
 from launcher.comparison.replay import INPUT, Replay
 from launcher.comparison.tape import Tape
@@ -46,7 +46,7 @@ _ELSEWHERE = "tcp://192.0.2.{}:5500"
 """Addresses that no machine has, so that the devices do not share this one's cores."""
 
 _QUICK = {"vertical": {"budget": 0.05}}
-_QUICK_HYBRID = Effort(chains=16, work=2e6, least_steps=60, finalists=3, refinements=1)
+_QUICK_HYBRID = HybridEffort(chains=16, work=2e6, least_steps=60, finalists=3, refinements=1)
 
 
 def try_strategies(

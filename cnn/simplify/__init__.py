@@ -5,9 +5,9 @@ a constant. A batch norm behind a convolution is part of it, and so are a bias a
 front. Identities, dropouts and whatever else changes nothing are gone. Weights are held once, as
 arrays, apart from the operators.
 
-Each pass (`fold`, `idle`, `views`, `duplicates`, `layouts`, `kernels`) rewrites a `Graph`, in which
-tensors have types. A pass rewrites an operator only where the types and constants at hand prove
-that the result is the same; what it does not know, it leaves alone.
+Each pass (`fold`, `idle`, `views`, `duplicates`, `layouts`, `kernels`) rewrites an
+`OperatorGraph`, in which tensors have types. A pass rewrites an operator only where the types
+and constants at hand prove that the result is the same; what it does not know, it leaves alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cnn.names import tell_apart
 from cnn.simplify.constant_outputs import take_constant_outputs
 from cnn.simplify.duplicates import remove_duplicates
 from cnn.simplify.fold import fold
-from cnn.simplify.graph import Graph
+from cnn.simplify.graph import OperatorGraph
 from cnn.simplify.idle import remove_idle
 from cnn.simplify.kernels import fuse_kernels
 from cnn.simplify.layouts import change_layouts
@@ -51,7 +51,7 @@ class Simplified:
     constant_outputs: dict[str, Array] = field(default_factory=dict)
 
 
-def _run_passes(graph: Graph) -> None:
+def _run_passes(graph: OperatorGraph) -> None:
     """Run the passes until none finds anything."""
     graph.remove_unread()
     is_changed = True
@@ -66,7 +66,7 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
 
     Raises `ModelError` for operators that cannot be handled.
     """
-    graph = Graph(proto, weights)
+    graph = OperatorGraph(proto, weights)
     try:
         fold(graph)
         graph.remove_unread()

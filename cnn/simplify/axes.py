@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.simplify.graph import Graph, given, has_input, integer
+from cnn.simplify.graph import OperatorGraph, given, has_input, integer
 from cnn.supported import STANDARD_DOMAINS
 
 Order = tuple[int, ...]
@@ -61,7 +61,7 @@ class Carried:
     renumber: Callable[[], None]
 
 
-def carried(graph: Graph, node: onnx.NodeProto, order: Order) -> Carried | None:
+def carried(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Carried | None:
     """How `node` computes in another order of axes; None if it does not, or if too little is known.
 
     Tensors in that order all have as many axes as `order`; constants may have fewer.
@@ -90,7 +90,7 @@ def carried(graph: Graph, node: onnx.NodeProto, order: Order) -> Carried | None:
     return found if found is not None and _has_ranks(graph, node, found, len(order)) else None
 
 
-def _has_ranks(graph: Graph, node: onnx.NodeProto, found: Carried, rank: int) -> bool:
+def _has_ranks(graph: OperatorGraph, node: onnx.NodeProto, found: Carried, rank: int) -> bool:
     """Whether all that is carried has `rank` axes; constants may have fewer, and are not all."""
     variables = 0
     for number in found.inputs:
@@ -110,7 +110,7 @@ def _has_ranks(graph: Graph, node: onnx.NodeProto, found: Carried, rank: int) ->
 class _Numbers:
     """What an operator says of axes."""
 
-    graph: Graph
+    graph: OperatorGraph
     node: onnx.NodeProto
     order: Order
 

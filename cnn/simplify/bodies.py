@@ -14,14 +14,14 @@ import onnx
 from onnx import helper, numpy_helper
 
 from cnn.bodies import renamed
-from cnn.simplify.graph import Graph, attribute, in_order
+from cnn.simplify.graph import OperatorGraph, attribute, in_order
 
 
 class Body:
     """A body whose initialisers are constants of `graph` already."""
 
     def __init__(
-        self, graph: Graph, body: onnx.GraphProto, initialisers: Mapping[str, str]
+        self, graph: OperatorGraph, body: onnx.GraphProto, initialisers: Mapping[str, str]
     ) -> None:
         self.inputs = tuple(value.name for value in body.input)
         self.outputs = tuple(body.output)
@@ -52,7 +52,7 @@ class Body:
         return nodes, [names.get(value.name, value.name) for value in self.outputs]
 
 
-def body_of(graph: Graph, node: onnx.NodeProto, name: str) -> Body | None:
+def body_of(graph: OperatorGraph, node: onnx.NodeProto, name: str) -> Body | None:
     """The body that is the attribute `name` of a node; None if it holds what no array can be."""
     body = attribute(node, name)
     if not isinstance(body, onnx.GraphProto) or body.sparse_initializer:
@@ -70,7 +70,7 @@ def body_of(graph: Graph, node: onnx.NodeProto, name: str) -> Body | None:
     return Body(graph, body, names)
 
 
-def taken_branch(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def taken_branch(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """The operators of the branch that an `If` with a constant condition takes."""
     is_then = bool(np.asarray(graph.constants[node.input[0]]).reshape(-1)[0])
     branch = body_of(graph, node, "then_branch" if is_then else "else_branch")

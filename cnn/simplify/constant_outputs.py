@@ -8,11 +8,11 @@ from __future__ import annotations
 from cnn.bodies import reads
 from cnn.errors import ModelError
 from cnn.simplify.evaluate import evaluate
-from cnn.simplify.graph import Graph
+from cnn.simplify.graph import OperatorGraph
 from cnn.weights import Array
 
 
-def take_constant_outputs(graph: Graph, label: str) -> dict[str, Array]:
+def take_constant_outputs(graph: OperatorGraph, label: str) -> dict[str, Array]:
     """Remove such outputs from `graph`, which is folded already; returns their values by name.
 
     Raises `ModelError` if that leaves no output, or a value cannot be computed.
@@ -30,7 +30,7 @@ def take_constant_outputs(graph: Graph, label: str) -> dict[str, Array]:
     return found
 
 
-def _value(graph: Graph, output: str, label: str) -> Array:
+def _value(graph: OperatorGraph, output: str, label: str) -> Array:
     """The value of an output; operators that folding left alone are carried out."""
     wanted, needed = {output}, []
     for node in reversed(graph.nodes):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import onnx
 
 from cnn.bodies import reads, rename
-from cnn.simplify.graph import Graph
+from cnn.simplify.graph import OperatorGraph
 from cnn.weights import INLINE_BYTES
 
 
-def remove_duplicates(graph: Graph) -> bool:
+def remove_duplicates(graph: OperatorGraph) -> bool:
     """Let whatever reads the second of two equal operators read the first; whether there was any.
 
     Small constants are equal if their values are; they stay apart, because layers that shared one
@@ -30,7 +30,7 @@ def remove_duplicates(graph: Graph) -> bool:
     return len(kept) < before
 
 
-def _key(graph: Graph, node: onnx.NodeProto) -> tuple[object, ...]:
+def _key(graph: OperatorGraph, node: onnx.NodeProto) -> tuple[object, ...]:
     attributes = sorted(x.SerializeToString(deterministic=True) for x in node.attribute)
     inputs = tuple(_identity(graph, name) for name in node.input)
     outputs = tuple(bool(name) for name in node.output)
@@ -39,7 +39,7 @@ def _key(graph: Graph, node: onnx.NodeProto) -> tuple[object, ...]:
     return node.domain, node.op_type, tuple(attributes), inputs, outputs
 
 
-def _identity(graph: Graph, name: str) -> object:
+def _identity(graph: OperatorGraph, name: str) -> object:
     array = graph.constants.get(name)
     if array is None or array.nbytes >= INLINE_BYTES:
         return name

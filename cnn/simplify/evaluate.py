@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.simplify.graph import Graph
+from cnn.simplify.graph import OperatorGraph
 from cnn.supported import RANDOM, STANDARD_DOMAINS
 from cnn.weights import Array, described
 
@@ -44,7 +44,11 @@ _GROWTH = 16 << 10
 
 
 def evaluate(
-    graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array], *, is_wanted: bool = False
+    graph: OperatorGraph,
+    node: onnx.NodeProto,
+    arrays: Mapping[str, Array],
+    *,
+    is_wanted: bool = False,
 ) -> dict[str, Array] | None:
     """The outputs of `node` for these inputs; None if that takes long or cannot be done.
 
@@ -75,7 +79,7 @@ def evaluate(
 
 
 def _carried_out(
-    graph: Graph, node: onnx.NodeProto, arrays: Mapping[str, Array]
+    graph: OperatorGraph, node: onnx.NodeProto, arrays: Mapping[str, Array]
 ) -> dict[str, Array] | None:
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - most networks need none of it
 
@@ -97,7 +101,7 @@ def _carried_out(
     return found if all(array.dtype.kind in "fiub" for array in found.values()) else None
 
 
-def _is_as_inferred(graph: Graph, results: Mapping[str, Array]) -> bool:
+def _is_as_inferred(graph: OperatorGraph, results: Mapping[str, Array]) -> bool:
     """Whether dtypes and shapes are those that ONNX's inference has found, where it has."""
     for name, array in results.items():
         kind, shape = graph.element_type(name), graph.shape(name)
@@ -108,7 +112,7 @@ def _is_as_inferred(graph: Graph, results: Mapping[str, Array]) -> bool:
     return True
 
 
-def _made_bytes(graph: Graph, node: onnx.NodeProto) -> int | None:
+def _made_bytes(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
     """The bytes of what a node makes; None if a shape is not known."""
     total = 0
     for name in filter(None, node.output):

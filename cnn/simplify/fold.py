@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper, shape_inference
 from cnn import contrib
 from cnn.simplify.bodies import taken_branch
 from cnn.simplify.evaluate import evaluate
-from cnn.simplify.graph import Graph, attribute, integer
+from cnn.simplify.graph import OperatorGraph, attribute, integer
 from cnn.simplify.scales import agree_on_scales
 from cnn.simplify.sequences import without_sequences
 from cnn.simplify.unroll import Unroller
@@ -34,14 +34,14 @@ _LIKE_FIRST_INPUT = frozenset({"GroupNormalization"})
 """What they make has the type of their first input, which ONNX does not infer."""
 
 
-def fold(graph: Graph) -> None:
+def fold(graph: OperatorGraph) -> None:
     """Replace what is constant by its value, and give every tensor a type where that is known."""
     nodes, graph.nodes = graph.nodes, []
     unroller = Unroller(graph, lambda iteration: _fold(graph, iteration, unroller))
     _fold(graph, nodes, unroller)
 
 
-def _fold(graph: Graph, nodes: Iterable[onnx.NodeProto], unroller: Unroller) -> None:
+def _fold(graph: OperatorGraph, nodes: Iterable[onnx.NodeProto], unroller: Unroller) -> None:
     """Add these nodes to the graph, or their values."""
     left = deque(nodes)
     while left:
@@ -67,7 +67,7 @@ def _fold(graph: Graph, nodes: Iterable[onnx.NodeProto], unroller: Unroller) -> 
             graph.set_constant(name, array)
 
 
-def _constants_of(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
+def _constants_of(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | None:
     """The outputs of `Constant`, and of `Shape` and `Size` where the shape is known."""
     if node.op_type == "Constant":
         array = _literal(node)
@@ -106,7 +106,7 @@ def _literal(node: onnx.NodeProto) -> Array | None:
     return array if array.dtype.kind in "fiub" else None
 
 
-def _evaluated(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
+def _evaluated(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | None:
     """The outputs of a node that only reads constants, or makes nothing but empty tensors; else
     its types are noted."""
     agree_on_scales(graph, node)
@@ -119,7 +119,7 @@ def _evaluated(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
     return evaluate(graph, node, arrays)
 
 
-def _empty(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
+def _empty(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | None:
     """The outputs of a node if none has an element: there is one value that each can have."""
     found = {}
     for name in filter(None, node.output):
@@ -133,7 +133,7 @@ def _empty(graph: Graph, node: onnx.NodeProto) -> dict[str, Array] | None:
     return found
 
 
-def _infer(graph: Graph, node: onnx.NodeProto) -> None:
+def _infer(graph: OperatorGraph, node: onnx.NodeProto) -> None:
     """Note the types of the node's outputs, as far as ONNX infers them."""
     types = {name: graph.types[name] for name in node.input if name in graph.types}
     if not types.keys() >= set(filter(None, node.input)):
@@ -163,7 +163,7 @@ def _infer(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _inferred_by_function(
-    graph: Graph,
+    graph: OperatorGraph,
     node: onnx.NodeProto,
     types: Mapping[str, onnx.TypeProto],
     data: Mapping[str, onnx.TensorProto],

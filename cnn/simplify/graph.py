@@ -18,7 +18,7 @@ from cnn.weights import Array
 Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | None
 
 
-class Graph:
+class OperatorGraph:
     """Operators in topological order, which files need not keep; `constants` and `types` by tensor
     name; the members of `sequences` by theirs, if they are known.
 
@@ -222,7 +222,7 @@ def integer(node: onnx.NodeProto, name: str, default: int) -> int:
 
 
 def given(
-    graph: Graph, node: onnx.NodeProto, index: int, name: str, since: int
+    graph: OperatorGraph, node: onnx.NodeProto, index: int, name: str, since: int
 ) -> list[int] | None:
     """Integers that are an attribute of a node before operator set `since`, and from then on its
     input number `index`; empty if they are not given, None if they are not constant."""

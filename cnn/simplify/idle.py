@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from cnn.bodies import rename
-from cnn.simplify.graph import Graph, given, has_input, integers
+from cnn.simplify.graph import OperatorGraph, given, has_input, integers
 from cnn.weights import Array
 
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
@@ -15,7 +15,7 @@ _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Til
 _OF_ONE = frozenset({"Sum", "Max", "Min", "Mean", "Concat"})
 
 
-def remove_idle(graph: Graph) -> bool:
+def remove_idle(graph: OperatorGraph) -> bool:
     """Let what reads the output of such an operator read its input; whether there was any.
 
     The network's outputs keep their names: the layer that makes the input takes the output's name.
@@ -44,7 +44,7 @@ def remove_idle(graph: Graph) -> bool:
     return len(kept) < before
 
 
-def _unchanged_input(graph: Graph, node: onnx.NodeProto) -> int | None:
+def _unchanged_input(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
     """Which of its inputs, which is no constant, a node hands on as it is."""
     operator = node.op_type
     if operator in ("Mul", "Add", "Sub", "Div"):
@@ -73,7 +73,7 @@ def _unchanged_input(graph: Graph, node: onnx.NodeProto) -> int | None:
     return None
 
 
-def _is_inference(graph: Graph, node: onnx.NodeProto) -> bool:
+def _is_inference(graph: OperatorGraph, node: onnx.NodeProto) -> bool:
     """Whether a dropout drops nothing and nobody asks for its mask."""
     if any(node.output[1:]):
         return False
@@ -83,7 +83,7 @@ def _is_inference(graph: Graph, node: onnx.NodeProto) -> bool:
     return training is not None and not np.asarray(training).any()
 
 
-def _neutral(graph: Graph, node: onnx.NodeProto) -> int | None:
+def _neutral(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
     """The input beside a constant 1 of a product or quotient, 0 of a sum or difference."""
     neutral = 1 if node.op_type in ("Mul", "Div") else 0
     for index, other in ((0, 1), (1, 0)):

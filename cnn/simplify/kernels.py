@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from cnn.simplify.graph import Graph, attribute, has_input, integer, integers
+from cnn.simplify.graph import OperatorGraph, attribute, has_input, integer, integers
 from cnn.simplify.pads import pads_of
 from cnn.weights import Array
 
@@ -28,7 +28,7 @@ _FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.Tenso
 _DEFAULT_EPSILON = 1e-5
 
 
-def fuse_kernels(graph: Graph) -> bool:
+def fuse_kernels(graph: OperatorGraph) -> bool:
     """Fuse each such pair; whether there was any."""
     producers, readers = graph.producers(), graph.readers()
     is_changed = False
@@ -51,7 +51,7 @@ def fuse_kernels(graph: Graph) -> bool:
     return is_changed
 
 
-def _fuse_norm(graph: Graph, first: onnx.NodeProto, norm: onnx.NodeProto) -> bool:
+def _fuse_norm(graph: OperatorGraph, first: onnx.NodeProto, norm: onnx.NodeProto) -> bool:
     """Make `norm` the convolution that it follows, with other weights."""
     if first.op_type not in _CONVOLUTIONS or any(norm.output[1:]):
         return False
@@ -70,7 +70,9 @@ def _fuse_norm(graph: Graph, first: onnx.NodeProto, norm: onnx.NodeProto) -> boo
     return _scale(graph, norm, first, scale, shifted)
 
 
-def _fuse_affine(graph: Graph, first: onnx.NodeProto, node: onnx.NodeProto, name: str) -> bool:
+def _fuse_affine(
+    graph: OperatorGraph, first: onnx.NodeProto, node: onnx.NodeProto, name: str
+) -> bool:
     """Make `node`, which adds, takes off, multiplies or divides by one constant per channel, the
     convolution that it follows, with other weights."""
     number = 1 if node.input[0] == name else 0
@@ -98,7 +100,7 @@ def _fuse_affine(graph: Graph, first: onnx.NodeProto, node: onnx.NodeProto, name
 
 
 def _scale(
-    graph: Graph,
+    graph: OperatorGraph,
     node: onnx.NodeProto,
     kernel: onnx.NodeProto,
     scale: NDArray[np.float64],
@@ -117,7 +119,7 @@ def _scale(
     return True
 
 
-def _fuse_product(graph: Graph, product: onnx.NodeProto, add: onnx.NodeProto) -> bool:
+def _fuse_product(graph: OperatorGraph, product: onnx.NodeProto, add: onnx.NodeProto) -> bool:
     """A product of matrices and a bias that keeps its shape are a `Gemm`."""
     summand = graph.constant(add, 1 if add.input[0] == product.output[0] else 0)
     if summand is None or graph.element_type(add.output[0]) not in _FLOATS:
@@ -137,7 +139,7 @@ def _fuse_product(graph: Graph, product: onnx.NodeProto, add: onnx.NodeProto) ->
     return True
 
 
-def _fuse_zeros(graph: Graph, pad: onnx.NodeProto | None, node: onnx.NodeProto) -> bool:
+def _fuse_zeros(graph: OperatorGraph, pad: onnx.NodeProto | None, node: onnx.NodeProto) -> bool:
     """Let a convolution that reads padded zeros pad them itself."""
     if pad is None or pad.op_type != "Pad" or attribute(node, "auto_pad") not in (
         None, b"NOTSET", b"VALID"
@@ -161,7 +163,10 @@ def _fuse_zeros(graph: Graph, pad: onnx.NodeProto | None, node: onnx.NodeProto) 
 
 
 def _become(
-    graph: Graph, node: onnx.NodeProto, kernel: onnx.NodeProto, weights: Sequence[Array | None]
+    graph: OperatorGraph,
+    node: onnx.NodeProto,
+    kernel: onnx.NodeProto,
+    weights: Sequence[Array | None],
 ) -> None:
     """Make `node` a copy of `kernel` that still makes its own output; a weight that is None is that
     of `kernel`."""
@@ -178,7 +183,7 @@ def _become(
     node.output[:] = [output]
 
 
-def _bias(graph: Graph, kernel: onnx.NodeProto) -> NDArray[np.float64] | None:
+def _bias(graph: OperatorGraph, kernel: onnx.NodeProto) -> NDArray[np.float64] | None:
     """A convolution's bias, zeros if it has none; None if it is not constant."""
     weight = graph.constant(kernel, 1)
     if weight is None or kernel.input[0] in graph.constants:

@@ -24,11 +24,11 @@ from onnx import helper
 
 from cnn.names import short
 from cnn.simplify.axes import Carried, Order, carried
-from cnn.simplify.graph import Graph, integers
+from cnn.simplify.graph import OperatorGraph, integers
 from cnn.weights import names_read
 
 
-def change_layouts(graph: Graph) -> bool:
+def change_layouts(graph: OperatorGraph) -> bool:
     """Change each region for which that pays; whether there was any."""
     orders = {order for node in graph.nodes if (order := _order(node))}
     is_changed = False
@@ -72,7 +72,7 @@ Region = frozenset[int]
 class _Change:
     """What one transposition would change in a graph, where the nodes are as they were at first."""
 
-    def __init__(self, graph: Graph, order: Order) -> None:
+    def __init__(self, graph: OperatorGraph, order: Order) -> None:
         self._graph = graph
         self._order = order
         self._back = _inverse(order)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from cnn.simplify.graph import Graph, attribute, given, has_input
+from cnn.simplify.graph import OperatorGraph, attribute, given, has_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Pads:
     value: float
 
 
-def pads_of(graph: Graph, node: onnx.NodeProto) -> Pads | None:
+def pads_of(graph: OperatorGraph, node: onnx.NodeProto) -> Pads | None:
     """The pads of a `Pad`; None if they, or the rank of its input, are not known."""
     shape = graph.shape(node.input[0])
     pads, axes = given(graph, node, 1, "pads", 11), given(graph, node, 3, "", 18)

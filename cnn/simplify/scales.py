@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from cnn.simplify.graph import Graph, integers
+from cnn.simplify.graph import OperatorGraph, integers
 
 _PLACES = {"Upsample": 1, "Resize": 2}
 """Operator → its input that holds the scales; before operator set 11 it was the second of both."""
 
 
-def agree_on_scales(graph: Graph, node: onnx.NodeProto) -> None:
+def agree_on_scales(graph: OperatorGraph, node: onnx.NodeProto) -> None:
     """Raise constant scales to the next number for which both are what ONNX Runtime makes."""
     if node.op_type not in _PLACES:
         return

@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.simplify.graph import Graph, has_input, integer
+from cnn.simplify.graph import OperatorGraph, has_input, integer
 
 Members = tuple[str, ...]
 
 
-def without_sequences(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def without_sequences(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """Operators that make the tensors which `node` takes from a sequence; None if it takes none.
 
     The members of a sequence that it makes are noted in `graph.sequences`, if they are known.
@@ -44,7 +44,7 @@ def without_sequences(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto
     return None
 
 
-def unsqueeze(graph: Graph, name: str, axis: int) -> tuple[onnx.NodeProto, str]:
+def unsqueeze(graph: OperatorGraph, name: str, axis: int) -> tuple[onnx.NodeProto, str]:
     """An operator that gives a tensor one more axis, and what it makes."""
     output = graph.new_name(f"{name}/1")
     if graph.opset < 13:
@@ -53,7 +53,7 @@ def unsqueeze(graph: Graph, name: str, axis: int) -> tuple[onnx.NodeProto, str]:
     return helper.make_node("Unsqueeze", [name, axes], [output]), output
 
 
-def _made(graph: Graph, node: onnx.NodeProto) -> Members | None:
+def _made(graph: OperatorGraph, node: onnx.NodeProto) -> Members | None:
     """The members of the sequence that a node makes, if it makes one and they are known."""
     if node.op_type == "SequenceEmpty":
         return ()
@@ -73,7 +73,9 @@ def _made(graph: Graph, node: onnx.NodeProto) -> Members | None:
     return None
 
 
-def _place(graph: Graph, node: onnx.NodeProto, index: int, default: int, places: int) -> int | None:
+def _place(
+    graph: OperatorGraph, node: onnx.NodeProto, index: int, default: int, places: int
+) -> int | None:
     """The place in a sequence that input number `index` of a node says, `default` if it is not
     given; None if it depends on the data or there is no such place.
 

@@ -16,7 +16,7 @@ import onnx
 from onnx import helper
 
 from cnn.simplify.bodies import Body, body_of, handed_on
-from cnn.simplify.graph import Graph, has_input, integer, integers
+from cnn.simplify.graph import OperatorGraph, has_input, integer, integers
 from cnn.simplify.sequences import unsqueeze
 from cnn.weights import Array
 
@@ -33,7 +33,9 @@ _SCAN_WITHOUT_BATCH = 9
 class Unroller:
     """Writes out the loops of `graph`; `fold` adds operators to the graph, or their values."""
 
-    def __init__(self, graph: Graph, fold: Callable[[Iterable[onnx.NodeProto]], None]) -> None:
+    def __init__(
+        self, graph: OperatorGraph, fold: Callable[[Iterable[onnx.NodeProto]], None]
+    ) -> None:
         self._graph = graph
         self._fold = fold
         self._left = MOST_UNROLLED

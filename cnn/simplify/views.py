@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from cnn.simplify.graph import Graph, attribute, integer, integers
+from cnn.simplify.graph import OperatorGraph, attribute, integer, integers
 
 _IN_ORDER = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
-def merge_views(graph: Graph) -> bool:
+def merge_views(graph: OperatorGraph) -> bool:
     """Merge each such pair whose first is read by the second alone; whether there was any."""
     producers, readers = graph.producers(), graph.readers()
     is_changed = False
@@ -32,7 +32,7 @@ def merge_views(graph: Graph) -> bool:
     return is_changed
 
 
-def _merge(graph: Graph, first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
+def _merge(graph: OperatorGraph, first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
     """Let `second` read what `first` reads, if that can be; whether it does."""
     kinds = first.op_type, second.op_type
     if kinds == ("Concat", "Concat"):
@@ -60,7 +60,7 @@ def _merge(graph: Graph, first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
     return True
 
 
-def _keeps_order(graph: Graph, node: onnx.NodeProto) -> bool:
+def _keeps_order(graph: OperatorGraph, node: onnx.NodeProto) -> bool:
     if node.op_type in _IN_ORDER:
         return True
     shape, order = graph.shape(node.input[0]), integers(node, "perm")
@@ -70,7 +70,9 @@ def _keeps_order(graph: Graph, node: onnx.NodeProto) -> bool:
     return moved == sorted(moved)
 
 
-def _merge_concatenations(graph: Graph, first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
+def _merge_concatenations(
+    graph: OperatorGraph, first: onnx.NodeProto, second: onnx.NodeProto
+) -> bool:
     rank = len(graph.shape(second.output[0]) or ())
     axes = {integer(node, "axis", 0) % rank for node in (first, second)} if rank else set()
     if len(axes) != 1:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from rich.table import Table
 
-from launcher.commands.partition import MOST_DEVICES
+from launcher.commands.options import MOST_DEVICES, CompareOptions
 from launcher.commands.problems import (
     DeviceOptions,
     check_strategy_option,
@@ -21,10 +21,7 @@ from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
-from partition.strategies.base import Objective
-
-if TYPE_CHECKING:
-    from launcher.commands.partition import CompareJob
+from partition.objective import Objective
 
 USUAL = (
     "sequential-count",
@@ -60,11 +57,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """All rows, by number of devices, then in the order of the strategies."""
+class StrategyComparison:
+    """All rows, by number of devices, then in the order of the strategies; plots go to `page`."""
 
     network: str
-    objective: str
+    objective: Objective
     rows: tuple[Row, ...]
     page: Path | None
 
@@ -95,36 +92,30 @@ class Comparison:
             console.print(f"plots: {self.page}")
 
 
-def perform(job: CompareJob) -> Comparison:
+def perform(options: CompareOptions) -> StrategyComparison:
     """Solve everything; raises `BadInputError` for options that make no sense."""
-    counts = parse_counts(job.devices)
-    strategies = _chosen(job.strategies)
-    if job.html is not None:
-        _check_page(job.html)
-    options = DeviceOptions(job.memory, job.link, job.cache)
-    objective = cast(Objective, job.objective)
+    counts = parse_counts(options.devices)
+    strategies = _chosen(options.strategies)
+    if options.html is not None:
+        _check_page(options.html)
+    described = DeviceOptions(options.memory, options.link, options.cache)
     rows = []
     with open_progress() as progress:
-        progress.say(f"reading {job.model}")
-        model = read_network(job.model)
+        progress.say(f"reading {options.model}")
+        model = read_network(options.model)
         for count in counts:
             for strategy in strategies:
-                problem = equal_problem(model, count, options, objective, job.seed)
+                problem = equal_problem(model, count, described, options.objective, options.seed)
                 try:
                     rows.append(Row(strategy, count, solve(problem, model, strategy, progress)))
                 except BadInputError as refusal:
                     rows.append(Row(strategy, count, None, str(refusal)))
                 progress.say(f"{count} devices, {strategy}: {_in_short(rows[-1])}")
-    comparison = Comparison(model.network.name, job.objective, tuple(rows), job.html)
-    if job.html is not None:
-        from launcher.commands.compare_page import write_page  # noqa: PLC0415 - slow to import
-
-        write_page(comparison, job.html)
-    return comparison
+    return StrategyComparison(model.network.name, options.objective, tuple(rows), options.html)
 
 
 def _check_page(path: Path) -> None:
-    """Refuse, before a long search, what cannot be written after it; raises `BadInputError`."""
+    """Raise `BadInputError` before a long search if the page could not be written after it."""
     if path.is_dir():
         raise BadInputError(f"--html {str(path)!r}: is a folder; name a file")
     folder = next(parent for parent in path.absolute().parents if parent.exists())
@@ -163,7 +154,7 @@ def _in_short(row: Row) -> str:
     return f"{solved.plan.period_s * 1e3:.1f} ms per frame, found in {solved.seconds:.1f} s"
 
 
-def _table(comparison: Comparison) -> Table:
+def _table(comparison: StrategyComparison) -> Table:
     table = Table(title=f"{comparison.network}, objective {comparison.objective}", min_width=100)
     table.add_column("devices", justify="right")
     table.add_column("strategy")

@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from launcher.commands.compare import Comparison, Row
+from launcher.commands.compare import Row, StrategyComparison
 from launcher.commands.figure_svg import as_svg
 from launcher.commands.page_file import write_text
 
@@ -25,7 +25,7 @@ _STYLE = (
 )
 
 
-def write_page(comparison: Comparison, path: Path) -> None:
+def write_page(comparison: StrategyComparison, path: Path) -> None:
     """Write the page; raises `BadInputError` if `path` cannot be written."""
     title = html.escape(f"{comparison.network}: ways to divide it")
     plots = "\n".join(as_svg(figure) for figure in _figures(comparison))
@@ -39,7 +39,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
     write_text(path, text, f"--html {str(path)!r}")
 
 
-def _figures(comparison: Comparison) -> Iterator[Figure]:
+def _figures(comparison: StrategyComparison) -> Iterator[Figure]:
     counts = comparison.counts
     if len(counts) > 1:
         yield _lines(comparison, "speed-up bound", "speedup_bound", [float(n) for n in counts])
@@ -50,7 +50,7 @@ def _figures(comparison: Comparison) -> Iterator[Figure]:
     yield _bars(comparison)
 
 
-def _solved(comparison: Comparison, **wanted: Any) -> list[Row]:
+def _solved(comparison: StrategyComparison, **wanted: Any) -> list[Row]:
     return [
         row
         for row in comparison.rows
@@ -59,7 +59,7 @@ def _solved(comparison: Comparison, **wanted: Any) -> list[Row]:
     ]
 
 
-def _lines(comparison: Comparison, title: str, figure: str, limits: list[float]) -> Figure:
+def _lines(comparison: StrategyComparison, title: str, figure: str, limits: list[float]) -> Figure:
     drawing = Figure(figsize=(9, 4.5), layout="constrained")
     axes = drawing.subplots()
     axes.plot(comparison.counts, limits, color="black", linestyle=":", label="limit")
@@ -73,7 +73,7 @@ def _lines(comparison: Comparison, title: str, figure: str, limits: list[float])
     return drawing
 
 
-def _compromises(comparison: Comparison) -> Figure:
+def _compromises(comparison: StrategyComparison) -> Figure:
     """Period against the heaviest device's weights, for the most devices, with all fronts."""
     most = comparison.counts[-1]
     drawing = Figure(figsize=(9, 4.5), layout="constrained")
@@ -96,7 +96,7 @@ def _compromises(comparison: Comparison) -> Figure:
     return drawing
 
 
-def _bars(comparison: Comparison) -> Figure:
+def _bars(comparison: StrategyComparison) -> Figure:
     """Compute time and memory of every device, a row of bars per strategy, for the most devices."""
     rows = _solved(comparison, devices=comparison.counts[-1])
     drawing = Figure(figsize=(9, 1 + 1.1 * max(1, len(rows))), layout="constrained")
@@ -115,7 +115,7 @@ def _bars(comparison: Comparison) -> Figure:
     return drawing
 
 
-def _table(comparison: Comparison) -> str:
+def _table(comparison: StrategyComparison) -> str:
     columns = ("devices", "strategy", "ms per frame", "bound", "memory saving, %", "by Eq. 2, %",
                "MB per frame", "search, s")  # fmt: skip
     head = "".join(f"<th>{column}</th>" for column in columns)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 def as_svg(drawing: Figure) -> str:
-    """From `<svg` on, without date and random identifiers."""
+    """Return the figure as text from `<svg` on, without a date and random identifiers."""
     stream = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "csdf-edge"}):
         drawing.savefig(stream, format="svg", metadata={"Date": None})

@@ -9,7 +9,7 @@ from launcher.whole_files import unwritten, write_whole
 
 
 def write_text(path: Path, text: str, named: str) -> None:
-    """Write a page, and the folder that it is in; raises `BadInputError` that calls it `named`."""
+    """Write a page and make its folder; raises `BadInputError` that calls the page `named`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)

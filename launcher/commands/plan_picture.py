@@ -3,7 +3,7 @@
 Time runs downwards: a phase stands below all that feed it and below the phases that its device
 fires before it. Every layer is a line in its phase's box; grey arcs at its left are tensors inside
 the phase, coloured curves are channels, in the colour of the device that sends. Pointing at
-anything tells more.
+anything shows more.
 """
 
 from __future__ import annotations
@@ -112,11 +112,13 @@ def _phase(phase: PlannedPhase, box: _Box, network: Network, colour: str) -> Ite
     for layer, number in row.items():
         y = box.y + _HEAD + _LINE * number + 11
         described = network.layer[layer]
-        told = f"{layer}: {described.operator}, {described.macs / 1e6:.2f} M multiply-accumulates, "
-        told += f"{network.weight_bytes((layer,)) / 1e6:.3f} MB of weights"
+        details = (
+            f"{layer}: {described.operator}, {described.macs / 1e6:.2f} M multiply-accumulates, "
+        )
+        details += f"{network.weight_bytes((layer,)) / 1e6:.3f} MB of weights"
         shown = layer if len(layer) <= _MOST_LETTERS else f"…{layer[1 - _MOST_LETTERS :]}"
         yield (
-            f'<text x="{box.x + 12}" y="{y}"><title>{escape(told)}</title>{escape(shown)} '
+            f'<text x="{box.x + 12}" y="{y}"><title>{escape(details)}</title>{escape(shown)} '
             f'<tspan fill="#888">{escape(described.operator)}</tspan></text>'
         )
     made_by = {tensor: layer for layer in row for tensor in network.layer[layer].outputs}

@@ -1,4 +1,4 @@
-"""From what a command line says to a problem: the model, the devices, the pins."""
+"""Turns the options of a command into a problem: a model, devices, pins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from launcher.profiling_file import ProfileFile
 from launcher.profiling_use import profile_file, profile_of
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.strategies.base import Objective, Problem
+from partition.objective import Objective
+from partition.strategies.base import Problem
 
 Value = TypeVar("Value")
 
@@ -33,7 +34,7 @@ class DeviceOptions:
     cache: str | None = None
 
     def devices(self, count: int) -> tuple[Device, ...]:
-        """`count` devices alike, each on a machine of its own; raises `BadInputError`."""
+        """Return `count` equal devices, each on a machine of its own; raises `BadInputError`."""
         usual = Device("usual")
         link = _parsed("--link", parse_link, self.link)
         return tuple(
@@ -48,12 +49,12 @@ class DeviceOptions:
 
     @property
     def are_given(self) -> bool:
-        """Whether any was given."""
+        """Whether the user has given any of these options."""
         return any(value is not None for value in (self.memory, self.link, self.cache))
 
 
 def load_cluster_for(model: str | None, path: Path) -> Cluster:
-    """The cluster of a file, with another model if one is given (relative to where we are)."""
+    """Load a cluster, with another model if one is given (relative to the current folder)."""
     cluster = load_cluster(path)
     if model is None:
         return cluster
@@ -75,14 +76,14 @@ def cluster_problem(
 
 
 def check_strategy_option(option: str, name: str) -> None:
-    """Refuse a strategy that there is not; raises `BadInputError`."""
+    """Raise `BadInputError` if there is no strategy of this name."""
     if name not in STRATEGIES:
         close = suggestion(name, STRATEGIES) or f"; known are {', '.join(STRATEGIES)}"
         raise BadInputError(f"{option}: there is no strategy {name!r}{close}")
 
 
 def read_network(model: str) -> Model:
-    """The model of a path or name; raises `BadInputError`."""
+    """Read the model of a path or name; raises `BadInputError`."""
     try:
         return read(model)
     except CnnError as error:
@@ -92,7 +93,7 @@ def read_network(model: str) -> Model:
 def equal_problem(
     model: Model, count: int, options: DeviceOptions, objective: Objective, seed: int
 ) -> Problem:
-    """`count` equal devices for a model; raises `BadInputError`."""
+    """Return the problem of a model on `count` equal devices; raises `BadInputError`."""
     try:
         return Problem(
             model.network, options.devices(count), {}, seed, objective=objective, model=model

@@ -1,30 +1,28 @@
-"""What `partition profile` does."""
+"""`partition profile`: measures a cluster's nodes and writes the profile file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from cnn.errors import CnnError
+from launcher.commands.options import ProfileOptions
 from launcher.commands.problems import load_cluster_for
 from launcher.errors import BadInputError, RunFailedError
 from launcher.plan_files import read_plan
 from launcher.planning import check_strategy, read_model, summary
-from launcher.profiling import Taken, measure
+from launcher.profiling import NewMeasurements, measure
 from launcher.profiling_cache import default_cache
 from launcher.profiling_file import NodeEntry, ProfileFile, write_atomically
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
 from partition.errors import PartitionError
 from partition.plan import Plan
-
-if TYPE_CHECKING:
-    from launcher.commands.partition import ProfileJob
 
 DEFAULT = Path("profile.json")
 
@@ -38,7 +36,7 @@ class ProfileOutcome:
 
     profile: ProfileFile
     plan: Plan
-    taken: Taken
+    taken: NewMeasurements
     path: Path
 
     def as_json(self) -> dict[str, Any]:
@@ -79,7 +77,7 @@ class ProfileOutcome:
     def _lines(self) -> list[str]:
         lines = [
             f"{' - '.join(link.ends)}: latency {link.latency_s * 1e6:.0f} µs, "
-            + (f"{link.bytes_per_s / 1e6:.1f} MB/s" if link.bytes_per_s else "too fast to tell how")
+            + (f"{link.bytes_per_s / 1e6:.1f} MB/s" if link.bytes_per_s else "too fast to measure")
             for link in self.profile.links
         ]
         taken = self.taken
@@ -113,7 +111,7 @@ class ProfileOutcome:
 
 
 def _frame_s(entry: NodeEntry) -> str:
-    """What a further frame of a batch takes a whole copy."""
+    """The time that one more frame of a batch takes on a whole copy of the network."""
     line = entry.measured.profile().copy
     return "unclear" if line is None else f"{line.frame_s * 1e3:.2f} ms"
 
@@ -122,10 +120,10 @@ def _short(text: str) -> str:
     return text if len(text) <= _EXPLAINED else text[: _EXPLAINED - 1] + "…"
 
 
-def perform(job: ProfileJob) -> ProfileOutcome:
+def perform(options: ProfileOptions) -> ProfileOutcome:
     """Measure and write; raises `LauncherError` in a sentence."""
-    cluster = load_cluster_for(job.model, job.cluster)
-    path = job.output
+    cluster = load_cluster_for(options.model, options.cluster)
+    path = options.output
     if path is None:
         named = cluster.config.profile
         path = DEFAULT if named is None else cluster.path(named)
@@ -133,14 +131,20 @@ def perform(job: ProfileJob) -> ProfileOutcome:
         raise BadInputError(f"--output {path}: is a folder; name a file")
     cluster = cluster.changed(profile=None)
     check_strategy(cluster)
-    saved = None if job.plan is None else read_plan(job.plan)
+    saved = None if options.plan is None else read_plan(options.plan)
     with open_progress() as progress:
         progress.say(f"reading {cluster.model}")
         model = read_model(cluster)
         progress.say(summary(model.network, model.filled_seed))
         try:
             found, plan, taken = measure(
-                cluster, model, saved, progress, default_cache(), again=job.again, alike=job.alike
+                cluster,
+                model,
+                saved,
+                progress,
+                default_cache(),
+                again=options.again,
+                alike=options.alike,
             )
         except (CnnError, PartitionError) as error:
             raise RunFailedError(str(error)) from error

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launcher.commands.options import ShowOptions
 from launcher.commands.page_file import write_text
 from launcher.commands.plan_picture import plan_svg
 from launcher.config_load import load_cluster
@@ -18,9 +19,6 @@ from launcher.progress import open_progress
 from launcher.report import plan_as_json
 from launcher.report_text import open_console, plan_text
 from partition.plan import Plan
-
-if TYPE_CHECKING:
-    from launcher.commands.partition import ShowJob
 
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
@@ -37,36 +35,38 @@ class Shown:
     output: Path | None
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as `launch --plan-only --json` tells it, and the picture's path."""
+        """The plan as `launch --plan-only --json` prints it, and the picture's path."""
         picture = None if self.output is None else str(self.output)
         return {**plan_as_json(self.plan), "picture": picture}
 
     def print(self) -> None:
-        """The plan as text if there is no picture."""
+        """Print the plan as text, or where its picture is."""
         console = open_console()
         console.print(plan_text(self.plan) if self.output is None else f"drawn: {self.output}")
 
 
-def perform(job: ShowJob) -> Shown:
+def perform(options: ShowOptions) -> Shown:
     """Read the plan and draw it; raises `BadInputError`."""
-    folder = job.plan if job.plan.is_dir() else job.plan.parent
-    if not is_plan(job.plan):
+    folder = options.plan if options.plan.is_dir() else options.plan.parent
+    if not is_plan(options.plan):
         raise BadInputError(
-            f"{job.plan}: is no saved plan; make one with launch --plan-only --save or "
+            f"{options.plan}: is no saved plan; make one with launch --plan-only --save or "
             "partition solve --save"
         )
-    if job.output is not None and job.output.suffix not in (".svg", ".html"):
-        raise BadInputError(f"--output {str(job.output)!r}: name a file that ends in .svg or .html")
+    if options.output is not None and options.output.suffix not in (".svg", ".html"):
+        raise BadInputError(
+            f"--output {str(options.output)!r}: name a file that ends in .svg or .html"
+        )
     with open_progress() as progress:
         saved, cluster = read_plan(folder), load_cluster(folder / CLUSTER)
         progress.say(f"reading {saved.model}")
         model = read_model(cluster)
         plan = saved_plan(cluster, model, saved, profile_of(profile_file(cluster, model)))
-    if job.output is not None:
+    if options.output is not None:
         picture = plan_svg(plan, model.rewritten(plan.rewrites).network)
-        text = picture if job.output.suffix == ".svg" else _page(plan, picture)
-        write_text(job.output, text, f"--output {str(job.output)!r}")
-    return Shown(plan, job.output)
+        text = picture if options.output.suffix == ".svg" else _page(plan, picture)
+        write_text(options.output, text, f"--output {str(options.output)!r}")
+    return Shown(plan, options.output)
 
 
 def _page(plan: Plan, picture: str) -> str:

@@ -21,7 +21,7 @@ from cnn.model import Model
 from cnn.network import Network
 from ga.strategies import find_strategy
 from launcher.errors import BadInputError
-from launcher.progress import Progress
+from launcher.progress import ProgressDisplay
 from partition.errors import PartitionError
 from partition.paper_equations import layer_beta_bytes
 from partition.plan import Plan
@@ -131,7 +131,7 @@ def solve(
     problem: Problem,
     model: Model,
     strategy: str,
-    progress: Progress,
+    progress: ProgressDisplay,
     find: Callable[[str], Strategy] = find_strategy,
 ) -> Solved:
     """Search with the strategy that `find` knows by this name, and plan; raises `BadInputError` in

@@ -1,15 +1,16 @@
-"""What `partition solve` does."""
+"""`partition solve`: searches one plan, prints its figures and saves it."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from launcher.commands.options import SolveOptions
 from launcher.commands.problems import (
     DeviceOptions,
     check_strategy_option,
@@ -28,15 +29,11 @@ from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
 from launcher.subnet_files import cut_subnets
 from partition.profiles import told, with_profile
-from partition.strategies.base import Objective
-
-if TYPE_CHECKING:
-    from launcher.commands.partition import SolveJob
 
 
 @dataclass(frozen=True)
 class SolveOutcome:
-    """A solved problem, to be told."""
+    """A solved problem."""
 
     solved: Solved
 
@@ -49,34 +46,38 @@ class SolveOutcome:
         open_console().print(Group(_table(self.solved), *map(Text, _lines(self.solved))))
 
 
-def perform(job: SolveJob) -> SolveOutcome:
+def perform(options: SolveOptions) -> SolveOutcome:
     """Search; raises `BadInputError` for options that contradict each other, too."""
-    options = DeviceOptions(job.memory, job.link, job.cache)
-    if (job.devices is None) == (job.cluster is None):
+    described = DeviceOptions(options.memory, options.link, options.cache)
+    if (options.devices is None) == (options.cluster is None):
         raise BadInputError("give either --devices N, for equal devices, or --cluster FILE")
-    if job.cluster is not None and options.are_given:
+    if options.cluster is not None and described.are_given:
         raise BadInputError(
             "--memory, --link and --cache describe --devices; a cluster has its own"
         )
-    if job.profile is not None and job.cluster is None:
+    if options.profile is not None and options.cluster is None:
         raise BadInputError("--profile needs --cluster, whose nodes were measured")
-    if job.save is not None:
-        if job.cluster is None:
+    if options.save is not None:
+        if options.cluster is None:
             raise BadInputError("--save needs --cluster, whose nodes the plan is for")
-        check_save_folder(job.save)
-    if job.strategy is not None:
-        check_strategy_option("--strategy", job.strategy)
+        check_save_folder(options.save)
+    if options.strategy is not None:
+        check_strategy_option("--strategy", options.strategy)
     with open_progress() as progress:
-        if job.cluster is None:
-            if job.model is None:
+        if options.cluster is None:
+            if options.model is None:
                 raise BadInputError("name a MODEL to spread over the devices: an ONNX file")
-            progress.say(f"reading {job.model}")
-            model = read_network(job.model)
-            objective = cast(Objective, job.objective or "period")
-            problem = equal_problem(model, job.devices or 1, options, objective, job.seed or 0)
-            return SolveOutcome(solve(problem, model, job.strategy or "auto", progress))
-        cluster = with_profile_option(load_cluster_for(job.model, job.cluster), job.profile)
-        asked = {"strategy": job.strategy, "objective": job.objective, "seed": job.seed}
+            progress.say(f"reading {options.model}")
+            model = read_network(options.model)
+            objective = options.objective or "period"
+            problem = equal_problem(
+                model, options.devices or 1, described, objective, options.seed or 0
+            )
+            return SolveOutcome(solve(problem, model, options.strategy or "auto", progress))
+        cluster = with_profile_option(
+            load_cluster_for(options.model, options.cluster), options.profile
+        )
+        asked = {"strategy": options.strategy, "objective": options.objective, "seed": options.seed}
         given = {key: value for key, value in asked.items() if value is not None}
         cluster = cluster.changed(**given)
         check_strategy(cluster)
@@ -90,15 +91,15 @@ def perform(job: SolveJob) -> SolveOutcome:
             progress.say(told(solved.plan, profile))
             solved = replace(solved, plan=with_profile(solved.plan, profile))
         solved = replace(solved, plan=foreseen_on(cluster, solved.plan, profile))
-        if job.save is not None:
-            save_plan(job.save, solved.plan, cluster)
+        if options.save is not None:
+            save_plan(options.save, solved.plan, cluster)
             cut_subnets(
                 model,
                 solved.plan,
-                job.save / SUBNETS,
+                options.save / SUBNETS,
                 lambda done, total: progress.update("cutting subnets", done, total),
             )
-            progress.say(f"saved in {job.save}; launch {job.save} runs it")
+            progress.say(f"saved in {options.save}; launch {options.save} runs it")
     return SolveOutcome(solved)
 
 

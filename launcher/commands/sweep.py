@@ -1,11 +1,11 @@
-"""What `ga sweep` does."""
+"""`ga sweep`: tunes a genetic algorithm and reports the best parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
@@ -15,16 +15,13 @@ from ga.sweep import Result, Sweep, run
 from ga.sweep_spaces import SPACES
 from ga.sweep_storage import shown, storage_url
 from ga.sweep_use import as_yaml
+from launcher.commands.options import SweepOptions
 from launcher.commands.problems import cluster_problem, load_cluster_for
 from launcher.commands.sweep_save import save
 from launcher.errors import BadInputError
-from launcher.progress import Progress, open_progress
+from launcher.progress import ProgressDisplay, open_progress
 from launcher.report_text import open_console
 from partition.errors import PartitionError
-from partition.strategies.base import Objective
-
-if TYPE_CHECKING:
-    from launcher.commands.ga import SweepJob
 
 STORAGE = "ga-sweep.db"
 """The default storage, beside `cluster.yaml`."""
@@ -36,8 +33,8 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A study after a sweep, to be told; `page` holds the plots, None if no trial is finished."""
+class SweepOutcome:
+    """A study after a sweep; `page` holds the plots, None if no trial is finished."""
 
     result: Result
     page: Path | None
@@ -91,40 +88,39 @@ class Outcome:
         open_console().print(Group(*parts, *map(Text, _lines(self))))
 
 
-def perform(job: SweepJob) -> Outcome:
+def perform(options: SweepOptions) -> SweepOutcome:
     """Tune; raises `BadInputError`."""
-    _check_output(job.output)
-    url = storage_url(job.storage or str(job.cluster.parent / STORAGE))
+    _check_output(options.output)
+    url = storage_url(options.storage or str(options.cluster.parent / STORAGE))
     try:
         name = shown(url)
     except PartitionError as error:
         raise BadInputError(str(error)) from error
     with open_progress() as progress:
-        cluster = load_cluster_for(job.model, job.cluster)
+        cluster = load_cluster_for(options.model, options.cluster)
         progress.say(f"reading {cluster.models[0].path}")
-        objective = cast(Objective, job.objective)
-        model, _, problem = cluster_problem(cluster, objective, cluster.config.seed)
-        study = job.study or f"{model.network.name}, {job.strategy}, {job.objective}"
+        model, _, problem = cluster_problem(cluster, options.objective, cluster.config.seed)
+        study = options.study or f"{model.network.name}, {options.strategy}, {options.objective}"
         progress.say(f"study {study!r} in {name}")
-        space = SPACES[job.strategy]
-        sweep = Sweep(space, problem, model.digest, url, study, job.repeats, job.budget)
+        space = SPACES[options.strategy]
+        sweep = Sweep(space, problem, model.digest, url, study, options.repeats, options.budget)
         try:
-            result = run(sweep, job.trials, job.seed, _show(progress, job.trials))
+            result = run(sweep, options.trials, options.seed, _show(progress, options.trials))
         except PartitionError as error:
             raise BadInputError(str(error)) from error
-    outcome = Outcome(result, None, job.strategy, job.budget)
+    outcome = SweepOutcome(result, None, options.strategy, options.budget)
     if result.ranked:
         from launcher.commands.sweep_page import write_page  # noqa: PLC0415 - slow to import
 
-        write_page(result, job.output / PAGE)
-        outcome = replace(outcome, page=job.output / PAGE)
-        if job.save:
-            save(job.cluster, job.strategy, outcome.tuned[job.strategy])
-            outcome = replace(outcome, saved=job.cluster)
+        write_page(result, options.output / PAGE)
+        outcome = replace(outcome, page=options.output / PAGE)
+        if options.save:
+            save(options.cluster, options.strategy, outcome.tuned[options.strategy])
+            outcome = replace(outcome, saved=options.cluster)
     return outcome
 
 
-def _show(progress: Progress, trials: int) -> Any:
+def _show(progress: ProgressDisplay, trials: int) -> Any:
     def show(done: int, part: float, best: float | None) -> None:
         note = "" if best is None else f"best {best:.6g}"
         if part:
@@ -157,7 +153,7 @@ def _table(result: Result) -> Table:
     return table
 
 
-def _lines(outcome: Outcome) -> list[str]:
+def _lines(outcome: SweepOutcome) -> list[str]:
     result = outcome.result
     counts = (
         f"{len(result.trials)} trials, {result.before} of them from before: "
@@ -191,7 +187,7 @@ def _lines(outcome: Outcome) -> list[str]:
     return lines
 
 
-def _users(outcome: Outcome) -> str:
+def _users(outcome: SweepOutcome) -> str:
     users = ("vertical", "auto") if outcome.strategy == "vertical" else (outcome.strategy,)
     return " and ".join(f"strategy {name}" for name in users)
 

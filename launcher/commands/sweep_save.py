@@ -55,7 +55,7 @@ def save(path: Path, strategy: str, parameters: Mapping[str, float]) -> None:
 
 
 def _last_line(node: Any) -> int:
-    """Of what is really written of a node: its end mark is where the next key begins."""
+    """The last line that a YAML node really has: its end mark is where the next key begins."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return max(_last_line(part) for pair in node.value for part in pair)
     if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:

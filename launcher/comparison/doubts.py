@@ -20,12 +20,12 @@ from typing import TypeAlias
 
 from cnn.rounded import write_rounded
 from launcher.comparison.replay import INPUT, Replay
-from launcher.comparison.tape import Step, Tape, Variant, moves
+from launcher.comparison.tape import Tape, TapeStep, Variant, moves
 from launcher.comparison.tolerance import (
     Beginning,
     Numbers,
     Outputs,
-    Verdict,
+    WorstOutput,
     by_fusing,
     right_step,
     strict,
@@ -63,7 +63,7 @@ class Doubt:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     numbers: Numbers
-    verdicts: Mapping[int, Verdict]
+    verdicts: Mapping[int, WorstOutput]
 
     @property
     def judged(self) -> tuple[int, ...]:
@@ -141,7 +141,7 @@ class _Batch:
         self._unfused = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
 
     def record(self, frame: Callable[[int], Frame]) -> None:
-        """Compute all that the rules ask for."""
+        """Compute everything that the rules need."""
         for number in self._frames:
             for name, array in frame(number).items():
                 for tape in (self._tape, *(tape for _, tape in self._replays)):
@@ -151,7 +151,7 @@ class _Batch:
             replay.record(tape)
 
     def judge(self, number: int, *, rounds_alike: bool) -> Agreement:
-        """By the rules that are left, in their order."""
+        """Apply the rules that remain, in their order."""
         doubt = self._doubt
         names = tuple(doubt.outputs)
         wanted = self._outputs(number, _AS_IS)
@@ -215,8 +215,8 @@ class _Batch:
 
     def _by_fusing(
         self, replay: Replay, tape: Tape, number: int, found: Outputs, wanted: Outputs
-    ) -> Verdict:
-        """The plan with nothing fused beside the whole model likewise: the best of its copies."""
+    ) -> WorstOutput:
+        """Compare the plan and the whole model, both with nothing fused; the best copy counts."""
         right, numbers = self._outputs(number, self._unfused), self._doubt.numbers
         verdicts = [
             by_fusing(found, wanted, {name: made[name] for name in wanted}, right, numbers)
@@ -225,11 +225,11 @@ class _Batch:
         return min(verdicts, key=lambda verdict: verdict.ratio)
 
     def _read(self, replay: Replay, tape: Tape, number: int) -> Outputs:
-        """What the network as it was read computes, of this doubt's outputs."""
+        """The outputs of this doubt, as the network computes them that was read from the file."""
         read = replay.whole(tape, number)
         return {name: read[name] for name in self._doubt.outputs}
 
-    def _step(self, variant: Variant) -> Step:
+    def _step(self, variant: Variant) -> TapeStep:
         doubt, tape = self._doubt, self._tape
         outputs = {own: tape.file(variant.name, name) for name, own in doubt.outputs.items()}
         if variant is _CUT:
@@ -240,7 +240,7 @@ class _Batch:
         graph = doubt.original
         if variant is _ROUNDED:
             graph = write_rounded(graph, self._rounded)
-        return Step(graph, inputs, outputs, variant)
+        return TapeStep(graph, inputs, outputs, variant)
 
     def _outputs(self, number: int, variant: Variant) -> Outputs:
         return {name: self._tape.get(number, variant.name, name) for name in self._doubt.outputs}

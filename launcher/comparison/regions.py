@@ -27,7 +27,7 @@ class Place:
 
 
 def places(tensors: Mapping[str, str], views: Mapping[str, View]) -> dict[str, Place]:
-    """Tensor or part of one → its place, as far as views tell.
+    """Tensor or part of one → its place, as far as views determine it.
 
     `tensors` maps those of the rewritten network that the whole one has too, real or views, to
     their names there. What only a band has of a tensor, halo included, has no place.

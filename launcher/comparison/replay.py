@@ -24,12 +24,12 @@ from cnn.rewrites import Copies, original_name
 from cnn.rounded import write_rounded
 from cnn.views import Bounds
 from launcher.comparison.regions import places
-from launcher.comparison.tape import Level, Step, Tape, Variant, moves
+from launcher.comparison.tape import Level, Tape, TapeStep, Variant, moves
 from launcher.comparison.tolerance import (
     Beginning,
     Numbers,
     Outputs,
-    Verdict,
+    WorstOutput,
     difference,
     right_step,
     strict,
@@ -92,7 +92,7 @@ class Replay:
         )
 
     def whole(self, tape: Tape, frame: int) -> Outputs:
-        """What the network as it was read computes."""
+        """The results of the network as it was read from the file."""
         return {name: tape.get(frame, _WHOLE["all"], name) for name in self._network.outputs}
 
     def whole_unfused(self, tape: Tape, frame: int) -> Outputs:
@@ -129,7 +129,7 @@ class Replay:
             names = zip(self._network.outputs, made[start : start + count], strict=True)
             yield {own: tape.get(frame, stream, name) for own, name in names}
 
-    def wrong_step(self, tape: Tape, frame: int) -> tuple[PlannedPhase, Verdict] | None:
+    def wrong_step(self, tape: Tape, frame: int) -> tuple[PlannedPhase, WorstOutput] | None:
         """The first phase whose subnet computes something else than the whole network does."""
         for phase in self._order:
             right = self._right(tape, frame, phase.outputs, "all")
@@ -148,7 +148,9 @@ class Replay:
                 return phase, found
         return None
 
-    def begins_in(self, tape: Tape, frame: int, phase: PlannedPhase, error: Verdict) -> Beginning:
+    def begins_in(
+        self, tape: Tape, frame: int, phase: PlannedPhase, error: WorstOutput
+    ) -> Beginning:
         """The layer of a wrong phase from which on its tensors differ."""
         layer, tensor = self._first_wrong_layer(tape, frame, phase, error)
         return Beginning(
@@ -189,7 +191,7 @@ class Replay:
         )
 
     def _first_wrong_layer(
-        self, tape: Tape, frame: int, phase: PlannedPhase, error: Verdict
+        self, tape: Tape, frame: int, phase: PlannedPhase, error: WorstOutput
     ) -> tuple[Layer, str]:
         """The first whose error, with all layers of the phase before it, is an eighth of what the
         phase comes to at least: less may be rounding."""
@@ -258,11 +260,11 @@ class Replay:
 
     def _whole_step(
         self, tape: Tape, level: Level, tensors: set[str], moved: Variant | None = None
-    ) -> Step:
+    ) -> TapeStep:
         variant = moved or Variant(_WHOLE[level], level)
         inputs = {name: (tape.file(INPUT, name), ()) for name in self._given}
         outputs = {name: tape.file(variant.name, name) for name in sorted(tensors)}
-        return Step(self._at(level, self._whole), inputs, outputs, variant)
+        return TapeStep(self._at(level, self._whole), inputs, outputs, variant)
 
     def _at(self, level: Level, graph: Path) -> Path:
         """What is run at that level: unfused, half precision rounds every tensor, as it has to
@@ -278,7 +280,7 @@ class Replay:
         stream: str,
         moved: Variant | None = None,
         also: Sequence[str] = (),
-    ) -> Step:
+    ) -> TapeStep:
         """A phase on the chain's tensors, or on the whole network's as far as it has them.
 
         Its outputs go to the same stream, or to one of their own if its inputs are `moved`.
@@ -297,7 +299,7 @@ class Replay:
         target = stream if moved is None else moved.name
         outputs = {name: tape.file(target, name) for name in (*phase.outputs, *also)}
         graph = self._at(level, self._subnets[phase.name].graph)
-        return Step(graph, inputs, outputs, moved or Variant(stream, level))
+        return TapeStep(graph, inputs, outputs, moved or Variant(stream, level))
 
 
 def _in_order(phases: Sequence[PlannedPhase], inputs: Sequence[str]) -> tuple[PlannedPhase, ...]:

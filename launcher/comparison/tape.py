@@ -54,7 +54,7 @@ def moves(numbers: Numbers, level: Level = "all") -> tuple[Variant, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TapeStep:
     """One graph on every frame: `inputs` maps its tensors to files of the tape and what lies in
     them within (axis, start, stop), `outputs` to files."""
 
@@ -92,7 +92,7 @@ class Tape:
         array: Array = np.load(self._path(frame, stream, tensor), allow_pickle=False)
         return array
 
-    def run(self, steps: Sequence[Step]) -> None:
+    def run(self, steps: Sequence[TapeStep]) -> None:
         """Carry out `steps` in order on all frames; raises `RunFailedError`."""
         if not steps:
             return

@@ -17,7 +17,7 @@ measured by the largest difference and by the root of the mean square, and bound
 | rule      | when it is asked                    | agrees if                                      |
 |-----------|-------------------------------------|------------------------------------------------|
 | given     | the user set a tolerance            | error ≤ that; no other rule but ties is asked  |
-| precision | always                              | error ≤ `Limits.strict` of the numbers         |
+| precision | always                              | error ≤ `ErrorLimits.strict` of the numbers    |
 | ties      | precision fails, the network ranks  | so it does once rows whose scores tie are in   |
 |           |                                     | the whole model's order (`ranking`)            |
 | replay    | ties fails, and the plan's subnets  | the subnets give what the nodes gave; each,    |
@@ -30,8 +30,8 @@ measured by the largest difference and by the root of the mean square, and bound
 |           | than this machine, or nothing can   | subnet that can be run here computes what the  |
 |           | be replayed                         | whole model does                               |
 
-Only `replay` may go beyond `Limits.most`, as an unstable network would have every tolerance widened
-until it hides real errors: there the proof is that no single step of the plan is wrong.
+Only `replay` may go beyond `ErrorLimits.most`, as an unstable network would have every tolerance
+widened until it hides real errors: there the proof is that no single step of the plan is wrong.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Numbers:
     ranks: bool = False
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> ErrorLimits:
         """The limits of the precision."""
         return LIMITS[self.precision]
 
@@ -72,11 +72,11 @@ FACTOR = 4.0
 and the largest of a few differences is less than the largest of many."""
 
 FLOOR = 1e-3
-"""Outputs smaller than this are compared absolutely; times `Limits.strict`, about one unit in the
-last place of 1.0."""
+"""Outputs smaller than this are compared absolutely; times `ErrorLimits.strict`, about one unit in
+the last place of 1.0."""
 
 SMALL = 0.1
-"""Of outputs smaller than this, `Limits.most` is a part of it: behind a norm, an image of one
+"""Of outputs smaller than this, `ErrorLimits.most` is a part of it: behind a norm, an image of one
 colour leaves nothing but rounding, which moves by more than its own size."""
 
 
@@ -88,12 +88,12 @@ class Difference:
     rms: float = 0.0
 
     def beside(self, other: Difference) -> Difference:
-        """The larger of both, each."""
+        """The larger of both, for each field."""
         return Difference(max(self.largest, other.largest), max(self.rms, other.rms))
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ErrorLimits:
     """Relative errors: `strict` always counts as agreement, `proven` does where every step of the
     plan was seen to be right, `most` is as far as movement may widen, and `step` is what one
     unfused subnet may be off: where a sum lies between two whole numbers, another order of adding
@@ -107,15 +107,15 @@ class Limits:
     unit: float
 
 
-LIMITS: Mapping[Precision, Limits] = {
-    "single": Limits(1e-4, 1e-4, 1e-2, Difference(1e-4, 1e-4), 2.0**-23),
-    "half": Limits(2e-3, 4e-3, 5e-2, Difference(2e-3, 2e-3), 2.0**-10),
-    "8-bit": Limits(1e-4, 1e-2, 1e-1, Difference(2e-2, 2e-3), 2.0**-8),
+LIMITS: Mapping[Precision, ErrorLimits] = {
+    "single": ErrorLimits(1e-4, 1e-4, 1e-2, Difference(1e-4, 1e-4), 2.0**-23),
+    "half": ErrorLimits(2e-3, 4e-3, 5e-2, Difference(2e-3, 2e-3), 2.0**-10),
+    "8-bit": ErrorLimits(1e-4, 1e-2, 1e-1, Difference(2e-2, 2e-3), 2.0**-8),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class WorstOutput:
     """The output that is worst beside what its rule allows."""
 
     output: str
@@ -198,7 +198,7 @@ def strict(
     numbers: Numbers,
     given: float | None = None,
     spread: Mapping[str, float] = MappingProxyType({}),
-) -> Verdict:
+) -> WorstOutput:
     """By the rules that need nothing but both results: given, precision, and ties with either.
 
     `spread` has what is to be added to an output's error.
@@ -220,7 +220,7 @@ def within_movement(
     numbers: Numbers,
     rule: Literal["replay", "movement"],
     spread: Mapping[str, float] = MappingProxyType({}),
-) -> Verdict:
+) -> WorstOutput:
     """By how far `variants` are from `wanted`; the caller sees to the rest of what `rule` asks."""
     limits = numbers.limits
     least = limits.proven if rule == "replay" else limits.strict
@@ -232,7 +232,7 @@ def within_movement(
 
 def right_step(
     found: Outputs, wanted: Outputs, variants: Sequence[Outputs], numbers: Numbers
-) -> Verdict:
+) -> WorstOutput:
     """Whether one unfused subnet computes what it should; `variants` are of `found`, not of
     `wanted`, so that an error in the subnet does not allow itself."""
     limits = numbers.limits
@@ -243,14 +243,14 @@ def right_step(
 
 def by_fusing(
     found: Outputs, wanted: Outputs, unfused: Outputs, right: Outputs, numbers: Numbers
-) -> Verdict:
+) -> WorstOutput:
     """Whether `found` differs from `wanted` only because engines fuse a plan's subnets in another
     way than the whole model: with nothing fused, the plan computes `unfused` and the whole model
     `right`. If these are the same, `found` may be as far from `wanted` as fusing moves the plan."""
     rule: Rule = "replay"
     same = right_step(unfused, right, [], numbers)
     if not same.agrees:
-        return Verdict(same.output, same.error, same.allowed, rule)
+        return WorstOutput(same.output, same.error, same.allowed, rule)
     moved, limit = movement([unfused], found, numbers), numbers.limits.proven
     ordered = _ordered(found, wanted, numbers)
     return _bounded(ordered, wanted, moved, Difference(limit, limit), math.inf, numbers, rule)
@@ -275,7 +275,7 @@ def _bounded(
     numbers: Numbers,
     rule: Rule,
     spread: Mapping[str, float] = MappingProxyType({}),
-) -> Verdict:
+) -> WorstOutput:
     verdicts = []
     for name, array in wanted.items():
         off, own = difference(found[name], array, numbers), moved[name]
@@ -285,13 +285,13 @@ def _bounded(
             (off.rms, own.rms, least.rms, most * max(1.0, SMALL / rms)),
         ):
             allowed = max(floor, min(FACTOR * movement, cap))
-            verdicts.append(Verdict(name, error + spread.get(name, 0.0), allowed, rule))
+            verdicts.append(WorstOutput(name, error + spread.get(name, 0.0), allowed, rule))
     return worst(verdicts, rule)
 
 
-def worst(verdicts: Iterable[Verdict], rule: Rule = "precision") -> Verdict:
+def worst(verdicts: Iterable[WorstOutput], rule: Rule = "precision") -> WorstOutput:
     """The verdict with the largest error beside what is allowed."""
-    return max(verdicts, key=lambda found: found.ratio, default=Verdict("", 0.0, 0.0, rule))
+    return max(verdicts, key=lambda found: found.ratio, default=WorstOutput("", 0.0, 0.0, rule))
 
 
 def _ordered(found: Outputs, wanted: Outputs, numbers: Numbers) -> Outputs:
@@ -308,11 +308,11 @@ def _worst(
     allowed: float,
     rule: Rule,
     spread: Mapping[str, float],
-) -> Verdict:
+) -> WorstOutput:
     verdicts = []
     for name, array in wanted.items():
         error = difference(found[name], array, numbers).largest + spread.get(name, 0.0)
-        verdicts.append(Verdict(name, error, allowed, rule))
+        verdicts.append(WorstOutput(name, error, allowed, rule))
     return worst(verdicts, rule)
 
 
@@ -324,7 +324,7 @@ def _is_discrete(array: Array, precision: Precision) -> bool:
 
 
 def _share(found: Array, wanted: Array) -> float:
-    """Of elements that differ; of rows, whatever their order, where their number does."""
+    """The share of elements that differ; of rows, in any order, if their number differs."""
     if found.shape == wanted.shape:
         return float(np.mean(found != wanted)) if wanted.size else 0.0
     if found.ndim != wanted.ndim or found.shape[1:] != wanted.shape[1:]:

@@ -60,14 +60,14 @@ def compare_all(
     replays: list[Replay] | None = None
     for index, part in enumerate(parts):
 
-        def tell(done: int, before: int = index * count) -> None:
+        def show(done: int, before: int = index * count) -> None:
             on_done(before + done, total)
 
         place = folder / f"network {index}"
         original = part.model.write_original(place / "original")
         numbers = network_numbers(part.model)
         names = tuple(map(part.common, part.model.network.outputs))
-        references = _references(part, original, results, place / "reference", tell)
+        references = _references(part, original, results, place / "reference", show)
         constants = _Constants(part, numbers, given)
         heard = _heard(part, constants.compared(references), results)
         compared = compare(first, names, heard, numbers, given)

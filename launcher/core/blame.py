@@ -1,11 +1,11 @@
 """Who is at fault when agents answer and the run does not go on.
 
-Agents that fail tell whether it was they or a peer. What they say of themselves is believed. What
-they say of others is evidence and no verdict: a board that was taken over, or is merely confused,
-could have one healthy node after the other expelled. Each accusation is a *dispute* between two
-nodes, and one of them, or the link between them, is at fault. The accused is asked first: if it
-does not answer a ping, it is lost for its silence, and nobody looks further. Otherwise the first of
-these that applies:
+An agent that fails says whether the fault is its own or a peer's. What it says of itself is
+believed. What it says of others is evidence and no verdict: a board that was taken over, or is
+merely confused, could have one healthy node after the other expelled. Each accusation is a
+*dispute* between two nodes, and one of them, or the link between them, is at fault. The accused is
+asked first: if it does not answer a ping, it is lost for its silence, and nobody looks further.
+Otherwise the first of these that applies:
 
 1. It says that it failed, or blames nobody who has a part in the epoch: it has failed.
 2. All disputes of now are with the same node, and that has had disputes with two others or more:
@@ -18,9 +18,9 @@ So a node that lies about two others is lost by its second lie, and so is one th
 rightly accuse. A node that cannot reach one other, but all the rest, costs two pauses and its
 place, or the place of that other one. Nobody is lost for good on the word of others: who is lost
 so is greeted again like any (`launcher.core.returns`). Disputes are forgotten after `FORGET_S`.
-Nodes that lie together are believed: there is no telling two liars from two witnesses.
+Nodes that lie together are believed: two liars cannot be distinguished from two witnesses.
 
-Agents that are stuck tell nothing, but how far each of their phases got: a phase that has its
+Agents that are stuck only report how far each of their phases got: a phase that has its
 inputs and the places for its outputs, and yet does not fire, is where the run is stuck. All others
 wait for it, directly or in turn. What its neighbours' counters say may be a lie as well, so this
 too is a dispute, of the node that is stuck with them; but here that node is lost, or a neighbour
@@ -44,7 +44,7 @@ FORGET_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Who `failed` by itself, and who is `suspect`, each with the report that tells of it; nobody
+    """Who `failed` by itself, and who is `suspect`, each with the report about it; nobody
     where all are to begin anew."""
 
     failed: tuple[tuple[str, Suspicion], ...] = ()

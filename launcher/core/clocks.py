@@ -5,7 +5,7 @@ either way took, it read its clock in between: that is ahead of ours by no less 
 and no more than there − sent. The middle is wrong by at most half the round trip, and one that is
 hardly longer than the wire needs has little room for an error; so of each stretch of time only the
 quickest is used, as NTP's clock filter does (RFC 5905, §10). Over a longer time a line through
-those tells how fast the two drift apart.
+those shows how fast the two drift apart.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RoundTrip:
 class Clock:
     """Another clock: `ahead_s` of ours at `at_s` of its own, drifting by `drift` seconds a second.
 
-    `error_s` bounds how wrong that is where drift was left out or told rightly.
+    `error_s` bounds how wrong that is where drift was left out or estimated rightly.
     """
 
     ahead_s: float = 0.0
@@ -63,7 +63,7 @@ class Clock:
 
 
 def estimate(trips: Sequence[RoundTrip]) -> Clock:
-    """The clock that `trips` (at least one) tell of."""
+    """Estimate the other clock from round trips, at least one."""
     first_s = min(trip.sent_s for trip in trips)
     span_s = max(trip.sent_s for trip in trips) - first_s
     quickest: dict[int, RoundTrip] = {}

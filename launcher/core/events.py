@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from launcher.core.blueprint import Blueprint
 from launcher.errors import LauncherError
+from nodes.core.events import Tick
 from nodes.core.messages import BlobInfo, Control
 
 # ---------------------------------------------------------------- events
@@ -97,9 +98,9 @@ class Halted:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """The plan that a `Replan` of this epoch asked for; if that was to be better than the one that
-    streams, it is predicted to be `gain` times as fast."""
+class PlanReply:
+    """The plan that the `PlanRequest` of the blueprint's epoch asked for, predicted to be `gain`
+    times as fast as the one that it was to be better than, if any."""
 
     blueprint: Blueprint
     gain: float = 1.0
@@ -107,7 +108,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Unplannable:
-    """There is no plan as the `Replan` of this epoch wants it; `reason` is a sentence."""
+    """There is no plan as the `PlanRequest` of this epoch wants it; `reason` is a sentence."""
 
     epoch: int
     reason: str
@@ -125,13 +126,8 @@ class Consented:
     """The user says that nodes that came back are to be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time passed; due at `Supervisor.deadline_s` at the latest."""
-
-
 FromNode = Heard | Garbled | Linked | Reached | ClosedEarly | Disconnected | Exited
-Event = FromNode | Begin | Taken | Halted | Planned | Unplannable | Consented | Abandoned | Tick
+Event = FromNode | Begin | Taken | Halted | PlanReply | Unplannable | Consented | Abandoned | Tick
 
 # ---------------------------------------------------------------- actions
 
@@ -170,17 +166,18 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Replan:
-    """Find a plan on these nodes, none of which needs to be used, as this epoch. Answered by
-    `Planned` or `Unplannable`, unless a later one takes its place.
+class PlanRequest:
+    """Find a plan on these nodes, none of which needs to be used, as this epoch. It is answered by
+    `PlanReply` or `Unplannable`, unless a later request takes its place.
 
-    With `least_gain`, frames stream on meanwhile, and only a plan that is predicted to be so many
-    times as fast as theirs is wanted. Nodes were measured to be `slower` than the cost model takes
-    them for by these factors."""
+    While frames stream through the plan of the epoch `better_than`, only a plan is wanted that is
+    predicted to be `least_gain` times as fast. `slower` has the factors by which nodes were
+    measured to be slower than the cost model takes them for."""
 
     epoch: int
     nodes: tuple[str, ...]
-    least_gain: float | None = None
+    better_than: int | None = None
+    least_gain: float = 1.0
     slower: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -192,7 +189,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StageProgress:
     """Progress for people: `done` of `total` in `stage`, and a remark."""
 
     stage: str
@@ -208,4 +205,4 @@ class End:
     error: LauncherError | None
 
 
-Action = Send | SendChunk | Stream | Halt | Replan | Report | Notice | End
+Action = Send | SendChunk | Stream | Halt | PlanRequest | StageProgress | Notice | End

@@ -1,4 +1,4 @@
-"""Whether a better plan is worth a pause: decided while frames stream.
+"""Decides, while frames stream, whether a better plan is worth a pause.
 
 A plan that is better is searched for in the background, and takes the place of the one that streams
 by a change of epochs like a recovery's: all nodes pause for some seconds, frames under way are sent
@@ -9,11 +9,11 @@ again. That pays only if enough frames are left, so three things must hold (hyst
   the last changes took;
 - what was found not to be worth it is not asked for again until something else has changed.
 
-The occasion here is a node that came back (`Limits.rebalance`): `auto` does the above, `ask` waits
+One occasion is a node that came back (`rebalance`): `auto` does the above, `ask` waits
 for the user's consent, which then replaces the second condition, and `never` leaves the node idle.
 In each case it is among the nodes of the next plan that a loss forces.
 
-The other occasion are nodes that are not as fast as the plan takes them for (`Limits.adapt`): they
+The other occasion is nodes that are not as fast as the plan takes them for (`adapt`): they
 run hot, another program wants their processor, or the cost model was wrong from the start. Agents
 are asked for their counters every `LOOK_EVERY_S`, and if some node's speed (`launcher.core.speeds`)
 has changed, beside the others', by more than `LEAST_GAIN` since it was last considered, and a fair
@@ -31,9 +31,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Notice, Planned, Replan, Send, Unplannable
+from launcher.core.events import Action, Notice, PlanReply, PlanRequest, Send, Unplannable
 from launcher.core.recovery import Cause, Change, Recoverer
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, Memory, Speeds, differs, filled
 from launcher.core.watch import Limits, is_past
 from nodes.core.messages import GetStats
@@ -42,22 +42,22 @@ LEAST_GAIN = 1.15
 """How many times as fast a plan must be to take the place of the one that streams."""
 
 WORTH = 2.0
-"""How many times the pause must be saved by it."""
+"""A plan must save this many times the pause that the change takes."""
 
 LOOK_EVERY_S = 2.0
-"""How often to look whether the pace is known, and at speeds."""
+"""How often the pace and the nodes' speeds are looked at."""
 
 SETTLE_S, LONGEST_S = 15.0, 600.0
-"""From the begin of an epoch to the first change on account of speeds; doubled by each, up to this
-much."""
+"""From the beginning of an epoch to its first change because of speeds; each change doubles it, up
+to the latter."""
 
 PACE_RESULTS = 32
-"""The last results that tell how fast frames come."""
+"""How many of the last results count for the pace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A plan that is being searched: for what, and whether the user wants it in any case."""
+    """A search under way: its cause, and whether the user has consented to a change."""
 
     epoch: int
     cause: Cause
@@ -110,19 +110,20 @@ class Improver:
         self._adapted = 0
         self._not_before_s = 0.0
         self._to_beat_s: float | None = None
-        self._epoch: int | None = None
+        self._streaming: int | None = None
+        self._adapted_epoch: int | None = None
 
     @property
     def deadline_s(self) -> float | None:
-        """When there is something to think about next."""
+        """When `due` must be called next."""
         return self._look_at_s
 
     def streams(self, blueprint: Blueprint, now_s: float) -> None:
         """All nodes stream, anew or for the first time."""
-        self._asked = None
+        self._asked, self._streaming = None, blueprint.epoch
         self._speeds = Speeds(blueprint) if self._adapts else None
         self._not_before_s = now_s + min(LONGEST_S, SETTLE_S * 2**self._adapted)
-        if blueprint.epoch != self._epoch:
+        if blueprint.epoch != self._adapted_epoch:
             self._to_beat_s = None
         self._considered_speeds = {**self._considered_speeds, **blueprint.slower}
         self.pace.begin()
@@ -138,15 +139,15 @@ class Improver:
         """A node that was lost was welcomed again."""
         name = repr(session.node)
         self._considered -= {session.node}
-        if session in members or self._limits.recovery_s is None:
+        if session in members or not self._limits.recovery.enabled:
             return []
-        if self._recoverer.outage is not None:
+        if self._recoverer.life.is_down:
             return [Notice(f"node {name} is back")]
-        if self._limits.rebalance == "auto":
+        if self._limits.recovery.rebalance == "auto":
             if self._look_at_s is None:
                 self._look_at_s = now_s
             return [Notice(f"node {name} is back; looking whether to use it")]
-        if self._limits.rebalance == "ask" and self._limits.consent:
+        if self._limits.recovery.rebalance == "ask" and self._limits.consent:
             return [Notice(f"node {name} is back and stands by; to use it: {self._limits.consent}")]
         return [Notice(f"node {name} is back and stands by, in case that another one is lost")]
 
@@ -155,9 +156,9 @@ class Improver:
         back = self._back(members)
         if not back:
             return [Notice("no node is back that could be used")]
-        if self._recoverer.outage is not None:
+        if self._recoverer.life.is_down:
             return []  # it is among the nodes of the plan that is searched
-        if any(session.state is not State.RUNNING for session in members):
+        if any(session.state is not SessionState.RUNNING for session in members):
             return []  # the last result is taken, or another plan about to be searched
         return self._ask("return", back, members, 1.0, consented=True)
 
@@ -165,31 +166,31 @@ class Improver:
         return tuple(
             session.node
             for session in self._sessions.values()
-            if session.was_lost and session.state is State.IDLE and session not in members
+            if session.was_lost and session.state is SessionState.IDLE and session not in members
         )
 
     # ------------------------------------------------------------ asking
 
     def due(self, members: list[Session], now_s: float) -> list[Action]:
         """Ask for a plan if there is a reason."""
-        if not is_past(self._look_at_s, now_s) or self._recoverer.outage is not None:
+        if not is_past(self._look_at_s, now_s) or self._recoverer.life.is_down:
             return []
         self._look_at_s = None
         if self.pace.period_s is None:
             self._look_at_s = now_s + LOOK_EVERY_S
             return []
         back = self._back(members)
-        if self._limits.rebalance == "auto" and set(back) - self._considered:
+        if self._limits.recovery.rebalance == "auto" and set(back) - self._considered:
             return self._ask("return", back, members, LEAST_GAIN)
         return self._look(members, now_s)
 
     @property
     def _adapts(self) -> bool:
-        return self._limits.adapt and self._limits.recovery_s is not None
+        return self._limits.recovery.adapt and self._limits.recovery.enabled
 
     def _look(self, members: list[Session], now_s: float) -> list[Action]:
-        """At speeds: ask for a plan on account of them, and for the next counters."""
-        if self._speeds is None or any(s.state is not State.RUNNING for s in members):
+        """Ask for a plan if the measured speeds call for one, and for the next counters."""
+        if self._speeds is None or any(s.state is not SessionState.RUNNING for s in members):
             return []
         self._look_at_s = now_s + LOOK_EVERY_S
         for session in members:
@@ -226,27 +227,27 @@ class Improver:
         busiest_s = None if self._speeds is None else self._speeds.busiest_s
         self._asked = Asked(epoch, cause, nodes, consented, busiest_s)
         wanted = {session.node for session in members}
-        if cause == "return" or self._limits.rebalance == "auto":
+        if cause == "return" or self._limits.recovery.rebalance == "auto":
             self._considered = frozenset(self._back(members))
             wanted |= self._considered
         among = tuple(node for node in self._sessions if node in wanted)
         slower = filled(self._recoverer.slower, among)
-        return [Replan(epoch, among, least_gain, slower)]
+        return [PlanRequest(epoch, among, self._streaming, least_gain, slower)]
 
     # ------------------------------------------------------------ answers
 
-    def planned(self, planned: Planned, members: list[Session], left: int) -> Change | list[Action]:
-        """A plan was found, with `left` frames to go: the change to it, or what to say instead."""
-        asked, epoch = self._asked, planned.blueprint.epoch
+    def planned(self, reply: PlanReply, members: list[Session], left: int) -> Change | list[Action]:
+        """A plan was found with `left` frames to go: return the change to it, or notices."""
+        asked, epoch = self._asked, reply.blueprint.epoch
         if asked is None or asked.epoch != epoch:
             return []
         self._asked = None
-        parts = [self._sessions[node] for node in planned.blueprint.deployments]
-        if any(session.state is State.FAILED for session in parts):
+        parts = [self._sessions[node] for node in reply.blueprint.deployments]
+        if any(session.state is SessionState.FAILED for session in parts):
             return []
-        if any(s.state is not State.IDLE for s in parts if s not in members):
+        if any(s.state is not SessionState.IDLE for s in parts if s not in members):
             return self._ask_again(asked, members)
-        saved_s = self._saved_s(planned.gain, left)
+        saved_s = self._saved_s(reply.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:
             return self._not_worth(
                 asked, f"it would save {saved_s:.1f} s of the rest, and a change takes some seconds"
@@ -255,13 +256,13 @@ class Improver:
         reason = (
             f"{names} is back" if asked.cause == "return" else f"{names} is slower than planned"
         )
-        why = f"changing to a plan that is {planned.gain:.2f} times as fast: {reason}"
+        why = f"changing to a plan that is {reply.gain:.2f} times as fast: {reason}"
         if asked.cause == "slow":
             self._adapted += 1
-            self._epoch = epoch
+            self._adapted_epoch = epoch
             if asked.busiest_s is not None:  # a quarter of what is hoped for, at least
-                self._to_beat_s = asked.busiest_s / (1 + (planned.gain - 1) / 4)
-        return Change(planned.blueprint, asked.cause, asked.nodes, why)
+                self._to_beat_s = asked.busiest_s / (1 + (reply.gain - 1) / 4)
+        return Change(reply.blueprint, asked.cause, asked.nodes, why)
 
     def _ask_again(self, asked: Asked, members: list[Session]) -> list[Action]:
         """A node that stood by and was to be used is gone meanwhile: ask for a plan without it."""
@@ -273,7 +274,7 @@ class Improver:
         return self._ask("return", back, members, least_gain, consented=asked.consented)
 
     def unplannable(self, answer: Unplannable) -> list[Action]:
-        """None is as good as was asked for."""
+        """There is no plan as good as was asked for."""
         asked = self._asked
         if asked is None or asked.epoch != answer.epoch:
             return []
@@ -287,11 +288,11 @@ class Improver:
         return [Notice(f"{', '.join(asked.nodes)} stands by: {reason}")]
 
     def _saved_s(self, gain: float, left: int) -> float:
-        """What the frames that are left save at the pace of now: no plan outruns the source."""
+        """Seconds saved on the remaining frames at this pace; no plan outruns the source."""
         period_s = self.pace.period_s or 0.0
         return left * max(0.0, period_s - max(period_s / gain, self._limits.source_period_s))
 
     @property
     def _pause_s(self) -> float:
         longest = max((past.seconds for past in self._recoverer.done), default=None)
-        return (self._limits.recovery_s or 0.0) if longest is None else longest
+        return self._limits.recovery.recovery_s if longest is None else longest

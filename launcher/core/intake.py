@@ -52,7 +52,7 @@ class Intake:
 
     @property
     def due_s(self) -> float | None:
-        """When the next frame arrives; None if none does, or nobody can tell when."""
+        """When the next frame arrives; None if none does, or if that is unknown."""
         if self.pace is None or self._began_s is None or self._arrived == self.frames:
             return None
         if self._is_blocked and self._is_full(self.pace):

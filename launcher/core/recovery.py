@@ -1,4 +1,4 @@
-"""From one epoch to the next: who is left, what they are told, what it took.
+"""From one epoch to the next: the nodes that are left, their messages, and the time that it took.
 
 An epoch ends because a node is lost, or nodes do not get along, and then a plan has to be found
 first, or because there is a better plan (`launcher.core.improving`), which takes its place at once.
@@ -16,19 +16,25 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Halt, Halted, Notice, Replan, Send
+from launcher.core.events import Action, Halt, Halted, Notice, PlanRequest, Send
 from launcher.core.returns import Returns
-from launcher.core.session import Session, State
+from launcher.core.run_state import RunLife, RunState, RunStep
+from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, filled
 from launcher.core.waiting import Waiting, duration
-from launcher.core.watch import Limits, is_past
+from launcher.core.watch import Limits
 from launcher.errors import LauncherError, RunFailedError
 from nodes.core.messages import Stop
 
-HOLDS_A_DEPLOYMENT = (State.DEPLOYING, State.READY, State.RUNNING, State.FAILED)
+HOLDS_A_DEPLOYMENT = (
+    SessionState.DEPLOYING,
+    SessionState.READY,
+    SessionState.RUNNING,
+    SessionState.FAILED,
+)
 
 Loss = tuple[Session, LauncherError]
-"""A node that is lost, and the sentence that tells of it."""
+"""A node that is lost, and the sentence about it."""
 
 Cause = Literal["loss", "dispute", "return", "slow"]
 """Why an epoch ended: nodes were lost, one accused another and none was lost, nodes came back, or
@@ -69,19 +75,16 @@ class Change:
 
 @dataclass(slots=True)
 class Outage:
-    """A change that the run has not got over yet: the stream is being halted, then a plan is
-    searched until `plan_due_s` unless there is a `better` one, then the nodes turn to it. If it
-    `lacks_nothing`, every result has arrived, and no plan is asked for."""
+    """A change of epochs that the run has not got over yet (`launcher.core.run_state` says how far
+    it is). `better` is the plan that it is for, if any; else one is asked for on the nodes `asked`
+    and must be there by `plan_due_s`."""
 
     began_s: float
     cause: Cause = "loss"
     better: Blueprint | None = None
     nodes: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    is_halted: bool = False
-    lacks_nothing: bool = False
-    is_planned: bool = False
-    plan_due_s: float | None = None
+    plan_due_s: float = 0.0
     asked: tuple[str, ...] = ()
     frame: int = 0
     replayed: int = 0
@@ -100,8 +103,14 @@ class Recoverer:
     """Gets a run that began with `epoch` over its losses; `outage` is there while it is at it."""
 
     def __init__(
-        self, epoch: int, sessions: Mapping[str, Session], limits: Limits, returns: Returns
+        self,
+        epoch: int,
+        sessions: Mapping[str, Session],
+        limits: Limits,
+        returns: Returns,
+        life: RunLife,
     ) -> None:
+        self.life = life
         self.outage: Outage | None = None
         self.done: list[Recovery] = []
         self.slower: Factors = {}
@@ -110,7 +119,7 @@ class Recoverer:
         self._sessions = sessions
         self._limits = limits
         self._returns = returns
-        self._waiting = Waiting(limits.wait_s)
+        self._waiting = Waiting(limits.recovery.wait_s)
         self._hopeless = ""
         """Why the run cannot go on for now."""
         self._furthest = -1
@@ -122,11 +131,6 @@ class Recoverer:
         return [session for session in self._sessions.values() if session.is_open]
 
     @property
-    def is_planning(self) -> bool:
-        """Whether one epoch is given up and the next one not yet planned."""
-        return self.outage is not None and not self.outage.is_planned
-
-    @property
     def first(self) -> int:
         """The frame with which the epoch that streams began."""
         return self.done[-1].frame if self.done else 0
@@ -134,9 +138,11 @@ class Recoverer:
     @property
     def deadline_s(self) -> float | None:
         """When the plan that was asked for is overdue, or something about waiting is due."""
-        if self.outage is None:
-            return None
-        return self._waiting.deadline_s if self._waiting.is_on else self.outage.plan_due_s
+        if self.life.state is RunState.WAITING:
+            return self._waiting.deadline_s
+        if self.life.state is RunState.PLANNING and self.outage is not None:
+            return self.outage.plan_due_s
+        return None
 
     def give_up(
         self,
@@ -146,23 +152,24 @@ class Recoverer:
         dispute: tuple[Sequence[str], str] | None = None,
     ) -> list[Action] | LauncherError:
         """End `epoch` on all nodes that are left, because of these losses or of a `dispute` (who
-        is in it, and the sentence that tells of it), and ask for a plan once it is halted; how the
+        is in it, and the sentence about it), and ask for a plan once it is halted; how the
         run ends if there is nothing to wait for."""
-        begins = self.outage is None
         outage = self.outage = self.outage or Outage(now_s, "loss" if losses else "dispute")
         if dispute is not None:
             outage.is_about("dispute", dispute[0], [dispute[1]])
         if losses:
             nodes = [session.node for session, _ in losses]
             outage.is_about("loss", nodes, [str(error) for _, error in losses])
-        if outage.is_planned:
+        if self.life.state is RunState.ROLLOUT:
             self._fruitless += 1
         outage.better = None
-        outage.is_planned, outage.plan_due_s = False, None
         actions = self._stop(epoch)
-        if begins:
+        if not self.life.is_down:
+            self.life.step(RunStep.GIVE_UP)
             return [*actions, Halt()]
-        further = self._go_on(outage, now_s) if outage.is_halted else []
+        if self.life.state is RunState.HALTING:
+            return actions
+        further = self._go_on(outage, now_s)
         return further if isinstance(further, LauncherError) else actions + further
 
     def change(self, change: Change, epoch: int, now_s: float) -> list[Action]:
@@ -170,6 +177,7 @@ class Recoverer:
         self.outage = Outage(
             now_s, change.cause, change.blueprint, list(change.nodes), [change.why]
         )
+        self.life.step(RunStep.GIVE_UP)
         return [Notice(change.why), *self._stop(epoch), Halt()]
 
     def _stop(self, epoch: int) -> list[Action]:
@@ -186,7 +194,8 @@ class Recoverer:
         if self.outage is None:
             return []
         self.outage.frame, self.outage.replayed = event.first, event.replayed
-        self.outage.is_halted, self.outage.lacks_nothing = True, event.first == frames
+        if event.first == frames:
+            self.life.step(RunStep.FINISH)
         if event.first > self._furthest:
             self._furthest, self._fruitless = event.first, 0
             self._waiting.restore()
@@ -195,23 +204,24 @@ class Recoverer:
         return self._go_on(self.outage, now_s)
 
     def _go_on(self, outage: Outage, now_s: float) -> list[Action] | LauncherError:
-        if outage.lacks_nothing:
+        if self.life.state is RunState.COMPLETE:
             return [Notice(f"{outage.reasons[-1]}; every result had arrived before")]
         if outage.better is not None:
             return []
         if not self.left:
             return self._wait("no node is left", "any node", now_s)
-        if self._waiting.is_on:  # the plan that there was none for was for more nodes
+        if self.life.state is RunState.WAITING:  # even more nodes were too few
             return []
         return self._replan(outage, now_s)
 
     def better(self) -> Blueprint | None:
         """The plan that takes the place of the one that was halted, if that was given up for it:
         asked once."""
-        if self.outage is None or self.outage.better is None or not self.outage.is_halted:
+        if self.outage is None or self.life.state is not RunState.HALTING:
             return None
         better, self.outage.better = self.outage.better, None
-        self.outage.is_planned = True
+        if better is not None:
+            self.life.step(RunStep.ROLL_OUT)
         return better
 
     def next_epoch(self) -> int:
@@ -221,11 +231,12 @@ class Recoverer:
 
     def _replan(self, outage: Outage, now_s: float) -> list[Action]:
         self._end_waiting(outage, now_s)
+        self.life.step(RunStep.PLAN)
         self.next_epoch()
-        outage.plan_due_s = now_s + self._limits.deploy_timeout_s
+        outage.plan_due_s = now_s + self._limits.run.deploy_timeout_s
         nodes = outage.asked = tuple(session.node for session in self.left)
-        told = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
-        return [Notice(told), Replan(self._epoch, nodes, slower=filled(self.slower, nodes))]
+        notice = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
+        return [Notice(notice), PlanRequest(self._epoch, nodes, slower=filled(self.slower, nodes))]
 
     # ------------------------------------------------------------ waiting
 
@@ -235,11 +246,12 @@ class Recoverer:
         expected_s = self._returns.expected_s()
         if expected_s is None or not self._waiting.is_possible:
             return self._hopeless_error(now_s)
-        was_on = self._waiting.is_on
+        was_waiting = self.life.state is RunState.WAITING
+        self.life.step(RunStep.WAIT)
         self._waiting.begin(whom, expected_s, now_s)
         within_s = min(FRUITLESS_S, 2.0 ** (self._fruitless - 1)) if self._fruitless else 0.0
         self._returns.hurry(within_s, now_s)
-        if was_on or self.outage is None:
+        if was_waiting or self.outage is None:
             return []
         left_s = self._waiting.left_s(now_s)
         waits = f"waiting {duration(left_s)} at most for {whom} to come back"
@@ -257,20 +269,20 @@ class Recoverer:
 
     def nobody_comes(self, now_s: float) -> LauncherError | None:
         """How the run ends if it waits and there is nobody left to wait for."""
-        if not self._waiting.is_on or self._returns.expected_s() is not None:
+        if self.life.state is not RunState.WAITING or self._returns.expected_s() is not None:
             return None
         return self._hopeless_error(now_s)
 
     def due(self, now_s: float) -> list[Action] | LauncherError:
-        """What time has brought: a plan that is overdue, the return of nodes, or the end."""
+        """Follow the passing of time: a plan is overdue, nodes are back, patience is over."""
         if self.outage is None:
             return []
         if self._waiting.has_regrouped(now_s) and self.left:
             return self._replan(self.outage, now_s)
         if self._waiting.is_over(now_s):
             return self._hopeless_error(now_s)
-        if is_past(self.outage.plan_due_s, now_s):
-            waited_s = self._limits.deploy_timeout_s
+        if self.life.state is RunState.PLANNING and now_s >= self.outage.plan_due_s:
+            waited_s = self._limits.run.deploy_timeout_s
             self._hopeless = _cannot(f"no plan was found in {waited_s:g} s")
             return self._hopeless_error(now_s)
         return list(self._waiting.reports(now_s))
@@ -279,26 +291,29 @@ class Recoverer:
         """A plan on these nodes is there: None if it is the one to roll out, or what to do
         instead: nothing if another was asked for since, or to ask again if a node that it needs
         is gone."""
-        if self.outage is None or self.outage.plan_due_s is None or epoch != self._epoch:
+        if self.outage is None or not self._awaits(epoch):
             return []
-        if any(self._sessions[node].state is not State.IDLE for node in nodes):
+        if any(self._sessions[node].state is not SessionState.IDLE for node in nodes):
             return self._replan(self.outage, now_s)
-        self.outage.is_planned, self.outage.plan_due_s = True, None
+        self.life.step(RunStep.ROLL_OUT)
         return None
 
     def unplannable(
         self, epoch: int, reason: str, now_s: float
     ) -> list[Action] | LauncherError | None:
         """There is no plan on these nodes; None if another was asked for since."""
-        if self.outage is None or self.outage.plan_due_s is None or epoch != self._epoch:
+        if self.outage is None or not self._awaits(epoch):
             return None
         if set(self.outage.asked) != {session.node for session in self.left}:
             return self._replan(self.outage, now_s)
-        self.outage.plan_due_s = None
         return self._wait(_cannot(reason), "other nodes", now_s)
 
+    def _awaits(self, epoch: int) -> bool:
+        """Whether the answer for this epoch is the one that is awaited."""
+        return self.life.state is RunState.PLANNING and epoch == self._epoch
+
     def over(self, now_s: float) -> list[Action]:
-        """All nodes stream: tell of the recovery that this ends, if any."""
+        """All nodes stream: report the recovery that this ends, if any."""
         if self.outage is None:
             return []
         past, self.outage = self.outage, None
@@ -320,7 +335,7 @@ class Recoverer:
         ]
 
     def _hopeless_error(self, now_s: float) -> LauncherError:
-        """How a run ends that cannot go on, with all losses and for how long it waited."""
+        """The error of a run that cannot go on: all losses, and how long it waited."""
         outage = self.outage
         past = [] if outage is None else outage.reasons
         self._waiting.end(now_s)
@@ -331,8 +346,8 @@ class Recoverer:
             return RunFailedError(f"{'; '.join(past)}; {self._hopeless}{none}")
         losses = [recovery for recovery in self.done if recovery.cause == "loss"]
         *before, last = [*(r for recovery in losses for r in recovery.reasons), *past]
-        told = f" Before: {'; '.join(before)}" if before else ""
-        return RunFailedError(f"{last}; {self._hopeless}{none}.{told}")
+        earlier = f" Before: {'; '.join(before)}" if before else ""
+        return RunFailedError(f"{last}; {self._hopeless}{none}.{earlier}")
 
 
 def _cannot(reason: str) -> str:

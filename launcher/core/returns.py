@@ -1,13 +1,13 @@
 """Nodes that were lost and come back: a restarted agent, a restored link, a process that goes on.
 
-Nobody has to tell that a node is back. It is greeted again: once, a while after it was lost, and
+No node has to announce that it is back. It is greeted again: once, a while after it was lost, and
 anew whenever its connection is made anew (the shell sees to that, ever more rarely). What is on its
 way when a network is down waits there, so this one greeting is answered when the node can. A node
-is back when it has answered and has let go of what it was deployed for; then it is idle and has no
+is back when it has answered and has dropped its deployment; then it is idle and has no
 part in anything until the next plan gives it one.
 
 A loss costs all nodes a pause, so a node that flaps must not be used again at once. Each loss is a
-*strike*; one on account of which nothing had to pause counts a quarter. Strikes decay, to half in
+*strike*; one that made nothing pause counts a quarter. Strikes decay, to half in
 `HALF_LIFE_S`. After the first one a node is greeted within `SETTLE_S`, and each further one
 multiplies that by `GROWTH`, up to `LONGEST_S`. So in the long run a node that is lost whenever it
 is used costs one pause in some minutes, and one that was lost three times last week is as good as
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from launcher.core.events import Action, Notice, Send
 from launcher.core.sentences import other_protocol
-from launcher.core.session import Session, State, Step
+from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
 from nodes.core.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
 
@@ -128,7 +128,7 @@ class Returns:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all who may be expected are there."""
+        """Whether every node that can be expected is there."""
         return all(
             session.is_open or self._records[node].has_ended or self._records[node].is_failed
             for node, session in self._sessions.items()
@@ -138,15 +138,15 @@ class Returns:
         """The run waits for those that are lost: greet them within that time."""
         self._hurry_s = within_s
         for node, session in self._sessions.items():
-            if session.state is State.LOST and not self._records[node].is_failed:
+            if session.state is SessionState.LOST and not self._records[node].is_failed:
                 self._greet(node, self._greet_at_s.get(node, float("inf")), now_s)
 
     def take_time(self) -> None:
-        """The run goes on."""
+        """Greet lost nodes at their own time again: the run goes on."""
         self._hurry_s = None
 
     def give_up(self) -> None:
-        """The run needs nobody any more."""
+        """Greet nobody any more: the run needs none."""
         self._greet_at_s.clear()
 
     # ------------------------------------------------------------ what happens to lost nodes
@@ -155,7 +155,7 @@ class Returns:
         """Its control connection was made anew."""
         if session.is_there:
             return []
-        if session.state is State.RETURNING:  # what was sent before may be lost
+        if session.state is SessionState.RETURNING:  # what was sent before may be lost
             return [Send(session.node, self._hello)]
         if session.node not in self._greet_at_s:
             not_before_s = self._records[session.node].not_before_s
@@ -165,9 +165,9 @@ class Returns:
     def heard(
         self, session: Session, message: Control, host: str | None, now_s: float
     ) -> list[Action]:
-        """It says something: after the `Welcome` that was waited for it is told to stop what it may
-        still have, and with the answer to that it is there again, idle."""
-        if session.state is not State.RETURNING:
+        """Follow a message of a lost node. After its `Welcome` it has to stop what may still be
+        deployed; once it has answered that, it is there again, idle."""
+        if session.state is not SessionState.RETURNING:
             return []
         record = self._records[session.node]
         match message:
@@ -181,7 +181,7 @@ class Returns:
             case Welcome():
                 session.hear(message)
                 session.welcome, session.host = message, host
-                # Its lease ends if it takes longer than that to let go.
+                # Its lease ends if it takes longer than that to stop.
                 self._greet_at_s[session.node] = now_s + self._hello.lease_s
                 return [Send(session.node, Stop(record.epoch))]
             case Stopped(epoch) if session.welcome is not None and epoch == record.epoch:
@@ -198,9 +198,9 @@ class Returns:
         for node in found:
             del self._greet_at_s[node]
             session = self._sessions[node]
-            if session.state is State.LOST:
+            if session.state is SessionState.LOST:
                 session.step(Step.GREET)
-            if session.state is State.RETURNING:
+            if session.state is SessionState.RETURNING:
                 session.welcome, session.host = None, None
                 actions.append(Send(node, self._hello))
         return actions

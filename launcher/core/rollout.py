@@ -1,6 +1,6 @@
 """One epoch's way to its nodes: what do they lack, send it, deploy, until every one is ready.
 
-All nodes pass each barrier together: none is told to deploy before every one is welcome (a
+All nodes pass each barrier together: none deploys before every one is welcome (a
 deployment names its peers' addresses), none to start before every one is ready.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from launcher.core.addresses import data_address, host_of
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Action, Report, Send, SendChunk
-from launcher.core.session import Session, State, Step
+from launcher.core.events import Action, Send, SendChunk, StageProgress
+from launcher.core.session import Session, SessionState, Step
 from launcher.core.upload import BESIDE_WINDOW, Upload
 from launcher.core.watch import Limits
 from nodes.core.errors import RemoteProtocolError
@@ -34,8 +34,8 @@ keep all others waiting. An honest one prepares, loads and rehearses each phase 
 class Rollout:
     """Takes the sessions that `blueprint` needs from idle to running.
 
-    `renews` tells that they come from an earlier epoch: whoever has not let go of that within
-    `Limits.recovery_s` counts as lost, however well it answers.
+    `renews` says that they come from an earlier epoch: whoever has not dropped that within
+    `recovery_s` counts as lost, however well it answers.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Rollout:
     @property
     def is_ready(self) -> bool:
         """Whether every member is ready to start."""
-        return all(session.state is State.READY for session in self.members)
+        return all(session.state is SessionState.READY for session in self.members)
 
     def leave(self, session: Session) -> None:
         """A member is lost, and has no part in this any more, even if it comes back."""
@@ -96,7 +96,7 @@ class Rollout:
     def _stored(self, session: Session, answer: Stored, now_s: float) -> list[Action]:
         session.upload.stored(answer)
         uploads = [member.upload for member in self.members]
-        report = Report(
+        report = StageProgress(
             "uploading",
             sum(upload.stored_bytes for upload in uploads),
             sum(upload.total_bytes for upload in uploads),
@@ -126,7 +126,7 @@ class Rollout:
         deployments = self.blueprint.addressed(addresses)
         actions: list[Action] = []
         for session in self.members:
-            if session.state is State.STOCKED:
+            if session.state is SessionState.STOCKED:
                 session.step(Step.DEPLOY)
                 self._allow(session, now_s, first=True)
                 actions.append(Send(session.node, Deploy(deployments[session.node])))
@@ -146,19 +146,19 @@ class Rollout:
         """Start all members, which are ready."""
         for session in self.members:
             session.step(Step.START)
-            if self._limits.recovery_s is not None:
+            if self._limits.recovery.enabled:
                 session.asked_s = None  # that ping was sent when a silence might last longer
         return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
 
-    def _report_loading(self) -> Report:
+    def _report_loading(self) -> StageProgress:
         phases = [len(d.phases) for d in self.blueprint.deployments.values()]
-        return Report("loading", sum(member.loaded for member in self.members), sum(phases))
+        return StageProgress("loading", sum(member.loaded for member in self.members), sum(phases))
 
     def _allow(self, session: Session, now_s: float, *, first: bool = False) -> None:
         """Give a session time for its next step, the `first` one after a command."""
-        allowed_s, session.overdue = self._limits.deploy_timeout_s, ""
-        recovery_s = self._limits.recovery_s
-        if first and self._renews and recovery_s is not None and recovery_s < allowed_s:
+        allowed_s, session.overdue = self._limits.run.deploy_timeout_s, ""
+        recovery_s = self._limits.recovery.recovery_s
+        if first and self._renews and recovery_s < allowed_s:
             allowed_s = recovery_s
             session.overdue = f"it did not turn to its new part within {recovery_s:g} s"
         session.deadline_s = now_s + allowed_s

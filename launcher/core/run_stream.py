@@ -22,7 +22,7 @@ from typing import Generic
 
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Intake, Pace
-from launcher.core.stream import Payload, Sink, Source
+from launcher.core.stream import FrameSource, Payload, Sink
 from nodes.core.messages import ChannelSpec, Credit, TensorHeader
 
 
@@ -56,7 +56,7 @@ class RunStream(Generic[Payload]):
         self.is_live = True
         self.blueprint = blueprint
         ends = (self.frames - self.first, blueprint.epoch, blueprint.dealing)
-        self.source = Source(blueprint.from_host, *ends)
+        self.source = FrameSource(blueprint.from_host, *ends)
         self.sink: Sink[Payload] = Sink(blueprint.to_host, *ends)
 
     # ------------------------------------------------------------ epochs
@@ -124,7 +124,7 @@ class RunStream(Generic[Payload]):
         return sent
 
     def credit(self, grant: Credit) -> bool:
-        """See `Source.credit`; False also for what an epoch that was given up still grants."""
+        """See `FrameSource.credit`; False also for what an epoch that was given up still grants."""
         return self.is_live and self.source.credit(grant)
 
     # ------------------------------------------------------------ results out

@@ -1,4 +1,4 @@
-"""The sentences that tell of a failed run: which node, where, what happened, what to do."""
+"""The sentences about a failed run: which node, where, what happened, what to do."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import signal
 from collections.abc import Iterable
 
 from launcher.core.events import Exited
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
 from nodes.core.messages import PROTOCOL, Refused
 
 CLOSED = (
     "its agent closed the connection: it was ended, it crashed, or its machine or the network "
-    "went down (the agent's log there may tell)"
+    "went down (the agent's log there may say more)"
 )
 
 AGENT_COULD_NOT_START = 2
@@ -41,7 +41,7 @@ def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
         said += (
             f" The port of {closing} closes every connection before the handshake has ended: "
             "something else than node-agent listens there, or the port is overrun (the agent's "
-            "log there tells by whom)"
+            "log there says by whom)"
         )
     return BadInputError(said)
 
@@ -64,7 +64,7 @@ def other_protocol(session: Session, theirs: int) -> LauncherError:
 
 def unintelligible(session: Session, reason: str) -> LauncherError:
     """What came from the agent's address cannot be read or may not come now."""
-    if session.state is State.CONNECTING:
+    if session.state is SessionState.CONNECTING:
         return BadInputError(
             f"{where(session)} answered something else than protocol {PROTOCOL} ({reason}): "
             "is a node-agent of this version running there?"
@@ -74,15 +74,15 @@ def unintelligible(session: Session, reason: str) -> LauncherError:
     )
 
 
-def lost(session: Session, state: State, how: str, progress: str) -> LauncherError:
+def lost(session: Session, state: SessionState, how: str, progress: str) -> LauncherError:
     """A node that had been reached is gone."""
     return RunFailedError(f"{where(session)} was lost while {state.value}{progress}: {how}")
 
 
 def failed(
-    session: Session, state: State, reason: str, progress: str, is_barred: bool = False
+    session: Session, state: SessionState, reason: str, progress: str, is_barred: bool = False
 ) -> LauncherError:
-    """The agent itself told that it cannot go on, `is_barred` because it and another node do not
+    """The agent reported that it cannot go on, `is_barred` because it and another node do not
     agree on who they are."""
     if is_barred:
         return BarredError(
@@ -115,13 +115,13 @@ def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> Launc
     )
     return RunFailedError(
         f"no result has come for {stall_s:g} s{progress}, although every agent answers. "
-        f"Frames that each phase has completed, node by node, tell where it is stuck ({firings})"
+        f"Frames that each phase has completed, node by node, show where it is stuck ({firings})"
     )
 
 
 def exited(session: Session, event: Exited, progress: str) -> LauncherError:
     """The process of an agent that we started ended by itself."""
-    if session.state is State.CONNECTING and event.code == AGENT_COULD_NOT_START:
+    if session.state is SessionState.CONNECTING and event.code == AGENT_COULD_NOT_START:
         why = event.last_words.strip().removeprefix("node-agent: ")
         return BadInputError(f"node {session.node!r}: its agent could not start: {why}")
     return lost(session, session.state, exit_of(event), progress)

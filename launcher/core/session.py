@@ -11,7 +11,7 @@
     LOST ──it may be back: Hello──▶ RETURNING ──Welcome, Stop sent, Stopped──▶ IDLE
 
 Some steps are taken by the agent (it sends a message), others by the supervisor once all agents
-are so far: no agent is told to deploy before every peer's data address is known, none to start
+are so far: no agent deploys before every peer's data address is known, none to start
 before every one is ready. A message that the table does not have for the present state breaks the
 protocol.
 
@@ -21,7 +21,7 @@ Answers to what was abandoned may still come. Those that carry an epoch are know
 do not (`Missing`, `Stored`) are counted: on one connection they come in the order of the questions.
 
 A node that was lost is greeted again (`launcher.core.returns`). Until its Welcome, all that it says
-belongs to the time before; then it is told to stop what it may still have deployed.
+belongs to the time before; then it has to stop what it may still have deployed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from nodes.core.messages import (
 )
 
 
-class State(Enum):
+class SessionState(Enum):
     """How far a session is; the value completes “it was …”."""
 
     CONNECTING = "being greeted"
@@ -83,14 +83,14 @@ class Step(Enum):
 
 Trigger = type[Control] | Step
 
-AWAY = (State.LOST, State.RETURNING)
+AWAY = (SessionState.LOST, SessionState.RETURNING)
 """Nothing is expected of such a node, and it has no part in anything."""
 
-_S = State
+_S = SessionState
 _GIVEN_UP = (
     _S.IDLE, _S.QUERYING, _S.UPLOADING, _S.STOCKED, _S.DEPLOYING, _S.READY, _S.RUNNING, _S.FAILED
 )  # fmt: skip
-_OWN_STEPS: Mapping[tuple[State, Trigger], State] = {
+_OWN_STEPS: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.IDLE, Step.QUERY): _S.QUERYING,
     (_S.UPLOADING, Step.STOCKED): _S.STOCKED,
     (_S.STOCKED, Step.DEPLOY): _S.DEPLOYING,
@@ -100,7 +100,7 @@ _OWN_STEPS: Mapping[tuple[State, Trigger], State] = {
     **{(state, Step.LOSE): _S.LOST for state in _S},
     (_S.LOST, Step.GREET): _S.RETURNING,
 }
-_HEARD: Mapping[tuple[State, Trigger], State] = {
+_HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.CONNECTING, Welcome): _S.IDLE,
     (_S.CONNECTING, Refused): _S.LOST,
     (_S.RETURNING, Welcome): _S.RETURNING,
@@ -119,7 +119,7 @@ _HEARD: Mapping[tuple[State, Trigger], State] = {
         for kind in (Pong, Stats, Failed, Refused)
     },
 }
-TRANSITIONS: Mapping[tuple[State, Trigger], State] = {**_OWN_STEPS, **_HEARD}
+TRANSITIONS: Mapping[tuple[SessionState, Trigger], SessionState] = {**_OWN_STEPS, **_HEARD}
 """(state, message heard or own step) → next state; what is missing is forbidden."""
 
 
@@ -139,14 +139,14 @@ class Session:
     node: str
     address: str
     started_by_us: bool
-    state: State = State.CONNECTING
+    state: SessionState = SessionState.CONNECTING
     welcome: Welcome | None = None
     host: str | None = None
     """The IP address at which the agent was reached."""
     upload: Upload = field(default_factory=Upload)
     loaded: int = 0
     progress: int = 0
-    """How often it told of progress in loading."""
+    """How often it reported progress in loading."""
     deployed: Deployed | None = None
     stats: Stats | None = None
     deadline_s: float | None = None

@@ -1,4 +1,4 @@
-"""How fast nodes are, measured against what their plan takes them for.
+"""Measures how fast nodes are, relative to what their plan assumes.
 
 Agents count the seconds and the firings of each phase (`Stats`). Between two looks, a node's
 seconds per frame over the predicted ones are the factor by which it is slower; the median of the
@@ -7,7 +7,7 @@ last looks counts, so that one disturbed look changes nothing. A plan may alread
 
 Only the differences between nodes matter: where all are twice as slow as the cost model believes,
 no layer is better off elsewhere. So factors are compared after division by their geometric mean
-(`differs`), and `imbalance` tells how many times as fast the nodes would be if the same work were
+(`differs`), and `imbalance` says how many times as fast the nodes would be if the same work were
 shared out evenly: Velasco-Montero et al.'s measured stage times, in units of a plan.
 
 A node without a part in the plan, most likely because it is slow, is not measured. What was found
@@ -26,14 +26,14 @@ from launcher.core.blueprint import Blueprint
 from nodes.core.messages import Stats
 
 LOOKS, LEAST_LOOKS = 5, 3
-"""How many looks the median is of, and how many it needs."""
+"""How many measurements the median is taken over at most, and at least."""
 
 FIRINGS_EACH = 4
-"""How often each phase must have fired between two looks."""
+"""How often each phase must have fired between two measurements."""
 
 REMEMBERED_S = 600.0
 """How long a factor holds that is not measured again: as long as the longest time between changes
-on account of speeds, so that a node that stays slow costs no more changes for being tried again."""
+because of speeds, so that a node that stays slow costs no more changes for being tried again."""
 
 Factors = Mapping[str, float]
 """Node → how many times as long as the cost model predicts it takes."""
@@ -50,7 +50,7 @@ class Speeds:
         }
 
     def saw(self, node: str, stats: Stats | None) -> None:
-        """Take in a node's counters; those of another epoch, or of other phases, are left out."""
+        """Take a node's counters; those of another epoch, or of other phases, are left out."""
         if stats is None or stats.epoch != self._blueprint.epoch or node not in self._looks:
             return
         phases = len(self._blueprint.phase_s[node])

@@ -1,4 +1,4 @@
-"""The host's two phases of the dataflow graph: `Source` feeds frames in, `Sink` takes results out.
+"""The host's two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink` takes results.
 
 Both keep to the rules of a CSDF phase and count with the same FIFO ends as an agent
 (`nodes.core.fifo`). The source fires frame k once the `Outlet` of every input channel has a credit,
@@ -26,7 +26,7 @@ WHOLE = Dealing()
 """All frames go to the one network that there is."""
 
 
-class Source:
+class FrameSource:
     """Feeds `frames` frames into `channels`, in order, never without a credit of each."""
 
     def __init__(

@@ -1,17 +1,13 @@
 """The launcher's decisions from the first greeting to the last goodbye: `handle(event, now_s)`.
 
-A run has four barriers, and all nodes pass each together: every agent is welcome before any is
-told to deploy (a deployment names its peers' addresses), every one is ready before any starts,
+A run has four barriers, and all nodes pass each together: every agent is welcome before any
+deploys (a deployment names its peers' addresses), every one is ready before any starts,
 every result is taken before any is stopped, every one has stopped before any hears goodbye.
 
-What goes wrong on one node before the stream begins, or at any time if `Limits.recovery_s` is None,
+What goes wrong on one node before the stream begins, or at any time if recovery is not `enabled`,
 ends the run on all: each open session is closed, so that daemons are free for the next launcher,
-and `End` carries the sentence to tell the user. Otherwise a node that is lost is replaced:
-
-    streaming ──a node is lost──▶ planning on what is left ──Planned──▶ rollout ──all ready──▶
-        ▲                            │      ▲         │                    │               streaming
-        │                   no plan: End    └─────────┴─another is lost────┘                  │
-        └─────────────────────────────────────────────────────────────────────────────────────┘
+and `End` carries the sentence for the user. Otherwise a node that is lost is replaced; the states
+of a run are in `launcher.core.run_state`.
 
 The epoch is given up on all nodes at once. The next has a higher number, so nothing of the old one
 is acted upon any more, and streams the frames that have no result. Nodes without a part in the plan
@@ -42,20 +38,21 @@ from launcher.core.events import (
     Heard,
     Linked,
     Notice,
-    Planned,
+    PlanReply,
     Reached,
-    Report,
     Send,
+    StageProgress,
     Stream,
     Taken,
-    Tick,
     Unplannable,
 )
 from launcher.core.going_on import GoingOn
-from launcher.core.session import Session, State
+from launcher.core.run_state import RunStep
+from launcher.core.session import Session, SessionState
 from launcher.core.watch import EXIT_GRACE_S, Suspicion
 from launcher.errors import BadInputError, LauncherError
 from nodes.core.errors import RemoteProtocolError
+from nodes.core.events import Tick
 from nodes.core.messages import (
     PROTOCOL,
     Control,
@@ -78,7 +75,7 @@ class Supervisor(GoingOn):
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Follow an event at `now_s` (seconds of any steady clock); nothing once it has ended."""
-        if self.ended:
+        if self.life.is_over:
             return []
         patient_s, away_s = self._clock.read(now_s)
         actions = self._was_away(away_s, patient_s) if away_s else []
@@ -92,14 +89,14 @@ class Supervisor(GoingOn):
                 return self._begin(now_s)
             case Taken(taken, frames):
                 self.taken, self.frames = taken, frames
-                is_down = self._recoverer.outage is not None
+                is_down = self.life.is_down
                 self._watch.took(event, now_s, is_down=is_down)
                 if not is_down:
                     self._improver.pace.took(taken, now_s)
-                return [Report("streaming", taken, frames), *self._stop_if_done(now_s)]
+                return [StageProgress("streaming", taken, frames), *self._stop_if_done(now_s)]
             case Halted():
                 return self._halted(event, now_s)
-            case Planned():
+            case PlanReply():
                 return self._planned(event, now_s)
             case Unplannable():
                 return self._unplannable(event, now_s)
@@ -138,7 +135,7 @@ class Supervisor(GoingOn):
 
     def _happened_to_lost(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
         """Nobody listens to a node that is lost, except for whether it is back."""
-        if self._limits.recovery_s is None or self._is_over:
+        if not self._limits.recovery.enabled or self._is_over:
             return []
         match event:
             case Reached():
@@ -167,7 +164,7 @@ class Supervisor(GoingOn):
         for session in self.sessions.values():
             session.deadline_s = now_s + self._limits.patience_s([session])
         return [
-            Report("connecting", 0, len(self._members)),
+            StageProgress("connecting", 0, len(self._members)),
             *(Send(node, self._hello) for node in self.sessions),
         ]
 
@@ -175,7 +172,11 @@ class Supervisor(GoingOn):
         session.asked_s = None
         if session.was_lost and isinstance(message, Welcome):  # to a greeting before the last one
             return []
-        if not session.counts(message) or session.state is State.FAILED or self._is_stale(message):
+        if (
+            not session.counts(message)
+            or session.state is SessionState.FAILED
+            or self._is_stale(message)
+        ):
             return []
         state = session.state
         try:
@@ -209,9 +210,9 @@ class Supervisor(GoingOn):
         return []
 
     def _refused(
-        self, session: Session, answer: Refused, state: State, now_s: float
+        self, session: Session, answer: Refused, state: SessionState, now_s: float
     ) -> list[Action]:
-        if state is State.CONNECTING:
+        if state is SessionState.CONNECTING:
             return self._unusable(session, sentences.refused(session, answer))
         if now_s < self._away_until_s:
             return self._all_anew(session, now_s)
@@ -227,7 +228,7 @@ class Supervisor(GoingOn):
         if session not in self._rollout.members:
             return []
         welcomed = sum(other.welcome is not None for other in self._members)
-        report = Report("connecting", welcomed, len(self._members))
+        report = StageProgress("connecting", welcomed, len(self._members))
         return [report, *self._rollout.join(session, now_s)]
 
     def _unusable(self, session: Session, error: LauncherError) -> list[Action]:
@@ -243,11 +244,11 @@ class Supervisor(GoingOn):
         addresses = {peer: every[peer] for peer in self.blueprint.host_peers()}
         self._watch.expect_links(addresses, now_s)
         self._watch.expect_results(now_s)
-        self._has_streamed = True
+        self.life.step(RunStep.START)
         actions.append(Stream(addresses, self.blueprint))
         actions += self._recoverer.over(now_s)
         self._improver.streams(self.blueprint, now_s)
-        return [*actions, Report("streaming", self.taken, self.frames)]
+        return [*actions, StageProgress("streaming", self.taken, self.frames)]
 
     # ------------------------------------------------------------ what can go wrong
 
@@ -260,7 +261,7 @@ class Supervisor(GoingOn):
             return []
         if now_s < self._away_until_s:
             return self._all_anew(session, now_s)
-        if session.state is State.FAILED:
+        if session.state is SessionState.FAILED:
             return self._down([(session, self._watch.confession(session))], now_s, failed=True)
         if not session.started_by_us:
             return self._down([(session, self._how_lost(session, sentences.CLOSED))], now_s)
@@ -270,7 +271,7 @@ class Supervisor(GoingOn):
         return []
 
     def _exited(self, session: Session, event: Exited, now_s: float) -> list[Action]:
-        if session.state is State.FAILED:
+        if session.state is SessionState.FAILED:
             error = self._watch.confession(session)
         else:
             error = sentences.exited(session, event, self._progress(session.state))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from launcher.core.events import Report
+from launcher.core.events import StageProgress
 from launcher.core.watch import is_past
 
 REGROUP_S = 2.0
@@ -22,7 +22,7 @@ TELL_EVERY_S = 1.0
 
 
 class Waiting:
-    """Counts down while it `is_on`."""
+    """The patience of a run that waits for nodes."""
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
@@ -66,7 +66,7 @@ class Waiting:
         return max(0.0, self._until_s - now_s)
 
     def came_back(self, now_s: float, *, is_last: bool) -> None:
-        """Somebody is there again, of those who are expected the last."""
+        """A node is there again; `is_last` says that nobody else is expected."""
         if self.is_on:
             self._regroup_s = now_s if is_last else now_s + REGROUP_S
 
@@ -78,15 +78,15 @@ class Waiting:
         """Whether the patience is at its end."""
         return self.is_on and now_s >= self._until_s
 
-    def reports(self, now_s: float) -> list[Report]:
-        """What people are told once a second."""
+    def reports(self, now_s: float) -> list[StageProgress]:
+        """Progress for people, once a second."""
         if self._since_s is None or now_s < self._tell_s:
             return []
         self._tell_s = now_s + TELL_EVERY_S
         total_s = ceil(self._until_s - self._since_s)
         passed_s = min(total_s, int(now_s - self._since_s))
         note = f"{duration(self.left_s(now_s))} left"
-        return [Report(f"waiting for {self._for} to come back (s)", passed_s, total_s, note)]
+        return [StageProgress(f"waiting for {self._for} to come back (s)", passed_s, total_s, note)]
 
     @property
     def deadline_s(self) -> float | None:

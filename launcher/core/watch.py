@@ -24,14 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from launcher.core.events import Taken
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.errors import LauncherError
 
 PING_EVERY_S = 1.0
-HEARTBEAT_S = 2.0
 CAUSE_GRACE_S = 0.5
 AWAY_GRACE_S = 2.0
 """The least that is left of any deadline when the launcher was away."""
@@ -48,53 +47,62 @@ Rebalance = Literal["auto", "ask", "never"]
 """What to do about a node that comes back, see `launcher.core.improving`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Patience, in seconds: see `launcher.runtime.RunOptions`.
-
-    `start_timeout_s` takes the place of `connect_timeout_s` for agents that we started ourselves,
-    which first have to import their engine. `recovery_s` is None where the loss of a node ends the
-    run; otherwise nodes that are streaming are lost after `heartbeat_s` of silence, and one that
-    has not begun to load its part of a new epoch `recovery_s` after it was told to is lost too.
-    `rebalance` tells what becomes of nodes that come back, `consent` how the user can agree to use
-    them (empty: not at all). `adapt`: nodes that are slower than planned get less to do.
-    `source_period_s`: the source has a pace of its own and makes no more than a frame in that time.
-    `wait_s`: how long to wait for nodes to come back where the run cannot go on without them.
-    """
+class Timeouts(Protocol):
+    """What is read here of the user's section `run` (`launcher.config_run.RunConfig`)."""
 
     connect_timeout_s: float
     deploy_timeout_s: float
     silence_timeout_s: float
     lease_s: float
+
+
+class RecoveryRules(Protocol):
+    """What is read here of the section `recovery` (`launcher.config_run.RecoveryConfig`)."""
+
+    enabled: bool
+    heartbeat_s: float
+    recovery_s: float
+    wait_s: float
+    rebalance: Rebalance
+    adapt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Patience with agents, as the user has set it in `run` and `recovery`.
+
+    Agents that we started ourselves first have to import their engine: they have
+    `start_timeout_s` in place of `run.connect_timeout_s`. `consent` says how the user can agree to
+    use nodes that came back (empty: not at all). A source with a pace of its own makes no more than
+    a frame in `source_period_s`.
+    """
+
+    run: Timeouts
+    recovery: RecoveryRules
     start_timeout_s: float = 60.0
-    heartbeat_s: float = HEARTBEAT_S
-    recovery_s: float | None = None
-    rebalance: Rebalance = "auto"
-    adapt: bool = False
     consent: str = ""
     source_period_s: float = 0.0
-    wait_s: float = 0.0
 
     def patience_s(self, sessions: Iterable[Session]) -> float:
         """How long these may take to answer the first time."""
         ours = all(session.started_by_us for session in sessions)
-        return self.start_timeout_s if ours else self.connect_timeout_s
+        return self.start_timeout_s if ours else self.run.connect_timeout_s
 
-    def silence_s(self, state: State) -> float:
+    def silence_s(self, state: SessionState) -> float:
         """How long an agent may be silent in this state."""
-        if self.recovery_s is None or state is not State.RUNNING:
-            return self.silence_timeout_s
-        return min(self.heartbeat_s, self.silence_timeout_s)
+        if not self.recovery.enabled or state is not SessionState.RUNNING:
+            return self.run.silence_timeout_s
+        return min(self.recovery.heartbeat_s, self.run.silence_timeout_s)
 
     @property
     def common_s(self) -> float:
         """How long most of them may be silent at once: no longer than they keep a deployment."""
-        return min(COMMON_S, self.lease_s)
+        return min(COMMON_S, self.run.lease_s)
 
     @property
     def ping_every_s(self) -> float:
         """Often enough for a silence to be noticed in time."""
-        return min(PING_EVERY_S, self.silence_s(State.RUNNING) / 4)
+        return min(PING_EVERY_S, self.silence_s(SessionState.RUNNING) / 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class Suspicion:
 
 
 class Watch:
-    """Watches over sessions; asks nobody and decides nothing."""
+    """Finds sessions that are silent, late or stuck; it neither asks nor decides anything."""
 
     def __init__(self, sessions: Mapping[str, Session], limits: Limits, frames: int = 0) -> None:
         self.offered = frames
@@ -180,7 +188,7 @@ class Watch:
     def expect_links(self, data_addresses: Mapping[str, str], now_s: float) -> None:
         """These nodes' data ports are being dialled."""
         self._unlinked = dict(data_addresses)
-        self._links_due_s = now_s + self._limits.connect_timeout_s
+        self._links_due_s = now_s + self._limits.run.connect_timeout_s
 
     def linked(self, node: str) -> None:
         """A data connection stands."""
@@ -216,7 +224,7 @@ class Watch:
         self._stalled_at_s = self._inquiry_due_s = None
 
     def inquiry_is_due(self, now_s: float) -> bool:
-        """Whether to ask for statistics now, which tell where a run got stuck."""
+        """Whether to ask for statistics now, which show where a run got stuck."""
         if not is_past(self._inquiry_due_s, now_s):
             return False
         self._inquiry_due_s = None
@@ -241,7 +249,7 @@ class Watch:
         return [
             session
             for session in self._sessions
-            if session.state is State.CONNECTING and is_past(session.deadline_s, now_s)
+            if session.state is SessionState.CONNECTING and is_past(session.deadline_s, now_s)
         ]
 
     def gone(self, now_s: float) -> list[tuple[Session, str]]:
@@ -250,16 +258,16 @@ class Watch:
         return [(session, how) for session, how in found if how]
 
     def _how_gone(self, session: Session, now_s: float) -> str:
-        if session.state is not State.CONNECTING and is_past(session.deadline_s, now_s):
+        if session.state is not SessionState.CONNECTING and is_past(session.deadline_s, now_s):
             if session.overdue:
                 return session.overdue
-            if session.state is State.STOPPING:
-                return f"it did not stop within {self._limits.silence_timeout_s:g} s"
-            return f"it made no progress for {self._limits.deploy_timeout_s:g} s"
+            if session.state is SessionState.STOPPING:
+                return f"it did not stop within {self._limits.run.silence_timeout_s:g} s"
+            return f"it made no progress for {self._limits.run.deploy_timeout_s:g} s"
         if session.node in self._unlinked and is_past(self._links_due_s, now_s):
             return (
                 f"its data port at {self._unlinked[session.node]} did not answer within "
-                f"{self._limits.connect_timeout_s:g} s: can this machine reach that port too?"
+                f"{self._limits.run.connect_timeout_s:g} s: can this machine reach that port too?"
             )
         if session.asked_s is not None and is_past(self._silent_at_s(session), now_s):
             limit_s, silent_s = self._limits.silence_s(session.state), now_s - session.asked_s
@@ -267,7 +275,7 @@ class Watch:
         return ""
 
     def common_silence(self, now_s: float) -> str:
-        """Look whether most agents are silent at once; what people are told when it begins."""
+        """Return a sentence for people when most agents begin to be silent at once, else ""."""
         open_sessions = [session for session in self._sessions if session.is_open]
         asked = [
             (session.asked_s, (now_s - session.asked_s) / self._limits.silence_s(session.state))
@@ -284,7 +292,7 @@ class Watch:
                 f"network were down; waiting {self._limits.common_s:g} s at most for them"
             )
         if not is_common and self._common_since_s is not None:
-            again_s = now_s + max(self._limits.heartbeat_s, now_s - self._common_since_s)
+            again_s = now_s + max(self._limits.recovery.heartbeat_s, now_s - self._common_since_s)
             self._common_until_s = min(self._common_until_s, again_s)
             self._common_since_s = None
         return ""

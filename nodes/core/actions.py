@@ -73,7 +73,7 @@ class WriteChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadPhases:
     """Load and warm up all phases; answered by `LoadProgress`, then `Loaded` or `LoadFailed`."""
 
     deployment: Deployment
@@ -146,5 +146,5 @@ class Restart:
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | Load | Fire | Unload | Release | Measure | TellTrace | Log | Exit | Restart
+    | LoadPhases | Fire | Unload | Release | Measure | TellTrace | Log | Exit | Restart
 )  # fmt: skip

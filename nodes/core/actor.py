@@ -41,7 +41,7 @@ class Ports:
     begins: tuple[tuple[Inlet, int], ...] = ()
 
 
-class Actor:
+class RunningActor:
     """The phases of one node: what each does next, what is ready, what is dispatched.
 
     `local` maps the number of each channel within the node to its two ends.

@@ -51,7 +51,7 @@ from nodes.core.messages import (
     Welcome,
 )
 from nodes.core.rejections import Rejections
-from nodes.core.session import LONGEST_LEASE_S, Session, admit
+from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
 
 STORY_EVENTS = 24
 """How many of the last events an error of ours describes."""
@@ -95,7 +95,7 @@ class Agent:
         self.identity = identity
         self.obeys_shutdown = obeys_shutdown
         self.longest_lease_s = longest_lease_s
-        self.session: Session | None = None
+        self.session: OpenSession | None = None
         self.tally = Tally()
         self.life = Lifecycle(self.tally, self._tell)
         self._exit_is_due = False

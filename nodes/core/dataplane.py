@@ -10,7 +10,7 @@ a channel but by its two nodes over the link between them; whatever else comes i
 from __future__ import annotations
 
 from nodes.core.actions import Action, Dial, Fire, SendData
-from nodes.core.actor import Actor, Ports
+from nodes.core.actor import Ports, RunningActor
 from nodes.core.deployment import bytes_of, check, described, tensor_bytes
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.events import FiringEnded, Link
@@ -56,7 +56,7 @@ class DataPlane:
         self._link_from: dict[str, Link] = {}
         self._local = self._outlets.keys() & self._inlets.keys()
         wiring = Wiring(deployment)
-        self._actor = Actor(
+        self._actor = RunningActor(
             deployment.order,
             [
                 Ports(

@@ -212,7 +212,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed; due at `Agent.deadline_s` at the latest."""
+    """Time passed; due at the deadline of the core, `deadline_s`, at the latest."""
 
 
 Event = (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodes.core import events as ev
-from nodes.core.actions import Action, HangUp, Load, Log, Measure, Restart, Unload
+from nodes.core.actions import Action, HangUp, LoadPhases, Log, Measure, Restart, Unload
 from nodes.core.dataplane import DataPlane
 from nodes.core.deployment import DeploymentError
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
@@ -119,7 +119,7 @@ class Lifecycle:
         self._final = None
         self._rehearsed_s = ()
         self._holds_subnets = False
-        return [*actions, Load(deployment)]
+        return [*actions, LoadPhases(deployment)]
 
     def start(self, message: Start, now_s: float) -> list[Action]:
         """Dial, attach, fire."""

@@ -26,7 +26,7 @@ LONGEST_LEASE_S = 300.0
 
 
 @dataclass(slots=True)
-class Session:
+class OpenSession:
     """An open session: the connection it is on, its random name, its lease in seconds; `key`,
     `owner` and `process` tell whose it is."""
 
@@ -57,12 +57,12 @@ class Session:
 def admit(
     hello: Hello,
     peer: Peer,
-    current: Session | None,
+    current: OpenSession | None,
     now_s: float,
     *,
     key: bytes = b"",
     longest_lease_s: float = LONGEST_LEASE_S,
-) -> Session | Refused:
+) -> OpenSession | Refused:
     """The session that a `Hello` opens, resumes or takes over, or why it may not. `key` is the
     public key of whoever said it."""
     if hello.protocol != PROTOCOL:
@@ -74,10 +74,10 @@ def admit(
     if current is not None and not current.is_over(now_s) and not _may_follow(hello, key, current):
         return _busy(current, key, now_s)
     lease_s = min(hello.lease_s, longest_lease_s)
-    return Session(peer, hello.session, lease_s, now_s, key, hello.owner, hello.process)
+    return OpenSession(peer, hello.session, lease_s, now_s, key, hello.owner, hello.process)
 
 
-def _may_follow(hello: Hello, key: bytes, current: Session) -> bool:
+def _may_follow(hello: Hello, key: bytes, current: OpenSession) -> bool:
     """Whether a `Hello` need not wait until the lease of the present session is over."""
     if key != current.key:
         return False
@@ -85,7 +85,7 @@ def _may_follow(hello: Hello, key: bytes, current: Session) -> bool:
     return hello.session == current.name or current.is_lost or has_ended
 
 
-def _busy(current: Session, key: bytes, now_s: float) -> Refused:
+def _busy(current: OpenSession, key: bytes, now_s: float) -> Refused:
     left_s = current.deadline_s - now_s
     if current.is_lost:
         reason = (

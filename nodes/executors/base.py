@@ -1,8 +1,8 @@
 """What an engine must be able to do for an agent: prepare subnets, load them, run them.
 
-An `Executor` is one engine on one machine, a `Subnet` one loaded ONNX model. Implementations differ
-in how they keep memory low and where they compute; `tests/nodes/executors/conformance.py` says what
-all of them promise.
+An `Executor` is one engine on one machine, a `LoadedSubnet` one loaded ONNX model. Implementations
+differ in how they keep memory low and where they compute; `tests/nodes/executors/conformance.py`
+says what all of them promise.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TensorSpec:
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
-class Subnet(Protocol):
+class LoadedSubnet(Protocol):
     """A loaded subnet. Not thread-safe: one run at a time per subnet; two subnets may overlap."""
 
     @property
@@ -112,7 +112,7 @@ class Executor(Protocol):
         """
         ...
 
-    def load(self, graph: Path, options: LoadOptions) -> Subnet:
+    def load(self, graph: Path, options: LoadOptions) -> LoadedSubnet:
         """Load an ONNX file, its external weights beside it.
 
         Raises ExecutorError, naming the file and the operator where the engine tells, if it is

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from partition.devices import Device
 from partition.engine_memory import START_UP_BYTES
 from partition.errors import DoesNotFitError, PartitionError
 from partition.linear_time import LinearTime
+from partition.objective import Objective
 from partition.traffic import SLACK_FRAMES
 
 if TYPE_CHECKING:
@@ -41,11 +42,6 @@ OnProgress = Callable[[SearchProgress], None]
 
 def ignore_progress(_: SearchProgress) -> None:
     """For those who do not watch."""
-
-
-Objective: TypeAlias = Literal["period", "memory", "latency", "energy"]
-"""What to make small first: seconds per frame, the fullest device, seconds from a frame to its
-result, joules per frame."""
 
 
 class Rewritable(Protocol):

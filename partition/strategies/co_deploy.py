@@ -24,12 +24,12 @@ from partition.strategies.base import Problem, SearchProgress, Solution, Strateg
 from partition.strategies.chosen import objective_value
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import Effort
+from partition.strategies.exact_search import SolverEffort
 
 MOST_DECISIONS = 48
 """Layers × devices up to which any layer on any device is decided exactly."""
 
-EFFORT = Effort(deterministic=10.0, seconds=30.0)
+EFFORT = SolverEffort(deterministic=10.0, seconds=30.0)
 
 _STEPS = 1000
 """Of the progress that each candidate tells."""
@@ -41,7 +41,7 @@ class CoDeploy:
 
     name = "co-deploy"
 
-    def __init__(self, searches: Sequence[Strategy] = (), effort: Effort = EFFORT) -> None:
+    def __init__(self, searches: Sequence[Strategy] = (), effort: SolverEffort = EFFORT) -> None:
         self._contiguous = Exact("contiguous", Shape(contiguous=True), effort)
         self._exact = Exact("exact", Shape(contiguous=False), effort, others=searches)
         self._searches = tuple(searches)

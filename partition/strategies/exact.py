@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
-from partition.strategies.exact_answer import Answer, Step
+from partition.strategies.exact_answer import Answer, GoalAnswer
 from partition.strategies.exact_goals import Goal, goals
-from partition.strategies.exact_loads import Loads
+from partition.strategies.exact_loads import LoadVariables
 from partition.strategies.exact_placement import Placement, Shape
 from partition.strategies.exact_refusals import check, refusal
-from partition.strategies.exact_search import Effort, Watch, minimise
+from partition.strategies.exact_search import SolverEffort, Watch, minimise
 from partition.strategies.exact_starts import starts
 from partition.strategies.exact_terms import Terms, terms_of
 from partition.traffic import Floats
@@ -54,12 +54,12 @@ class Exact:
         self,
         name: str = "exact",
         shape: Shape | None = None,
-        effort: Effort | None = None,
+        effort: SolverEffort | None = None,
         others: Sequence[Strategy] = (),
     ) -> None:
         self.name = name
         self._shape = shape or Shape()
-        self._effort = effort or Effort()
+        self._effort = effort or SolverEffort()
         self._others = tuple(others)
 
     def solve(self, problem: Problem) -> Solution:
@@ -110,7 +110,7 @@ class Exact:
         """The best by the linear terms; None if there is proved to be nothing within `limits`."""
         terms = terms_of(problem)
         placement = Placement(terms, self._shape)
-        loads = Loads(placement)
+        loads = LoadVariables(placement)
         loads.keep_within(limits, FRAMES + problem.slack_frames)
         ahead = goals(terms, loads)
         given = starts(terms, self._shape, self._others)
@@ -166,7 +166,7 @@ def _priced(
     keys = [np.maximum(costs.overrun_bytes, 0), *(_rounded(value) for value in values)]
     row = int(np.lexsort(keys[::-1])[0])
     steps = tuple(
-        Step(goal, float(value[row]), bound, is_proved)
+        GoalAnswer(goal, float(value[row]), bound, is_proved)
         for (goal, bound, is_proved), value in zip(found, values, strict=True)
     )
     return Answer(population[row], steps, bool(costs.overrun_bytes[row] <= 0))
@@ -185,7 +185,7 @@ def _tightened(limit: int, excess: float) -> int:
     return limit - int(excess) - MARGIN_BYTES if excess > 0 else limit
 
 
-def _watch(problem: Problem, goal: Goal, effort: Effort, done: float, share: float) -> Watch:
+def _watch(problem: Problem, goal: Goal, effort: SolverEffort, done: float, share: float) -> Watch:
     def watch(seconds: float, value: float | None, bound: float) -> None:
         part = done + share * min(1.0, seconds / effort.seconds)
         shown = "nothing yet" if value is None else goal.show(value * goal.unit)

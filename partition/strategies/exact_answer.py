@@ -14,7 +14,7 @@ ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GoalAnswer:
     """What came of one goal: the solution's value by the cost model, and a bound below it."""
 
     goal: Goal
@@ -47,7 +47,7 @@ class Answer:
     memory by the cost model."""
 
     numbers: NDArray[np.intp]
-    steps: tuple[Step, ...]
+    steps: tuple[GoalAnswer, ...]
     fits: bool
 
     @property

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partition.cost import Costs
-from partition.strategies.exact_loads import Loads
+from partition.strategies.exact_loads import LoadVariables
 from partition.strategies.exact_placement import Expression
 from partition.strategies.exact_terms import SHARE_UNIT, Terms
 from partition.traffic import Floats
@@ -38,7 +38,7 @@ class Goal:
     counts: bool = True
 
 
-def goals(terms: Terms, loads: Loads) -> tuple[Goal, ...]:
+def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
     """The goals of the problem's objective, the first one first."""
     problem = terms.problem
     traffic = Goal(
@@ -77,7 +77,7 @@ def goals(terms: Terms, loads: Loads) -> tuple[Goal, ...]:
     return first, traffic
 
 
-def _memory(terms: Terms, loads: Loads) -> tuple[Goal, ...]:
+def _memory(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
     devices = terms.problem.devices
     room = np.array(terms.rooms) / SHARE_UNIT
     unlike = len(set(terms.rooms)) > 1

@@ -23,17 +23,17 @@ from partition.busy import rates_of
 from partition.engine_memory import engine_bytes
 from partition.strategies.exact_placement import Expression, Placement
 from partition.strategies.exact_terms import MEMORY_UNIT, SHARE_UNIT
-from partition.strategies.exact_traffic import Traffic
+from partition.strategies.exact_traffic import TrafficVariables
 
 
-class Loads:
+class LoadVariables:
     """Variables are made for what is asked for, once."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._terms = placement.terms
         self._devices = placement.terms.problem.devices
-        self.traffic = Traffic(placement)
+        self.traffic = TrafficVariables(placement)
 
     @cached_property
     def weights(self) -> list[Expression]:

@@ -13,12 +13,12 @@ from partition.engine_memory import engine_bytes
 from partition.errors import DoesNotFitError, PartitionError
 from partition.strategies.base import Problem
 from partition.strategies.exact_goals import megabytes
-from partition.strategies.exact_loads import Loads
+from partition.strategies.exact_loads import LoadVariables
 from partition.strategies.exact_placement import Placement, Shape
-from partition.strategies.exact_search import Effort, is_possible
+from partition.strategies.exact_search import SolverEffort, is_possible
 from partition.strategies.exact_terms import terms_of
 
-QUICK = Effort(deterministic=5.0, seconds=15.0)
+QUICK = SolverEffort(deterministic=5.0, seconds=15.0)
 
 
 def check(problem: Problem, shape: Shape) -> None:
@@ -90,7 +90,7 @@ def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
     """Whether there is a partition; None if a moment is too short to know."""
     placement = Placement(terms_of(problem), shape)
     if limits:
-        Loads(placement).keep_within([device.memory_bytes for device in problem.devices], 2)
+        LoadVariables(placement).keep_within([device.memory_bytes for device in problem.devices], 2)
     return is_possible(placement, QUICK)
 
 

@@ -20,7 +20,7 @@ TELL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class SolverEffort:
     """How long to search: CP-SAT's deterministic time, which is about a second on a fast core, and
     seconds by the clock, which end a search on a slow or busy machine.
 
@@ -32,10 +32,10 @@ class Effort:
     seconds: float = 120.0
     workers: int = 1
 
-    def share(self, number: int, goals: int) -> Effort:
+    def share(self, number: int, goals: int) -> SolverEffort:
         """What goal `number` gets: the first half of all, the others equal parts of the rest."""
         part = 1.0 if goals == 1 else 0.5 if number == 0 else 0.5 / (goals - 1)
-        return Effort(part * self.deterministic, part * self.seconds, self.workers)
+        return SolverEffort(part * self.deterministic, part * self.seconds, self.workers)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ Watch = Callable[[float, float | None, float], None]
 
 
 def minimise(
-    placement: Placement, expression: Expression, effort: Effort, seed: int, watch: Watch
+    placement: Placement, expression: Expression, effort: SolverEffort, seed: int, watch: Watch
 ) -> Found:
     """Minimise `expression` over the placement's model, from its hints on."""
     from ortools.sat.python import cp_model  # noqa: PLC0415 - half a second to import
@@ -81,7 +81,7 @@ def minimise(
     )
 
 
-def is_possible(placement: Placement, effort: Effort) -> bool | None:
+def is_possible(placement: Placement, effort: SolverEffort) -> bool | None:
     """Whether the placement's model has a solution; None if that is not known in time."""
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
@@ -90,7 +90,7 @@ def is_possible(placement: Placement, effort: Effort) -> bool | None:
     return known.get(status)
 
 
-def _solver(effort: Effort, seed: int) -> Any:
+def _solver(effort: SolverEffort, seed: int) -> Any:
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
     solver = cp_model.CpSolver()

@@ -13,7 +13,7 @@ from partition.strategies.exact_placement import Expression, Placement
 _Key = tuple[int, int, tuple[int, ...]]
 
 
-class Traffic:
+class TrafficVariables:
     """Variables are made for what is asked for, once."""
 
     def __init__(self, placement: Placement) -> None:

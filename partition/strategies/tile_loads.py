@@ -28,7 +28,7 @@ ROWS_AXIS = 2
 
 
 @dataclass(frozen=True)
-class Loads:
+class TileLoads:
     """Per device: seconds of work, seconds on the link in its busier direction, bytes held."""
 
     busy_s: Floats
@@ -60,7 +60,7 @@ class LoadEstimate:
 
     def loads(
         self, numbers: NDArray[np.intp], tiled: slice, output: str, bands: Mapping[int, Band]
-    ) -> Loads:
+    ) -> TileLoads:
         """`bands` by device; `numbers` [layers] has the devices of layers that are not `tiled`."""
         mine = self._mine(numbers, tiled)
         busy = (self._seconds * mine).sum(axis=0)
@@ -83,7 +83,7 @@ class LoadEstimate:
             messages = float(moved.messages[number])
             busy[number] = rates.busy_s(phases_s, float(phases[number]), messages, through)
             link[number] /= described.link_bytes_per_s
-        return Loads(busy, link, held + largest + engine_bytes(1))
+        return TileLoads(busy, link, held + largest + engine_bytes(1))
 
     def _mine(self, numbers: NDArray[np.intp], tiled: slice) -> NDArray[np.bool_]:
         mine = numbers[:, None] == np.arange(len(self._problem.devices))

@@ -18,7 +18,7 @@ from partition.strategies.band_shares import equal_times
 from partition.strategies.base import Problem, Rewritable
 from partition.strategies.best_cuts import best_cuts
 from partition.strategies.segments import segments
-from partition.strategies.tile_loads import LoadEstimate, Loads
+from partition.strategies.tile_loads import LoadEstimate, TileLoads
 
 if TYPE_CHECKING:
     from cnn.band_rows import FusedLayers
@@ -47,7 +47,7 @@ class Tiling:
     stop: int
     rows: tuple[int, ...]
     numbers: NDArray[np.intp]
-    loads: Loads
+    loads: TileLoads
     halo_share: float
 
     @property

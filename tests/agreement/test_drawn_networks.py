@@ -19,7 +19,7 @@ from tests.agreement.drawn.sketch import Tensor
 from tests.agreement.random_networks import MOST_SKIPPED, is_good, summary
 
 NETWORKS = 60
-MANY, PLANNED = 300, 4
+MANY, PLANNED = 100, 4
 
 
 def of_kind(outcomes: list[Outcome], kind: str) -> list[Outcome]:

@@ -12,12 +12,12 @@ import pytest
 import cnn
 from cnn.fill import draw, fill
 from cnn.inputs import freeze
-from cnn.roles import Missing, Role
+from cnn.roles import MissingWeight, Role
 from cnn.source import locate
 from cnn.weights import Array, take
 from tests.cnn.models import constant, convolution, model, node, run, save, value, weight
 
-FLOAT32 = Missing((64, 32), np.dtype(np.float32))
+FLOAT32 = MissingWeight((64, 32), np.dtype(np.float32))
 NORMAL = Role(mean=0.0, sigma=1.0)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import cnn
 from cnn.simplify.fold import fold
-from cnn.simplify.graph import Graph
+from cnn.simplify.graph import OperatorGraph
 from cnn.supported import STANDARD_DOMAINS
 from tests.cnn.models import run, save
 from tests.cnn.node_tests import NodeTest, agrees, node_tests
@@ -120,7 +120,7 @@ def test_every_operator_that_is_folded_gives_what_onnx_says() -> None:
     for test in every_test():
         if not any(x.domain in STANDARD_DOMAINS for x in test.model.opset_import):
             continue
-        graph = Graph(test.with_constants(list(test.inputs)), dict(test.inputs))
+        graph = OperatorGraph(test.with_constants(list(test.inputs)), dict(test.inputs))
         fold(graph)
         for name in test.outputs.keys() & graph.constants.keys():
             assert agrees(graph.constants[name], test.outputs[name]), test.name

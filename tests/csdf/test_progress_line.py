@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from io import StringIO
 
-from csdf.capacities import Progress
-from csdf.conflicts import Goal
+from csdf.capacities import CapacityProgress
+from csdf.conflicts import PeriodGoal
 from csdf.front_report import progress_text
 from csdf.progress_line import EVERY_S, FIRST_S, ProgressLine
 
@@ -54,10 +54,10 @@ def test_a_terminal_has_one_line_which_goes() -> None:
 
 
 def test_what_a_search_says() -> None:
-    on_the_way = Progress(Goal(Fraction(23, 2), strict=True), 12, 20, 0.25)
+    on_the_way = CapacityProgress(PeriodGoal(Fraction(23, 2), strict=True), 12, 20, 0.25)
     expected = (
         "csdf: period below 23/2 ≈ 11.5: at least 12 tokens, at most 20; 25% of the effort spent"
     )
     assert progress_text(on_the_way, "tokens") == expected
-    begun = Progress(Goal(None), 3, None, 0.0)
+    begun = CapacityProgress(PeriodGoal(None), 3, None, 0.0)
     assert progress_text(begun, "bytes") == "csdf: live: at least 3 bytes; 0% of the effort spent"

@@ -14,7 +14,7 @@ from csdf.graph import Graph
 from csdf.latency import latency
 from csdf.liveness import check_liveness
 from csdf.orders import ordered
-from csdf.recurrence import Execution
+from csdf.recurrence import SelfTimedFirings
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
@@ -48,7 +48,7 @@ def test_starts_come_back_later_by_the_pace_of_all(tries: int) -> None:
         actors = sorted(reaching(found, sink))
         expansion = expand(found)
         firings = [firing for name in actors for firing in expansion.firings(name)]
-        execution = Execution(expansion, ordered(found, {}), firings)
+        execution = SelfTimedFirings(expansion, ordered(found, {}), firings)
         starts = execution.run(firings, 30_000, 1)
         assume(starts.recurs is not None and starts.length is not None)
         assert starts.recurs is not None

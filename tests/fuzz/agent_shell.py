@@ -62,7 +62,7 @@ class AgentUnderFire:
                 self._due.append(ev.LookedUp(peer, digests))
             case act.WriteChunk(peer, put):
                 self._due.append(ev.ChunkWritten(peer, put.blob.digest, put.offset_bytes, True))
-            case act.Load(deployment):
+            case act.LoadPhases(deployment):
                 self._deployment = deployment
                 seconds = tuple(0.1 for _ in deployment.phases)
                 self._due.append(ev.Loaded(deployment.epoch, seconds, 10**8))

@@ -13,7 +13,7 @@ import numpy as np
 from cnn.network import Tensor
 from launcher.errors import BadInputError
 from launcher.journal import RECORDS
-from launcher.journal_identity import Identity
+from launcher.journal_identity import RunIdentity
 from launcher.journal_open import RUN, open_journal
 from launcher.journal_results import output_specs
 from launcher.runtime import SubnetFiles
@@ -22,7 +22,7 @@ from partition.plan import Plan
 from tests.fuzz.input_files import is_good_sentence
 
 FRAMES = 5
-IDENTITY = Identity("m" * 64, "i" * 64, FRAMES, output_specs([Tensor("y", (1, 2), "float32")]))
+IDENTITY = RunIdentity("m" * 64, "i" * 64, FRAMES, output_specs([Tensor("y", (1, 2), "float32")]))
 _RESULT = np.array([[1, 2]], np.float32)
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from ga import nsga
 from ga.auto import Auto
-from ga.hybrid import Effort as HybridEffort
-from ga.hybrid import Hybrid
+from ga.hybrid import Hybrid, HybridEffort
 from ga.ranking import ranking
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.errors import PartitionError
+from partition.objective import Objective
 from partition.planner import plan_solution
-from partition.strategies.base import Objective, Problem, Solution
+from partition.strategies.base import Problem, Solution
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.sequential import Sequential
 from tests.partition.networks import chain, residual

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ga import nsga
-from ga.hybrid import Effort as HybridEffort
-from ga.hybrid import Hybrid
+from ga.hybrid import Hybrid, HybridEffort
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.energy import energy_j
+from partition.objective import Objective
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.strategies.base import Objective, Problem, Strategy
+from partition.strategies.base import Problem, Strategy
 from partition.strategies.exact import Exact
 from partition.strategies.stages import KStage
 from partition.timing import loads

@@ -8,14 +8,14 @@ import cnn
 from benchmarks.agreement import LIMIT
 from benchmarks.hybrid import VGG16, YOLOV2, measure
 from cnn.rewrites import Slices
-from ga.hybrid import Effort, Hybrid
+from ga.hybrid import Hybrid, HybridEffort
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 from partition.units import BLOCK
 from tests.partition.rewriting_contract import RewritingContract, chain_model
 from tests.partition.strategy_contract import equal
 
-QUICK = Effort(chains=16, most_steps=100, finalists=3)
+QUICK = HybridEffort(chains=16, most_steps=100, finalists=3)
 
 
 class TestHybrid(RewritingContract):

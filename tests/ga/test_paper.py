@@ -6,16 +6,16 @@ import itertools
 
 import numpy as np
 
-from ga.paper import Evolution, Parameters, evolve
+from ga.paper import Evolution, PaperParameters, evolve
 from partition.paper_equations import beta_bytes, layer_beta_bytes, phi
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import equal
 
-SMALL = Parameters(individuals=200, generations=30, stop_when_optimal=False)
+SMALL = PaperParameters(individuals=200, generations=30, stop_when_optimal=False)
 
 
-def run(problem: Problem, parameters: Parameters) -> tuple[Evolution, list[float]]:
+def run(problem: Problem, parameters: PaperParameters) -> tuple[Evolution, list[float]]:
     """The evolution and φ of the best after each generation."""
     seen: list[float] = []
     evolution = evolve(problem, parameters, lambda _, __, least: seen.append(least))
@@ -23,7 +23,7 @@ def run(problem: Problem, parameters: Parameters) -> tuple[Evolution, list[float
 
 
 def test_the_papers_parameters_are_the_defaults() -> None:
-    defaults = Parameters()
+    defaults = PaperParameters()
     assert (defaults.individuals, defaults.generations, defaults.mutation) == (5000, 100, 0.05)
 
 
@@ -40,7 +40,7 @@ def test_the_best_never_gets_lost_and_the_search_gains_over_its_seeds() -> None:
     evolution, seen = run(Problem(residual(8), equal(5)), SMALL)
     assert seen == sorted(seen, reverse=True)
     assert len(seen) == SMALL.generations + 1
-    unseeded, seen = run(Problem(residual(8), equal(5)), Parameters(200, 30, seeded=0.0))
+    unseeded, seen = run(Problem(residual(8), equal(5)), PaperParameters(200, 30, seeded=0.0))
     assert unseeded.phi < 0.5 * seen[0]
     assert evolution.phi <= unseeded.phi
 
@@ -54,10 +54,10 @@ def test_deaps_logbook_tells_each_generation() -> None:
 
 def test_it_stops_early_only_at_a_proven_optimum() -> None:
     network = chain(*[1] * 6, weights=[500] * 6)
-    evolution, _ = run(Problem(network, equal(3)), Parameters(100, 50))
+    evolution, _ = run(Problem(network, equal(3)), PaperParameters(100, 50))
     assert evolution.is_optimal
     assert evolution.generations == 0
-    whole, _ = run(Problem(network, equal(3)), Parameters(100, 50, stop_when_optimal=False))
+    whole, _ = run(Problem(network, equal(3)), PaperParameters(100, 50, stop_when_optimal=False))
     assert whole.generations == 50
 
 

@@ -11,7 +11,7 @@ from ga.vertical import Vertical
 from partition.strategies.base import Problem
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import Effort
+from partition.strategies.exact_search import SolverEffort
 from tests.partition.strategy_contract import equal
 
 MODELS = Path(__file__).parent.parent / "fixtures" / "models"
@@ -20,7 +20,7 @@ MODELS = Path(__file__).parent.parent / "fixtures" / "models"
 @pytest.mark.slow
 def test_its_fastest_assignment_is_within_one_per_cent_of_the_best_stages() -> None:
     problem = Problem(cnn.read(str(MODELS / "DenseNet201.onnx")).network, equal(6))
-    stages = Exact("exact", Shape(contiguous=True), Effort(60.0, 120.0)).solve(problem)
+    stages = Exact("exact", Shape(contiguous=True), SolverEffort(60.0, 120.0)).solve(problem)
     assert stages.optimal
     best = problem.costs.evaluate(problem.numbers(stages.assignment)[None]).period_s[0]
     assert Vertical().solve(problem).front[0].period_s <= 1.01 * best

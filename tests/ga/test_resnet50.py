@@ -8,7 +8,7 @@ import pytest
 
 import cnn
 from cnn.network import Network
-from ga.paper import Parameters, evolve
+from ga.paper import PaperParameters, evolve
 from ga.vertical import Vertical
 from ga.vertical_paper import saving_percent
 from partition.strategies.base import Problem
@@ -25,7 +25,7 @@ def resnet50() -> Network:
 @pytest.mark.parametrize("count", range(2, 11))
 def test_the_papers_search_saves_what_can_be_saved(count: int) -> None:
     problem = Problem(resnet50(), equal(count))
-    evolution = evolve(problem, Parameters(), lambda *_: None)
+    evolution = evolve(problem, PaperParameters(), lambda *_: None)
     assert saving_percent(problem, evolution.best) == pytest.approx(100 * (1 - 1 / count), abs=0.2)
 
 

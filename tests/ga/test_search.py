@@ -66,7 +66,7 @@ def mismatches(population: np.ndarray) -> np.ndarray:
 
 def test_annealing_finds_a_boundary() -> None:
     start = np.zeros((8, 20), dtype=np.int16)
-    steps = annealing.Schedule(300, start=0.5)
+    steps = annealing.CoolingSchedule(300, start=0.5)
     move = partial(move_run, pinned=FREE, devices=2)
     found = annealing.anneal(
         np.random.default_rng(0), start, move, mismatches, steps, lambda _: None
@@ -78,7 +78,7 @@ def test_annealing_never_returns_worse_than_it_was_given_and_moves_no_pin() -> N
     rng = np.random.default_rng(0)
     pinned = np.where(np.arange(20) % 3 == 0, 0, -1)
     start = np.where(pinned >= 0, 0, rng.integers(0, 2, (8, 20))).astype(np.int16)
-    hot = annealing.Schedule(30, start=100.0)
+    hot = annealing.CoolingSchedule(30, start=100.0)
     move = partial(move_run, pinned=pinned, devices=2)
     found = annealing.anneal(rng, start, move, mismatches, hot, lambda _: None)
     assert (mismatches(found) <= mismatches(start)).all()

@@ -59,7 +59,7 @@ class TestVertical(StrategyContract):
 
 
 class TestVerticalPaper(StrategyContract):
-    strategy = VerticalPaper(paper.Parameters(individuals=100, generations=20))
+    strategy = VerticalPaper(paper.PaperParameters(individuals=100, generations=20))
 
     def test_it_balances_equation_2(self) -> None:
         problem = Problem(residual(16), equal(4))

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from launcher.access import Access
+from launcher.config_run import RunConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.job import launch
 from launcher.progress import open_progress
@@ -151,7 +152,7 @@ def test_a_cut_board_is_lost_and_found(lab: Lab, cluster: Cluster) -> None:
         if frame == 3:
             lab.cut("n1")
 
-    options = RunOptions(silence_timeout_s=1.5, lease_s=2.0)
+    options = RunOptions(RunConfig(silence_timeout_s=1.5, lease_s=2.0))
     nodes = cluster.nodes(lab.addresses, Access(insecure=True))
     with pytest.raises(RunFailedError, match=r"node 'n1' at tcp://.* was lost"):
         cluster.run(RandomFrames(10**6), take, options, nodes=nodes)

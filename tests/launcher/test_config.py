@@ -97,6 +97,11 @@ MISTAKES = [
         id="unknown key of run",
     ),
     pytest.param(
+        f"{BASE}recovery: {{heartbeat: 3}}\n",
+        "line 5, recovery.heartbeat: unknown key; did you mean 'heartbeat_s'?",
+        id="unknown key of recovery",
+    ),
+    pytest.param(
         BASE.replace("name: b", "name: a"),
         "line 4, nodes[1].name: 'a' is the name of another node already, on line 3",
         id="duplicate names",

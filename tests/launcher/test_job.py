@@ -145,7 +145,7 @@ def test_what_the_command_line_says_comes_first(cluster: Path) -> None:
     assert outcome.report is not None
     assert outcome.report.frames == 3
     assert outcome.report.order == "strict"
-    assert runtime.options.order == "strict"
+    assert runtime.options.run.order == "strict"
 
 
 def test_outputs_are_written_frame_by_frame(cluster: Path, tmp_path: Path) -> None:
@@ -221,12 +221,12 @@ def test_a_model_that_is_none_is_refused(cluster: Path) -> None:
 
 def test_an_image_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_text("no image")
-    sentence = refused(Request(DIGITS / "cluster.yaml", inputs=(str(tmp_path / "bad.png"),)))
+    sentence = refused(Request(DIGITS / "cluster.yaml", inputs=[str(tmp_path / "bad.png")]))
     assert "bad.png: cannot be read as an image" in sentence
 
 
 def test_input_from_the_command_line_must_be_there(cluster: Path) -> None:
-    assert "--input: no file matches" in refused(Request(cluster, inputs=("none/*.png",)))
+    assert "--input: no file matches" in refused(Request(cluster, inputs=["none/*.png"]))
 
 
 def test_labels_are_for_classifiers(cluster: Path) -> None:

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from cnn.network import Tensor
 from launcher.errors import BadInputError, RunFailedError
 from launcher.journal import Journal
-from launcher.journal_identity import Identity
+from launcher.journal_identity import RunIdentity
 from launcher.journal_open import check_room, open_journal
 from launcher.journal_records import (
     DONE,
     DROPPED,
     RECORD_BYTES,
-    Record,
+    FrameRecord,
     decode,
     encode,
 )
@@ -33,9 +33,11 @@ RUN = b"run one!"
 FRAMES = 4
 NPY_HEAD = 128
 SPECS = output_specs([Tensor("score", (1, 2), "float32"), Tensor("aux/map", (3,), "uint8")])
-IDENTITY = Identity("model", "inputs", FRAMES, SPECS)
+IDENTITY = RunIdentity("model", "inputs", FRAMES, SPECS)
 
-records = st.builds(Record, st.integers(0, 2**40), st.sampled_from([DONE, DROPPED]), st.just(7))
+records = st.builds(
+    FrameRecord, st.integers(0, 2**40), st.sampled_from([DONE, DROPPED]), st.just(7)
+)
 
 
 def outputs(frame: int) -> dict[str, np.ndarray]:
@@ -43,7 +45,7 @@ def outputs(frame: int) -> dict[str, np.ndarray]:
     return {"score": score, "aux/map": np.full(3, frame, np.uint8)}
 
 
-def opened(folder: Path, *, resume: bool = True, identity: Identity = IDENTITY) -> Journal:
+def opened(folder: Path, *, resume: bool = True, identity: RunIdentity = IDENTITY) -> Journal:
     return open_journal(folder, identity, resume=resume, where="--journal")
 
 
@@ -79,7 +81,7 @@ def whole(tmp_path: Path, quick: None) -> Path:
 
 @given(st.lists(records), st.data())
 def test_records_cut_off_anywhere_are_those_before_the_cut(
-    written: list[Record], data: st.DataObject
+    written: list[FrameRecord], data: st.DataObject
 ) -> None:
     whole = b"".join(encode(record, RUN) for record in written)
     cut = data.draw(st.integers(0, len(whole)))
@@ -90,7 +92,7 @@ def test_records_cut_off_anywhere_are_those_before_the_cut(
 
 @given(st.lists(records, min_size=1, unique=True), st.data())
 def test_a_damaged_byte_costs_the_record_that_it_is_in_and_no_other(
-    written: list[Record], data: st.DataObject
+    written: list[FrameRecord], data: st.DataObject
 ) -> None:
     whole = bytearray(b"".join(encode(record, RUN) for record in written))
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -101,7 +103,7 @@ def test_a_damaged_byte_costs_the_record_that_it_is_in_and_no_other(
 
 @given(st.binary(max_size=200))
 def test_what_another_run_wrote_or_nobody_is_no_record(data: bytes) -> None:
-    other = encode(Record(3, DONE, 7), b"run two!")
+    other = encode(FrameRecord(3, DONE, 7), b"run two!")
     assert decode(other + data, RUN) == ([], 0)
 
 
@@ -145,7 +147,7 @@ def test_however_often_it_is_interrupted_each_frame_has_one_result(
         made._opened.close()
         if step == "torn":
             with (folder / "journal").open("ab") as file:
-                file.write(encode(Record(0, DONE, 1), RUN)[: len(saved) + 3])
+                file.write(encode(FrameRecord(0, DONE, 1), RUN)[: len(saved) + 3])
         made = opened(folder)
         assert set(restored(made)) == saved
     made.close()
@@ -204,13 +206,13 @@ def test_no_result_is_ever_rewritten(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (Identity("new", "inputs", FRAMES, SPECS), "its model differs"),
-        (Identity("model", "new", FRAMES, SPECS), "its inputs differ"),
-        (Identity("model", "inputs", 9, SPECS), "it has 4 frames, not 9"),
-        (Identity("model", "inputs", FRAMES, SPECS[:1]), "other outputs"),
+        (RunIdentity("new", "inputs", FRAMES, SPECS), "its model differs"),
+        (RunIdentity("model", "new", FRAMES, SPECS), "its inputs differ"),
+        (RunIdentity("model", "inputs", 9, SPECS), "it has 4 frames, not 9"),
+        (RunIdentity("model", "inputs", FRAMES, SPECS[:1]), "other outputs"),
     ],
 )
-def test_the_journal_of_another_run_is_refused(whole: Path, other: Identity, why: str) -> None:
+def test_the_journal_of_another_run_is_refused(whole: Path, other: RunIdentity, why: str) -> None:
     before = {path.name: path.read_bytes() for path in whole.iterdir()}
     with pytest.raises(BadInputError, match=f"the journal of another run: .*{why}"):
         opened(whole, identity=other)
@@ -323,7 +325,7 @@ def found(frame: int) -> dict[str, np.ndarray]:
 
 
 def test_results_whose_shape_varies_come_back_as_they_were(tmp_path: Path, quick: None) -> None:
-    identity = Identity("model", "inputs", FRAMES, VARYING)
+    identity = RunIdentity("model", "inputs", FRAMES, VARYING)
     with opened(tmp_path / "j", resume=False, identity=identity) as made:
         for frame in range(FRAMES):
             made.write(frame, found(frame))
@@ -340,7 +342,7 @@ def test_results_whose_shape_varies_come_back_as_they_were(tmp_path: Path, quick
 def test_a_varying_result_that_is_damaged_is_computed_again(
     tmp_path: Path, quick: None, damage: bytes | None
 ) -> None:
-    identity = Identity("model", "inputs", FRAMES, VARYING)
+    identity = RunIdentity("model", "inputs", FRAMES, VARYING)
     with opened(tmp_path / "j", resume=False, identity=identity) as made:
         for frame in range(FRAMES):
             made.write(frame, found(frame))

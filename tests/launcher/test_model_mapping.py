@@ -252,6 +252,7 @@ def test_networks_that_are_written_unusually_run(
     path = tmp_path / "cluster.yaml"
     path.write_text(
         f"model: {file.name}\nnodes: [{{name: a}}, {{name: b}}]\nstrategy: vertical\nframes: 2\n"
+        "ga: {vertical: {budget: 0.05}}\n"  # any plan will do
     )
     agreed(Request(path, output=tmp_path / "out"), runtime())
     assert list((tmp_path / "out").iterdir())

@@ -19,7 +19,7 @@ from launcher.config_load import load_cluster
 from launcher.errors import BadInputError
 from launcher.file_names import distinct, plain
 from launcher.journal import Journal
-from launcher.journal_identity import Identity
+from launcher.journal_identity import RunIdentity
 from launcher.journal_open import RUN, open_journal
 from launcher.journal_results import output_specs
 from launcher.outputs import OutputFolder
@@ -74,7 +74,7 @@ def test_a_journal_stays_in_its_folder(
 ) -> None:
     around = tmp_path_factory.mktemp("around")
     specs = output_specs(Tensor(name, (1, 2), "float32") for name in outputs)
-    identity = Identity("m", "i", 1, specs)
+    identity = RunIdentity("m", "i", 1, specs)
     for resume in (False, True):
         with open_journal(around / "run", identity, resume=resume, where="--journal") as journal:
             assert isinstance(journal, Journal)
@@ -88,7 +88,7 @@ def test_a_journal_stays_in_its_folder(
 def test_a_journals_head_names_no_file(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     """Files are called after the model's outputs; a head that says otherwise is another run's."""
     around = tmp_path_factory.mktemp("around")
-    identity = Identity("m", "i", 1, output_specs([Tensor("y", (1, 2), "float32")]))
+    identity = RunIdentity("m", "i", 1, output_specs([Tensor("y", (1, 2), "float32")]))
     open_journal(around / "run", identity, resume=False, where="--journal").close()
     head = around / "run" / RUN
     data = json.loads(head.read_text())

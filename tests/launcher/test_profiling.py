@@ -28,8 +28,8 @@ from launcher.profiling_bench import (
 from launcher.profiling_cache import LinkTimes, ProfileCache
 from launcher.profiling_energy import Meter, device_watts
 from launcher.profiling_file import (
-    Identity,
     NodeEntry,
+    NodeIdentity,
     NodePart,
     NodeTimes,
     ProfileFile,
@@ -46,7 +46,7 @@ from partition.profiles import NodeProfile, SubnetTime
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 
-PI = Identity(
+PI = NodeIdentity(
     host="pi", threads=2, cpus=(), machine="Raspberry Pi 4", cores=4, engine="ORT", version="1"
 )
 TIMES = NodeProfile(
@@ -60,7 +60,7 @@ TIMES = NodeProfile(
 )
 
 
-def profile(identity: Identity = PI) -> ProfileFile:
+def profile(identity: NodeIdentity = PI) -> ProfileFile:
     entry = NodeEntry(identity=identity, measured=NodeTimes.of(TIMES))
     return ProfileFile(model="net", model_digest="d1", energy="RAPL", nodes={"a": entry})
 
@@ -313,7 +313,7 @@ def written(folder: Path, **changes: str) -> str:
     nodes = {}
     for node in cluster.config.nodes:
         told = {**node_part(node).model_dump(), **changes}
-        who = Identity.model_validate({**PI.model_dump(), **told})
+        who = NodeIdentity.model_validate({**PI.model_dump(), **told})
         nodes[node.name] = NodeEntry(identity=who, measured=times)
     file = ProfileFile(model="branches", model_digest=model.digest, energy="", nodes=nodes)
     write_atomically(folder / "profile.json", file)

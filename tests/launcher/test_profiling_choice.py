@@ -21,7 +21,13 @@ from launcher.profiling_choice import (
     ranked,
     shape,
 )
-from launcher.profiling_file import Identity, NodeEntry, NodeTimes, ProfileFile, write_atomically
+from launcher.profiling_file import (
+    NodeEntry,
+    NodeIdentity,
+    NodeTimes,
+    ProfileFile,
+    write_atomically,
+)
 from launcher.profiling_links import node_part
 from launcher.profiling_use import profile_file
 from launcher.progress import open_progress
@@ -127,7 +133,7 @@ def profile_with(folder: Path, choice: Choice | None, layers: Mapping[str, float
     nodes = {}
     for node in cluster.config.nodes:
         known = node_part(node).model_dump()
-        identity = Identity(**known, machine="pc", cores=2, engine="E", version="1")
+        identity = NodeIdentity(**known, machine="pc", cores=2, engine="E", version="1")
         nodes[node.name] = NodeEntry(
             identity=identity, measured=NodeTimes.of(NodeProfile(dict(layers)))
         )

@@ -10,10 +10,10 @@ import pytest
 
 from launcher.background import Background, IsWanted
 from launcher.config_load import Cluster, load_cluster
+from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError
 from launcher.planning import devices_of, read_model
 from launcher.replanning import QUICK, Hurry, NotBetterError, Replanner, UnwantedError
-from launcher.runtime import PlanRequest
 from tests.launcher.models import write_branches
 
 
@@ -30,7 +30,7 @@ def replanner(cluster: Cluster, folder: Path) -> Replanner:
 
 def test_the_plan_is_for_the_nodes_that_are_left_with_its_subnets_cut(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n")
-    found = replanner(cluster, tmp_path / "subnets")(PlanRequest(("a", "c")))
+    found = replanner(cluster, tmp_path / "subnets")(PlanRequest(1, ("a", "c")))
     plan, subnets = found.plan, found.subnets
     assert [device.name for device in plan.devices] == ["a", "c"]
     assert set(plan.assignment.values()) <= {"a", "c"}
@@ -41,14 +41,14 @@ def test_the_plan_is_for_the_nodes_that_are_left_with_its_subnets_cut(tmp_path: 
 def test_a_node_that_stands_by_has_a_part_only_once_it_is_needed(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n", "{name: c, standby: true}")
     assert [device.name for device in devices_of(cluster)] == ["a", "b"]
-    plan = replanner(cluster, tmp_path / "subnets")(PlanRequest(("c",))).plan
+    plan = replanner(cluster, tmp_path / "subnets")(PlanRequest(1, ("c",))).plan
     assert set(plan.assignment.values()) == {"c"}
 
 
 def test_a_search_that_takes_too_long_gives_way_to_a_quick_one(tmp_path: Path) -> None:
     more = "strategy: vertical\nrecovery: {recovery_s: 0.000001}\n"
     planner = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")
-    plan = planner(PlanRequest(("a", "b"))).plan
+    plan = planner(PlanRequest(1, ("a", "b"))).plan
     assert plan.strategy == QUICK
 
 
@@ -56,7 +56,7 @@ def test_once_the_run_is_over_nothing_is_searched_or_written(tmp_path: Path) -> 
     planner = replanner(cluster_of(tmp_path, "strategy: sequential\n"), tmp_path / "gone")
     planner.close()
     with pytest.raises(UnwantedError):
-        planner(PlanRequest(("a", "c")))
+        planner(PlanRequest(1, ("a", "c")))
     assert not (tmp_path / "gone").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_search_under_way_breaks_off_once_nobody_wants_it() -> None:
 def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "pins: {stem: b}\nstrategy: sequential\n")
     with pytest.raises(BadInputError) as failed:
-        replanner(cluster, tmp_path / "subnets")(PlanRequest(("a", "c")))
+        replanner(cluster, tmp_path / "subnets")(PlanRequest(1, ("a", "c")))
     assert str(failed.value) == (
         "layer 'stem' is pinned to node 'b', which is lost: without the pin another node could "
         "take it"
@@ -82,7 +82,7 @@ def test_a_pin_to_a_lost_node_is_named(tmp_path: Path) -> None:
 def test_a_memory_that_is_too_small_is_named_with_the_need(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n", "{name: c, memory: 1MB}")
     with pytest.raises(BadInputError, match=r"(?s)'c'.*MB"):
-        replanner(cluster, tmp_path / "subnets")(PlanRequest(("c",)))
+        replanner(cluster, tmp_path / "subnets")(PlanRequest(1, ("c",)))
 
 
 def test_work_in_the_background_is_told_by_a_descriptor_and_by_number() -> None:
@@ -134,11 +134,11 @@ def test_a_plan_that_is_hardly_better_than_the_one_that_streams_is_not_cut(
 ) -> None:
     cluster = cluster_of(tmp_path, "strategy: sequential\n")
     planner = replanner(cluster, tmp_path / "subnets")
-    plan = planner(PlanRequest(("a", "b"))).plan
+    plan = planner(PlanRequest(1, ("a", "b"))).plan
     with pytest.raises(NotBetterError, match=r"1\.00 times as fast"):
-        planner(PlanRequest(("a", "b"), better_than=plan, least_gain=1.1))
+        planner(PlanRequest(2, ("a", "b"), 1, least_gain=1.1), plan)
     assert not (tmp_path / "subnets" / "replanned-2").exists()
-    assert planner(PlanRequest(("a", "b"), better_than=plan)).gain == pytest.approx(1.0)
+    assert planner(PlanRequest(3, ("a", "b"), 1), plan).gain == pytest.approx(1.0)
 
 
 def test_what_is_done_after_the_end_is_forgotten() -> None:

@@ -48,7 +48,8 @@ def laid_out(folder: Path, nodes: Nodes, **config: Any) -> Path:
     save(detector(), folder, "net.onnx")
     np.save(folder / "frames.npy", np.stack([frame["x"] for frame in detector_frames()]))
     cluster = folder / "cluster.yaml"
-    data = {"model": "net.onnx", "nodes": nodes, "input": "frames.npy", **config}
+    search = {"vertical": {"budget": 0.05}}  # any plan will do
+    data = {"model": "net.onnx", "nodes": nodes, "input": "frames.npy", "ga": search, **config}
     cluster.write_text(yaml.safe_dump(data))
     return cluster
 

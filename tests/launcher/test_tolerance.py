@@ -13,7 +13,7 @@ from launcher.comparison.tolerance import (
     FACTOR,
     LIMITS,
     Numbers,
-    Verdict,
+    WorstOutput,
     by_fusing,
     difference,
     numbers_of,
@@ -168,7 +168,7 @@ def test_a_quantised_subnet_may_round_a_few_values_otherwise_but_not_all() -> No
 
 
 def test_a_tolerance_that_was_given_is_the_only_rule() -> None:
-    assert strict(out(1.3), out(1), SINGLE, given=0.5) == Verdict(
+    assert strict(out(1.3), out(1), SINGLE, given=0.5) == WorstOutput(
         "y", pytest.approx(0.3), 0.5, "given"
     )
     assert not strict(out(1.00001), out(1), SINGLE, given=0.0).agrees
@@ -181,7 +181,7 @@ def test_what_is_no_number_is_infinitely_far_unless_the_model_loses_it_too() -> 
 
 
 def test_the_worst_output_is_the_furthest_beside_what_is_allowed() -> None:
-    loose, tight = Verdict("a", 0.5, 1.0, "given"), Verdict("b", 0.2, 0.1, "given")
+    loose, tight = WorstOutput("a", 0.5, 1.0, "given"), WorstOutput("b", 0.2, 0.1, "given")
     assert worst([loose, tight]) == tight
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.comparison.tolerance import FLOOR, Verdict
+from launcher.comparison.tolerance import FLOOR, WorstOutput
 from launcher.errors import RunFailedError
 from launcher.reference import reference_results
 from launcher.verify import FirstResults, compare
@@ -47,7 +47,7 @@ def test_the_worst_frame_and_output_are_named(tmp_path: Path) -> None:
     worse = {"a": np.ones(2), "b": np.array([1, 1, 2.0])}
     same = {"a": np.ones(2), "b": np.ones(3)}
     found = compare(first, ("a", "b"), iter([(0, same), (1, worse), (2, same)]))
-    assert found.doubtful == {1: Verdict("b", 0.5, 1e-4, "precision")}
+    assert found.doubtful == {1: WorstOutput("b", 0.5, 1e-4, "precision")}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

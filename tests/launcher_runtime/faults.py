@@ -12,13 +12,14 @@ must hold whatever happens.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from random import Random
 from typing import Any
 
+from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
+from launcher.core.watch import Limits
 from launcher.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
@@ -26,7 +27,7 @@ from nodes.core.messages import HOST, Deploy, Stop
 from tests.launcher_runtime.connections import Connection
 from tests.launcher_runtime.plans import spread, subnets_of
 from tests.launcher_runtime.simulated_node import SimulatedNode
-from tests.launcher_runtime.simulation import LIMITS, World
+from tests.launcher_runtime.simulation import World
 
 BLOB_BYTES = (1 << 20) + 1
 """Two chunks."""
@@ -40,7 +41,14 @@ RECONNECTING_S = 0.2
 HEARS_S = 0.02
 """After which an agent hears that its launcher's connection was reset."""
 
-RECOVERING = replace(LIMITS, recovery_s=10.0, heartbeat_s=2.0, deploy_timeout_s=60.0, wait_s=120.0)
+
+def recovering(**changes: object) -> Limits:
+    """Limits under which a run goes on without nodes that are lost."""
+    recovery = RecoveryConfig(wait_s=120.0, adapt=False).model_copy(update=changes)
+    return Limits(RunConfig(deploy_timeout_s=60.0), recovery, consent="say so")
+
+
+RECOVERING = recovering()
 
 CALM_S = 60.0
 """After which a node to which nothing happens must be of use to a run that waits for any."""
@@ -91,7 +99,7 @@ class FaultyWorld(World):
             "frames": random.choice((few, few if pace else random.randint(100, 400) // 4)),
             "delay_s": lambda: random.choice(delays),
             "started_by_us": random.random() < 0.5,
-            "limits": replace(RECOVERING, rebalance=rebalance, consent="say so", adapt=True),
+            "limits": recovering(rebalance=rebalance, adapt=True),
             "take_s": random.choice((0.0, 0.02, 0.1)),
         }
         super().__init__(
@@ -355,11 +363,11 @@ class FaultyWorld(World):
             return
         assert "node 'n" in str(error), f"no node is named: {error}"
         assert self.touched or self.refused_plan, f"nothing happened to any node: {error}"
-        if not self.supervisor._has_streamed:
+        if not self.supervisor.life.has_streamed:
             return
         hopeful = [name for name in self.nodes if self.may_be_of_use(name)]
         waited_s = self.supervisor._recoverer._waiting.waited_s
-        if self._suffice(hopeful) and waited_s < RECOVERING.wait_s - 0.001:
+        if self._suffice(hopeful) and waited_s < RECOVERING.recovery.wait_s - 0.001:
             raise AssertionError(f"it did not wait for {hopeful}: {error}")
         fit = [name for name in hopeful if self.is_fit(name)]
         if self._suffice(fit):

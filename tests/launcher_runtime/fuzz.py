@@ -175,7 +175,7 @@ def try_seeds(seeds: range) -> Counter[str]:
 def ways(world: Outages) -> list[str]:
     """How a history went, of `WAYS`."""
     causes = {past.cause for past in world.supervisor.recoveries}
-    by_itself = world.supervisor._limits.rebalance == "auto"
+    by_itself = world.supervisor._limits.recovery.rebalance == "auto"
     happened = (
         bool(causes),
         "return" in causes,

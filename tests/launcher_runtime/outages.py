@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 
-from launcher.core.session import State
+from launcher.core.session import SessionState
 from nodes.core.messages import HOST, Control, Failed, Progress, Stats
 from tests.launcher_runtime.connections import Connection
 from tests.launcher_runtime.faults import TCP_GIVES_UP_S
@@ -98,9 +98,9 @@ class Outages(Successors):
         self.touched[name] = self.now_s
         share, session = self.supervisor.blueprint, self.supervisor.sessions[name]
         others = [node for node in share.deployments if node != name]
-        if session.state is State.RUNNING and others:
+        if session.state is SessionState.RUNNING and others:
             self._say(name, Failed(share.epoch, "a lie", self.random.choice(others)))
-        elif session.state is State.DEPLOYING:
+        elif session.state is SessionState.DEPLOYING:
             self._say(name, Progress(share.epoch, MOST_COUNT, 1, "nothing"))
         self.at(self.now_s + every_s, lambda: self._lie(name, every_s, left - 1))
 

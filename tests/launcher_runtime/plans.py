@@ -126,15 +126,17 @@ def in_a_row(nodes: int, capacity_frames: int = 2) -> Plan:
 
 
 def answer(
-    asked: lev.Replan, gain: float | None, replan: Callable[[int, tuple[str, ...]], Blueprint | str]
-) -> lev.Planned | lev.Unplannable:
+    asked: lev.PlanRequest,
+    gain: float | None,
+    replan: Callable[[int, tuple[str, ...]], Blueprint | str],
+) -> lev.PlanReply | lev.Unplannable:
     """What a search says that was `asked` for a plan; None: a plan of any `gain` will do."""
-    if asked.least_gain is not None and gain is not None and gain < asked.least_gain:
+    if asked.better_than is not None and gain is not None and gain < asked.least_gain:
         return lev.Unplannable(asked.epoch, "there is no better plan")
     found = replan(asked.epoch, asked.nodes)
     if not isinstance(found, Blueprint):
         return lev.Unplannable(asked.epoch, str(found))
-    return lev.Planned(replace(found, slower=asked.slower), gain or 1.0)
+    return lev.PlanReply(replace(found, slower=asked.slower), gain or 1.0)
 
 
 def spread(

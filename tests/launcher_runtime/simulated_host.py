@@ -113,11 +113,11 @@ class SimulatedHost:
                 self.attach(addresses)
             case lev.Halt():
                 self.halt()
-            case lev.Replan(epoch, left):
+            case lev.PlanRequest(epoch, left):
                 self.tell_story(f"plan epoch {epoch} for {left}")
                 at_s = self.now_s + PLANNING_S
                 self.launcher_at(at_s, lambda asked=action: self._plan(asked))
-            case lev.Report():
+            case lev.StageProgress():
                 assert 0 <= action.done <= action.total
                 self.reports.append(action)
             case lev.Notice(text):

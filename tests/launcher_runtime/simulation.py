@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from math import prod
 
+from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
@@ -40,9 +41,7 @@ from tests.launcher_runtime.plans import answer, blueprint_of
 from tests.launcher_runtime.simulated_host import SimulatedHost, begins_with
 from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 
-LIMITS = Limits(
-    connect_timeout_s=10.0, deploy_timeout_s=300.0, silence_timeout_s=10.0, lease_s=15.0
-)
+LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
 LOADING_S = 0.05
 PLANNING_S = 0.4
 
@@ -95,7 +94,7 @@ class World(SimulatedHost):
             Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
             for i, name in enumerate(self.nodes)
         ]
-        hello = Hello(PROTOCOL, "test", limits.lease_s, "ana, process 0", "0")
+        hello = Hello(PROTOCOL, "test", limits.run.lease_s, "ana, process 0", "0")
         self.supervisor = Supervisor(share, contacts, frames, hello, limits)
         self.key = b""
         super().__init__(plan, RunStream(frames, share, pace, begins_with(plan)), take_s)
@@ -103,7 +102,7 @@ class World(SimulatedHost):
         self.end: lev.End | None = None
         self.end_s = 0.0
         self.streams: list[lev.Stream] = []
-        self.reports: list[lev.Report] = []
+        self.reports: list[lev.StageProgress] = []
         self.notices: list[str] = []
         self.silent: set[str] = set()
         self.closed_data_ports: set[str] = set()
@@ -172,7 +171,7 @@ class World(SimulatedHost):
         """The earliest deadline of a core, and its `Tick`; deadlines are as they were when a core
         last handled something, and change with nothing else."""
         at_s = None if self.is_stopped else self._deadline_s
-        found: Happening | None = None if at_s is None else partial(self.event, lev.Tick())
+        found: Happening | None = None if at_s is None else partial(self.event, nev.Tick())
         for name, node in self.nodes.items():
             due_s = node.deadline_s
             if due_s is not None and (at_s is None or due_s < at_s) and not self.is_off(name):
@@ -238,8 +237,8 @@ class World(SimulatedHost):
         assert self.end is None or not actions, "nothing is done after the end"
         return actions
 
-    def _plan(self, asked: lev.Replan) -> None:
-        self.event(answer(asked, asked.least_gain and self.gain(), self._replan))
+    def _plan(self, asked: lev.PlanRequest) -> None:
+        self.event(answer(asked, None if asked.better_than is None else self.gain(), self._replan))
 
     def command(self, node: str, message: Control) -> None:
         over = self.control[node]
@@ -297,7 +296,7 @@ class World(SimulatedHost):
                 complete = node.write(put)
                 written = nev.ChunkWritten(peer, put.blob.digest, put.offset_bytes, complete)
                 self.tell(name, written)
-            case act.Load(deployment):
+            case act.LoadPhases(deployment):
                 self._load(name, node, deployment)
             case act.Fire():
                 node.firings.append(action)

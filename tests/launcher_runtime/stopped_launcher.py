@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.runtime import RecoveryOptions, RunOptions
+from launcher.config_run import RecoveryConfig, RunConfig
+from launcher.runtime import RunOptions
 from tests.launcher_runtime.clusters import RandomFrames, Results, daemons, make_cluster, results
-from tests.launcher_runtime.test_recovery import Replan
+from tests.launcher_runtime.test_recovery import Dealer
 
 
 class Told:
@@ -33,11 +34,11 @@ class Told:
 def main(folder: Path, frames: int, lease_s: float) -> None:
     """See the module's docstring."""
     cluster = make_cluster(folder, nodes=2)
-    replan = Replan(cluster, folder / "again")
+    replan = Dealer(cluster, folder / "again")
     take = Told()
     with daemons(cluster.names, folder / "cache") as running:
         nodes = cluster.nodes({name: address for name, (address, _) in running.items()})
-        options = RunOptions(lease_s=lease_s, recovery=RecoveryOptions(replan))
+        options = RunOptions(RunConfig(lease_s=lease_s), RecoveryConfig(adapt=False), replan)
         found = cluster.run(RandomFrames(frames), take, options, nodes=nodes)
     cluster.check(take.results.outputs, frames)
     for past in found.recoveries:

@@ -16,7 +16,8 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.improving import LEAST_GAIN, LOOK_EVERY_S, SETTLE_S, Improver
 from launcher.core.recovery import Change, Recoverer
 from launcher.core.returns import Returns
-from launcher.core.session import Session, State
+from launcher.core.run_state import RunLife, RunStep
+from launcher.core.session import Session, SessionState
 from launcher.core.speeds import (
     FIRINGS_EACH,
     LEAST_LOOKS,
@@ -28,12 +29,12 @@ from launcher.core.speeds import (
 from launcher.core.watch import Limits
 from launcher.errors import RunFailedError
 from nodes.core.messages import PROTOCOL, Hello, Stats, Welcome
-from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.faults import recovering
 from tests.launcher_runtime.plans import blueprint_of, in_a_row
 from tests.launcher_runtime.simulation import World
 from tests.launcher_runtime.test_faults import on_all
 
-ADAPTING = replace(RECOVERING, adapt=True)
+ADAPTING = recovering(adapt=True)
 WORK_S = 3.0
 
 
@@ -59,13 +60,15 @@ class Boards:
         self, true: list[float], noise: Random, spread: float, left_out: float = math.inf
     ) -> None:
         self.true = {f"n{i}": factor for i, factor in enumerate(true)}
-        self.sessions = {n: Session(n, "tcp://x:1", False, State.RUNNING) for n in self.true}
+        self.sessions = {n: Session(n, "tcp://x:1", False, SessionState.RUNNING) for n in self.true}
         for session in self.sessions.values():
             session.welcome = Welcome(2, session.node, "0", "tcp://x:2", "none", "sim", 1, 1)
         limits: Limits = ADAPTING
-        hello = Hello(PROTOCOL, "test", limits.lease_s)
+        hello = Hello(PROTOCOL, "test", limits.run.lease_s)
         returns = Returns(self.sessions, hello)
-        self.recoverer = Recoverer(1, self.sessions, limits, returns)
+        self.life = RunLife()
+        self.life.step(RunStep.START)
+        self.recoverer = Recoverer(1, self.sessions, limits, returns, self.life)
         self.improver = Improver(self.sessions, limits, self.recoverer)
         self.now_s, self.changes = 0.0, 0
         self._noise, self._spread, self._left_out = noise, spread, left_out
@@ -98,7 +101,9 @@ class Boards:
         for session in self.sessions.values():
             session.stats = None
             if session.is_open:
-                session.state = State.RUNNING if session in self.members else State.IDLE
+                session.state = (
+                    SessionState.RUNNING if session in self.members else SessionState.IDLE
+                )
         self.improver.streams(blueprint, self.now_s)
         for result in range(5):
             self.improver.pace.took(result, self.now_s + result * self.period_s)
@@ -119,18 +124,18 @@ class Boards:
                 self.counted[node] = firings, busy_s
                 session.stats = stats(self.blueprint.epoch, firings, busy_s)
             for action in self.improver.due(self.members, self.now_s):
-                if isinstance(action, lev.Replan):
+                if isinstance(action, lev.PlanRequest):
                     self._plan(action)
 
-    def _plan(self, asked: lev.Replan) -> None:
+    def _plan(self, asked: lev.PlanRequest) -> None:
         slower = dict(asked.slower)
         loads = self._even(slower)
         gain = self._period_s(slower) / max(loads.values())
-        if asked.least_gain is not None and gain < asked.least_gain:
+        if asked.better_than is not None and gain < asked.least_gain:
             self.improver.unplannable(lev.Unplannable(asked.epoch, "there is none"))
             return
         blueprint = shares(asked.epoch, loads, slower)
-        found = self.improver.planned(lev.Planned(blueprint, gain), self.members, 1_000_000)
+        found = self.improver.planned(lev.PlanReply(blueprint, gain), self.members, 1_000_000)
         assert isinstance(found, Change)
         self.changes += 1
         self._stream(blueprint)
@@ -143,9 +148,11 @@ class Boards:
         self.recoverer.give_up([loss], self.blueprint.epoch, self.now_s)
         told = self.recoverer.halted(lev.Halted(0, 0), 1_000_000, self.now_s)
         assert isinstance(told, list)
-        (asked,) = [action for action in told if isinstance(action, lev.Replan)]
+        (asked,) = [action for action in told if isinstance(action, lev.PlanRequest)]
         slower = dict(asked.slower)
         loads = self._even(slower or dict.fromkeys(asked.nodes, 1.0))
+        self.life.step(RunStep.ROLL_OUT)
+        self.life.step(RunStep.START)
         self.recoverer.over(self.now_s)
         self._stream(shares(asked.epoch, loads, slower))
 
@@ -278,6 +285,6 @@ def test_a_node_that_slows_down_in_a_run_changes_the_plan_and_no_frame_is_lost_o
 
 def test_without_adapting_nothing_changes() -> None:
     world = streaming(100)
-    world.supervisor._improver._limits = RECOVERING
+    world.supervisor._improver._limits = recovering()
     world.run()
     assert world.supervisor.recoveries == []

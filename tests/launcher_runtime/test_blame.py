@@ -8,7 +8,7 @@ import pytest
 
 from launcher.core import events as lev
 from launcher.core.blame import FORGET_S, Disputes, Verdict
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.core.watch import Suspicion
 from launcher.errors import RunFailedError
 from nodes.core.messages import Failed, Progress
@@ -16,7 +16,7 @@ from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.outages import MOST_COUNT, Outages
 from tests.launcher_runtime.test_faults import streaming
 
-NODES = {name: Session(name, "ipc://there", False, State.FAILED) for name in "abcd"}
+NODES = {name: Session(name, "ipc://there", False, SessionState.FAILED) for name in "abcd"}
 
 
 def judge(disputes: Disputes, *pairs: tuple[str, str], now_s: float = 0.0) -> Verdict:
@@ -125,7 +125,7 @@ def test_progress_beyond_all_phases_is_not_shown() -> None:
 
     def lie() -> None:
         session = world.supervisor.sessions["n0"]
-        if session.state is State.DEPLOYING:
+        if session.state is SessionState.DEPLOYING:
             epoch = world.supervisor.blueprint.epoch
             world.event(lev.Heard("n0", Progress(epoch, MOST_COUNT, 1, "nothing")))
         elif world.now_s < 1.0:
@@ -143,7 +143,7 @@ def test_progress_without_end_does_not_keep_the_others_waiting_for_ever() -> Non
     world._load = lambda *_: None  # it never ends
 
     def lie() -> None:
-        if world.supervisor.sessions["n0"].state is State.DEPLOYING:
+        if world.supervisor.sessions["n0"].state is SessionState.DEPLOYING:
             epoch = world.supervisor.blueprint.epoch
             world.event(lev.Heard("n0", Progress(epoch, 0, 1, "nothing")))
         if world.end is None:

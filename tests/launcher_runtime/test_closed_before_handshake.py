@@ -13,17 +13,20 @@ from pathlib import Path
 import pytest
 
 from launcher.access import Access
+from launcher.background import IsWanted
+from launcher.config_run import RecoveryConfig, RunConfig
 from launcher.connections import Barred, Connections
-from launcher.core.events import ClosedEarly
+from launcher.core.events import ClosedEarly, PlanRequest
 from launcher.errors import BadInputError
 from launcher.make_keys import make_keys
-from launcher.runtime import PlanRequest, RecoveryOptions, Replanned, RunOptions
+from launcher.runtime import CutPlan, RunOptions
 from nodes.sockets import FRUITLESS
+from partition.plan import Plan
 from tests.launcher_runtime.clusters import WAIT_S, Cluster, RandomFrames, daemons, results
 
 FRAMES = 10
 ENDLESS = 10**9
-OPTIONS = RunOptions(connect_timeout_s=5.0)
+OPTIONS = RunOptions(RunConfig(connect_timeout_s=5.0))
 
 
 class Door:
@@ -99,7 +102,7 @@ def door(closes: int, behind: str | None = None) -> Iterator[Door]:
         found.end()
 
 
-def never_asked(_: PlanRequest) -> Replanned:
+def never_asked(_: PlanRequest, __: Plan | None, ___: IsWanted) -> CutPlan:
     pytest.fail("no node is lost, so nothing is to be planned again")
 
 
@@ -121,7 +124,9 @@ def test_a_connection_that_closes_before_its_handshake_is_dialled_again_and_no_n
         }
         nodes = two.nodes({name: one.address for name, one in doors.items()}, access)
         taken = results()
-        options = replace(OPTIONS, recovery=RecoveryOptions(never_asked, heartbeat_s=1.0))
+        options = replace(
+            OPTIONS, recovery=RecoveryConfig(heartbeat_s=1.0, adapt=False), replan=never_asked
+        )
         found = two.run(RandomFrames(FRAMES), taken, options, nodes=nodes)
     two.check(taken.outputs, FRAMES)
     assert not found.recoveries
@@ -151,7 +156,7 @@ def test_a_port_that_closes_every_connection_ends_the_launch_with_one_sentence(
     assert "closes every connection before the handshake has ended" in said
     assert "something else than" in said
     assert ("another key" in said) == is_guarded
-    assert took_s < OPTIONS.connect_timeout_s + WAIT_S / 2
+    assert took_s < OPTIONS.run.connect_timeout_s + WAIT_S / 2
     assert shut.closed >= FRUITLESS
 
 

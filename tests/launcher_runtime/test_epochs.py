@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from launcher.core.blame import stuck
 from launcher.core.run_stream import RunStream
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from nodes.core.messages import Credit, Missing, Pong, TensorHeader
 from partition.plan import Plan
 from tests.launcher_runtime.plans import blueprint_of, in_a_row, plans
@@ -155,16 +155,16 @@ def test_when_one_phase_hangs_its_node_is_found_and_no_other(plan: Plan, data) -
     assert stuck(blueprint, counts, frames, fired["@sink"]) == [owner]
 
 
-def session(node: str, state: State = State.FAILED) -> Session:
+def session(node: str, state: SessionState = SessionState.FAILED) -> Session:
     return Session(node, "ipc://there", started_by_us=False, state=state)
 
 
 def test_answers_to_what_was_abandoned_do_not_count_and_those_after_them_do() -> None:
-    asked = session("a", State.QUERYING)
+    asked = session("a", SessionState.QUERYING)
     asked.unanswered[Missing] += 1
     asked.renew()
     asked.unanswered[Missing] += 1
-    assert asked.state is State.IDLE
+    assert asked.state is SessionState.IDLE
     assert asked.counts(Pong())
     assert not asked.counts(Missing(()))
     assert asked.counts(Missing(()))

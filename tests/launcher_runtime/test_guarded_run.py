@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from launcher.access import LAUNCHER, Access
+from launcher.config_run import RunConfig
 from launcher.connections import Barred, Connections
 from launcher.errors import BadInputError, BarredError, RunFailedError
 from launcher.make_keys import make_keys
-from launcher.runtime import RecoveryOptions, RunOptions
+from launcher.runtime import RunOptions
 from nodes.core.messages import Bye
 from nodes.curve import new_pair
 from nodes.keys import KeyFolder, write_public
@@ -25,7 +26,7 @@ from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, resu
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = RunOptions(connect_timeout_s=5.0)
+OPTIONS = RunOptions(RunConfig(connect_timeout_s=5.0))
 
 
 def own_address() -> str | None:
@@ -88,7 +89,7 @@ def refused(two: Cluster, agents: Agents, access: Access) -> str:
     began_s = time.monotonic()
     with pytest.raises(BadInputError) as caught:
         two.run(RandomFrames(5), results(), OPTIONS, nodes=nodes)
-    assert time.monotonic() - began_s < OPTIONS.connect_timeout_s
+    assert time.monotonic() - began_s < OPTIONS.run.connect_timeout_s
     assert caught.value.exit_code == 2
     return str(caught.value)
 
@@ -198,7 +199,7 @@ def test_a_node_that_knows_another_by_the_wrong_key_is_named_and_nothing_is_repl
     )
     write_public(keys / "n0" / "nodes" / "n1.pub", "n1", new_pair()[0])
     nodes = two.nodes({name: address for name, (address, _) in agents.items()}, Access(keys))
-    recovery = RecoveryOptions(lambda _: pytest.fail("nothing is to be planned again"))
+    options = replace(OPTIONS, replan=lambda *_: pytest.fail("nothing is to be planned again"))
     with pytest.raises(BarredError, match=rf"({'|'.join(sentences)}).*--make-keys") as caught:
-        two.run(RandomFrames(5), results(), replace(OPTIONS, recovery=recovery), nodes=nodes)
+        two.run(RandomFrames(5), results(), options, nodes=nodes)
     assert caught.value.exit_code == 2

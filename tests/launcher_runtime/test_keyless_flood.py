@@ -10,7 +10,7 @@ import pytest
 from launcher.access import Access
 from launcher.make_keys import make_keys
 from tests.launcher_runtime.clusters import RandomFrames, daemons, make_cluster
-from tests.launcher_runtime.test_recovery import Replan, Strikes, options
+from tests.launcher_runtime.test_recovery import Dealer, Strikes, options
 from tests.nodes.test_floods import keyless
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_survivors_go_on_beside_keyless_connections_to_all_their_ports(
     cluster = make_cluster(tmp_path, nodes=3)
     keys = tmp_path / "keys"
     make_keys(keys, dict.fromkeys(cluster.names))
-    replan = Replan(cluster, tmp_path / "again")
+    replan = Dealer(cluster, tmp_path / "again")
     with daemons(cluster.names, tmp_path / "cache", keys=keys) as running:
         controls = {name: address for name, (address, _) in running.items()}
         nodes = cluster.nodes(controls, Access(keys, is_named=True))

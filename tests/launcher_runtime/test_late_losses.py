@@ -12,7 +12,7 @@ from launcher.core.blame import stuck
 from launcher.core.blueprint import Blueprint
 from launcher.core.dealing import Dealing
 from launcher.core.rollout import Rollout
-from launcher.core.session import Session, State
+from launcher.core.session import Session, SessionState
 from launcher.core.watch import Watch
 from launcher.deployment import blueprint
 from nodes.core.messages import Failed
@@ -65,11 +65,13 @@ def test_a_ping_that_waits_when_the_frames_begin_is_no_silence_yet() -> None:
     """It was sent while loading, when an agent may be silent for longer than `heartbeat_s`."""
     share = blueprint_of(in_a_row(2))
     sessions = {
-        name: Session(name, "ipc://there", started_by_us=False, state=State.READY, asked_s=1.0)
+        name: Session(
+            name, "ipc://there", started_by_us=False, state=SessionState.READY, asked_s=1.0
+        )
         for name in share.deployments
     }
     Rollout(share, sessions, RECOVERING, renews=False).start()
-    assert not Watch(sessions, RECOVERING).gone(1.0 + RECOVERING.heartbeat_s)
+    assert not Watch(sessions, RECOVERING).gone(1.0 + RECOVERING.recovery.heartbeat_s)
 
 
 def test_one_that_stands_by_and_never_was_there_does_not_disturb_the_planning() -> None:
@@ -90,7 +92,7 @@ def test_one_that_could_not_store_a_blob_is_lost_with_the_next_and_not_asked_aga
     world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
 
     def fail() -> None:
-        if world.supervisor.sessions["n2"].state is State.QUERYING:
+        if world.supervisor.sessions["n2"].state is SessionState.QUERYING:
             world.event(lev.Heard("n2", Failed(0, "disk full")))
             world.event(lev.Disconnected("n1"))
         else:
@@ -110,7 +112,7 @@ def test_one_that_answers_a_question_by_accusing_another_is_lost_by_its_own_word
     world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
 
     def fail() -> None:
-        if world.supervisor.sessions["n2"].state is State.QUERYING:
+        if world.supervisor.sessions["n2"].state is SessionState.QUERYING:
             world.silent.add("n2")
             world.event(lev.Heard("n2", Failed(0, "no way to n1", "n1")))
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -12,7 +11,7 @@ from launcher.core.events import Abandoned
 from launcher.core.lateness import LATE_S, PatientClock
 from launcher.core.waiting import REGROUP_S, Waiting, duration
 from nodes.core.messages import HOST
-from tests.launcher_runtime.faults import RECOVERING
+from tests.launcher_runtime.faults import RECOVERING, recovering
 from tests.launcher_runtime.outages import Outages
 
 WAITING = "waiting for any node to come back (s)"
@@ -109,7 +108,7 @@ def test_if_those_that_came_back_do_not_suffice_the_run_waits_for_more() -> None
 
 
 def test_if_nobody_comes_back_the_run_ends_after_the_bound_and_says_so() -> None:
-    world = cluster(limits=replace(RECOVERING, wait_s=30.0))
+    world = cluster(limits=recovering(wait_s=30.0))
     world.at(5.0, lambda: [world.pause(name) for name in world.nodes])
     world.run(2000.0)
     assert world.end is not None
@@ -152,7 +151,7 @@ def test_a_launcher_may_be_stopped_and_blames_nobody(seconds: float) -> None:
     finish(world)
     causes = [reason for past in world.supervisor.recoveries for reason in past.reasons]
     assert all("this launcher was stopped for" in reason for reason in causes)
-    assert bool(causes) == (seconds > RECOVERING.lease_s)
+    assert bool(causes) == (seconds > RECOVERING.run.lease_s)
     assert all(session.is_there for session in world.supervisor.sessions.values())
 
 
@@ -170,7 +169,7 @@ def test_a_clock_may_jump(who: str, seconds: float) -> None:
     world = cluster()
     world.at(5.0, lambda: world.clock_jumps(who, seconds))
     finish(world)
-    assert bool(world.supervisor.recoveries) == (who != HOST and seconds > RECOVERING.lease_s)
+    assert bool(world.supervisor.recoveries) == (who != HOST and seconds > RECOVERING.run.lease_s)
 
 
 def test_the_clock_of_patience_stands_still_while_the_launcher_is_away() -> None:

@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 
 from cnn import read
+from launcher.background import IsWanted
+from launcher.config_run import RecoveryConfig
+from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, RunFailedError
 from launcher.processes import start_agents
-from launcher.runtime import PlanRequest, RecoveryOptions, Replanned, RunOptions, RunResult
+from launcher.runtime import CutPlan, RunOptions, RunResult
 from launcher.subnet_files import cut_subnets
 from partition.devices import Device
+from partition.plan import Plan
 from partition.planner import make_plan
 from tests.launcher_runtime.clusters import (
     Cluster,
@@ -43,7 +47,7 @@ class EnoughError(Exception):
     """The test has seen what it wants to see."""
 
 
-class Replan:
+class Dealer:
     """Deals the layers out to the nodes that are left, each of which holds at most `most`."""
 
     def __init__(self, cluster: Cluster, folder: Path, most: int = 1000) -> None:
@@ -52,7 +56,7 @@ class Replan:
         self._folder = folder
         self._most = most
 
-    def __call__(self, request: PlanRequest) -> Replanned:
+    def __call__(self, request: PlanRequest, _: Plan | None, __: IsWanted) -> CutPlan:
         nodes = request.nodes
         self.asked.append(nodes)
         model = read(self._cluster.model)
@@ -70,7 +74,7 @@ class Replan:
             explanation="dealt out again",
         )
         subnets = cut_subnets(model, plan, self._folder, lambda _done, _total: None)
-        return Replanned(plan, subnets, gain=2.0)
+        return CutPlan(plan, subnets, gain=2.0)
 
 
 class Strikes:
@@ -86,8 +90,12 @@ class Strikes:
             os.kill(*self._signals[frame])
 
 
-def options(replan: Replan, cache: Path) -> RunOptions:
-    return RunOptions(cache=cache, recovery=RecoveryOptions(replan, heartbeat_s=1.0))
+def hurried(heartbeat_s: float) -> RecoveryConfig:
+    return RecoveryConfig(heartbeat_s=heartbeat_s, adapt=False)
+
+
+def options(replan: Dealer, cache: Path) -> RunOptions:
+    return RunOptions(recovery=hurried(1.0), replan=replan, cache=cache)
 
 
 def check(result: RunResult, lost: tuple[str, ...]) -> None:
@@ -107,7 +115,7 @@ def check(result: RunResult, lost: tuple[str, ...]) -> None:
 def test_a_node_that_is_killed_or_stopped_is_replaced_and_every_result_is_right(
     three: Cluster, tmp_path: Path, how: signal.Signals
 ) -> None:
-    replan = Replan(three, tmp_path / "again")
+    replan = Dealer(three, tmp_path / "again")
     with start_agents(three.nodes(), tmp_path / "cache") as agents:
         take = Strikes({20: (agents["n1"].pid, how)})
         result = three.run(
@@ -129,7 +137,7 @@ def test_a_node_that_is_killed_or_stopped_is_replaced_and_every_result_is_right(
 def test_daemons_are_killed_one_after_the_other_until_one_is_left(
     three: Cluster, tmp_path: Path
 ) -> None:
-    replan = Replan(three, tmp_path / "again")
+    replan = Dealer(three, tmp_path / "again")
     with daemons(three.names, tmp_path / "cache") as running:
         nodes = three.nodes({name: address for name, (address, _) in running.items()})
         pids = {name: pid for name, (_, pid) in running.items()}
@@ -141,7 +149,7 @@ def test_daemons_are_killed_one_after_the_other_until_one_is_left(
 
 
 def test_a_daemon_that_is_started_again_is_used_again(three: Cluster, tmp_path: Path) -> None:
-    replan = Replan(three, tmp_path / "again")
+    replan = Dealer(three, tmp_path / "again")
     take = Results([], [])
     begun: list[subprocess.Popen[bytes]] = []
     many = 100_000
@@ -177,7 +185,7 @@ def test_a_daemon_that_is_started_again_is_used_again(three: Cluster, tmp_path: 
 
 def test_a_node_without_a_part_stands_by_and_takes_over(three: Cluster, tmp_path: Path) -> None:
     two = make_cluster(tmp_path, nodes=2)
-    replan = Replan(two, tmp_path / "again")
+    replan = Dealer(two, tmp_path / "again")
     nodes = three.nodes()
     with start_agents(nodes, tmp_path / "cache") as agents:
         take = Strikes({20: (agents["n0"].pid, signal.SIGKILL)})
@@ -193,7 +201,7 @@ def test_if_the_others_cannot_hold_the_network_the_end_says_so_and_results_are_k
     three: Cluster, tmp_path: Path
 ) -> None:
     layers = len(read(three.model).network.layers)
-    replan = Replan(three, tmp_path / "again", most=layers // 2 - 1)
+    replan = Dealer(three, tmp_path / "again", most=layers // 2 - 1)
     with start_agents(three.nodes(), tmp_path / "cache") as agents:
         take = Strikes({20: (agents["n1"].pid, signal.SIGKILL)})
         with pytest.raises(RunFailedError) as failed:
@@ -209,6 +217,6 @@ def test_if_the_others_cannot_hold_the_network_the_end_says_so_and_results_are_k
 def test_without_recovery_the_loss_of_a_node_ends_the_run(three: Cluster, tmp_path: Path) -> None:
     with start_agents(three.nodes(), tmp_path / "cache") as agents:
         take = Strikes({20: (agents["n1"].pid, signal.SIGKILL)})
-        off = replace(options(Replan(three, tmp_path), tmp_path / "cache"), recovery=None)
+        off = replace(options(Dealer(three, tmp_path), tmp_path / "cache"), replan=None)
         with pytest.raises(RunFailedError, match="node 'n1'"):
             three.run(RandomFrames(FRAMES), take, off, agents=agents)

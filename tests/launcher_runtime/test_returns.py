@@ -9,15 +9,15 @@ import pytest
 
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.core.session import State
+from launcher.core.session import SessionState
 from launcher.core.watch import Rebalance
 from tests.launcher_runtime import simulated_host
-from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
+from tests.launcher_runtime.faults import FaultyWorld, recovering
 
 
 def three_daemons(rebalance: Rebalance = "auto", frames: int = 200) -> FaultyWorld:
     """Three nodes with as many phases at least, three results a second."""
-    limits = replace(RECOVERING, rebalance=rebalance, consent="say so")
+    limits = recovering(rebalance=rebalance)
     given = {"frames": frames, "started_by_us": False, "take_s": 0.3, "limits": limits}
     world = FaultyWorld(Random(5), nodes=3, standby=0, room=None, delay_s=lambda: 0.01, **given)
     world.gain = lambda: 1.5
@@ -99,7 +99,7 @@ def test_unless_it_is_to_be_used_by_itself_it_stands_by_until_another_one_is_los
     world.at(25.0, lambda: world.crash("n2"))
     finish(world)
     assert set(causes(world)) == {"loss"}
-    assert world.supervisor.sessions["n1"].state is State.STOPPED
+    assert world.supervisor.sessions["n1"].state is SessionState.STOPPED
     assert told(world, "to use it: say so") == (rebalance == "ask")
 
 
@@ -159,7 +159,7 @@ def test_losses_while_standing_by_hardly_count() -> None:
     world.at(100.0, lambda: world.crash("n0"))
     world.at(120.0, lambda: world.crash("n2"))
     finish(world)
-    assert world.supervisor.sessions["n1"].state is State.STOPPED
+    assert world.supervisor.sessions["n1"].state is SessionState.STOPPED
 
 
 def test_another_loss_while_nodes_turn_to_the_better_plan_is_a_loss_like_any() -> None:
@@ -211,7 +211,7 @@ def test_one_that_is_lost_again_while_a_plan_with_it_is_searched_does_not_cost_t
     crash_and_restart(world, "n1", 2.0)
     crash_and_restart(world, "n2", 2.0)
     world.event(lev.Begin())
-    while world.supervisor.sessions["n2"].state is not State.IDLE or world.now_s < 15.0:
+    while world.supervisor.sessions["n2"].state is not SessionState.IDLE or world.now_s < 15.0:
         assert world.step()
     world.event(lev.Consented())
     world.event(lev.Disconnected("n2"))

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launcher.config_run import RunConfig
 from launcher.errors import BadInputError, RunFailedError
 from launcher.processes import start_agents
-from launcher.runtime import Node, RecoveryOptions, RunOptions, SubnetFiles
+from launcher.runtime import Node, RunOptions, SubnetFiles
 from nodes.core.messages import PROTOCOL, Refused
 from tests.launcher_runtime.clusters import (
     Cluster,
@@ -35,7 +36,7 @@ def test_two_started_agents_compute_what_the_whole_network_computes(
     two: Cluster, cache: Path, order: str
 ) -> None:
     taken = results()
-    options = RunOptions(order=order, cache=cache)
+    options = RunOptions(RunConfig(order=order), cache=cache)
     outcome = two.run(RandomFrames(12), taken, options, on_update=taken.updates.append)
     two.check(taken.outputs, 12)
     assert (
@@ -198,7 +199,12 @@ def test_a_daemon_that_is_killed_ends_the_run_and_frees_the_others(
         with pytest.raises(RunFailedError, match=r"node 'n0' at tcp://.* was lost while running"):
             two.run(RandomFrames(5000), take, RunOptions(), nodes=nodes)
         with pytest.raises(BadInputError, match=r"node 'n0' at .* did not answer within 0\.5 s"):
-            two.run(RandomFrames(1), results(), RunOptions(connect_timeout_s=0.5), nodes=nodes)
+            two.run(
+                RandomFrames(1),
+                results(),
+                RunOptions(RunConfig(connect_timeout_s=0.5)),
+                nodes=nodes,
+            )
 
 
 @pytest.mark.slow
@@ -207,7 +213,10 @@ def test_an_address_where_nobody_is_ends_with_its_name(two: Cluster, cache: Path
     nodes = two.nodes({"n1": address})
     with pytest.raises(BadInputError) as unreachable:
         two.run(
-            RandomFrames(1), results(), RunOptions(connect_timeout_s=0.5, cache=cache), nodes=nodes
+            RandomFrames(1),
+            results(),
+            RunOptions(RunConfig(connect_timeout_s=0.5), cache=cache),
+            nodes=nodes,
         )
     assert str(unreachable.value) == (
         f"node 'n1' at {address} did not answer within 0.5 s: is node-agent running there, "
@@ -303,7 +312,7 @@ def test_nodes_that_the_plan_does_not_fit_are_refused_before_anything_starts(two
     refused((Node("n0"), Node("other")), "needs a node 'n1', which is not among n0, other")
     same = "tcp://127.0.0.1:7070"
     refused((Node("n0", same), Node("n1", same)), f"'n0' and 'n1' have the same address {same}")
-    standing_by = RunOptions(recovery=RecoveryOptions(lambda _: pytest.fail("nobody is lost")))
+    standing_by = RunOptions(replan=lambda *_: pytest.fail("nobody is lost"))
     nodes = (Node("n0", same), Node("n1"), Node("n9", same))
     with pytest.raises(BadInputError, match=f"'n0' and 'n9' have the same address {same}"):
         two.run(RandomFrames(1), results(), standing_by, nodes=nodes)

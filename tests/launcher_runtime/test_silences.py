@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launcher.config_run import RunConfig
 from launcher.processes import start_agents
-from launcher.runtime import RecoveryOptions, RunOptions, Update
+from launcher.runtime import RunOptions, Update
 from tests.launcher_runtime.clusters import (
     WAIT_S,
     RandomFrames,
@@ -24,7 +25,7 @@ from tests.launcher_runtime.clusters import (
     make_cluster,
     results,
 )
-from tests.launcher_runtime.test_recovery import Replan
+from tests.launcher_runtime.test_recovery import Dealer, hurried
 
 pytestmark = pytest.mark.slow
 
@@ -60,11 +61,11 @@ def test_all_daemons_are_stopped_for_a_while_and_every_frame_comes_back(
 ) -> None:
     """Within the lease the stream just goes on; after it all are greeted and deployed anew."""
     cluster = make_cluster(tmp_path, nodes=3)
-    replan = Replan(cluster, tmp_path / "again")
+    replan = Dealer(cluster, tmp_path / "again")
     with daemons(cluster.names, tmp_path / "cache") as running:
         take = Silence([pid for _, pid in running.values()])
         nodes = cluster.nodes({name: where for name, (where, _) in running.items()})
-        options = RunOptions(lease_s=lease_s, recovery=RecoveryOptions(replan, heartbeat_s=1.0))
+        options = RunOptions(RunConfig(lease_s=lease_s), hurried(1.0), replan)
         try:
             found = cluster.run(RandomFrames(FRAMES), take, options, nodes=nodes)
         finally:
@@ -75,12 +76,11 @@ def test_all_daemons_are_stopped_for_a_while_and_every_frame_comes_back(
 
 def test_agents_that_launch_started_are_stopped_and_every_frame_comes_back(tmp_path: Path) -> None:
     cluster = make_cluster(tmp_path, nodes=2)
-    replan = Replan(cluster, tmp_path / "again")
+    replan = Dealer(cluster, tmp_path / "again")
     cache = tmp_path / "cache"
     with start_agents(cluster.nodes(), cache) as agents:
         take = Silence([agents[name].pid for name in cluster.names])
-        going_on = RecoveryOptions(replan, heartbeat_s=1.0)
-        options = RunOptions(cache=cache, lease_s=2.0, recovery=going_on)
+        options = RunOptions(RunConfig(lease_s=2.0), hurried(1.0), replan, cache)
         try:
             found = cluster.run(RandomFrames(FRAMES), take, options, agents=agents)
         finally:
@@ -91,7 +91,7 @@ def test_agents_that_launch_started_are_stopped_and_every_frame_comes_back(tmp_p
 
 def test_ctrl_c_ends_a_run_that_waits_at_once(tmp_path: Path) -> None:
     cluster = make_cluster(tmp_path, nodes=2)
-    replan = Replan(cluster, tmp_path / "again")
+    replan = Dealer(cluster, tmp_path / "again")
 
     def interrupt(update: Update) -> None:
         if update.stage.startswith("waiting for any node") and update.done == 1:
@@ -100,7 +100,7 @@ def test_ctrl_c_ends_a_run_that_waits_at_once(tmp_path: Path) -> None:
     with daemons(cluster.names, tmp_path / "cache") as running:
         take = Silence([pid for _, pid in running.values()])
         nodes = cluster.nodes({name: where for name, (where, _) in running.items()})
-        options = RunOptions(lease_s=1.0, recovery=RecoveryOptions(replan, heartbeat_s=0.5))
+        options = RunOptions(RunConfig(lease_s=1.0), hurried(0.5), replan)
         began_s = time.monotonic()
         try:
             with pytest.raises(KeyboardInterrupt):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.core.dealing import Dealing
-from launcher.core.stream import Sink, Source
+from launcher.core.stream import FrameSource, Sink
 from launcher.core.upload import Upload
 from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.messages import (
@@ -45,7 +45,7 @@ def test_frames_come_back_in_order_and_never_more_than_the_capacities_are_under_
     capacity: list[int], frames: int, data: st.DataObject
 ) -> None:
     """Source → a network of FIFOs that moves at random → sink, until every frame is through."""
-    source = Source([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
+    source = FrameSource([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
     sink: Sink[int] = Sink([outward(i, c) for i, c in enumerate(capacity)], frames, EPOCH)
     places = [0] * len(capacity)
     for credit in sink.attach("n0"):
@@ -87,7 +87,7 @@ def test_dealt_frames_come_back_in_order_each_from_the_copy_whose_turn_it_was(
 ) -> None:
     dealing = Dealing(tuple(pattern), {i: i for i in range(3)}, {f"y{i}": "y" for i in range(3)})
     capacity = data.draw(st.lists(st.integers(1, 3), min_size=3, max_size=3))
-    source = Source([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH, dealing)
+    source = FrameSource([inward(i, c) for i, c in enumerate(capacity)], frames, EPOCH, dealing)
     sink: Sink[tuple[int, int]] = Sink(
         [outward(i, c) for i, c in enumerate(capacity)], frames, EPOCH, dealing
     )
@@ -120,7 +120,7 @@ def test_dealt_frames_come_back_in_order_each_from_the_copy_whose_turn_it_was(
 
 
 def test_the_source_waits_for_a_credit_of_every_channel() -> None:
-    source = Source([inward(0, 3), inward(1, 1)], 5, EPOCH)
+    source = FrameSource([inward(0, 3), inward(1, 1)], 5, EPOCH)
     source.credit(Credit(EPOCH, 0, 3))
     assert not source.is_ready
     source.credit(Credit(EPOCH, 1, 1))
@@ -138,7 +138,7 @@ def test_the_source_waits_for_a_credit_of_every_channel() -> None:
 )
 def test_credits_that_cannot_be_are_a_breach(grant: Credit, why: str) -> None:
     with pytest.raises(RemoteProtocolError, match=why):
-        Source([inward(0, 2)], 9, EPOCH).credit(grant)
+        FrameSource([inward(0, 2)], 9, EPOCH).credit(grant)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_frame_that_was_never_fed_in_is_a_breach() -> None:
 
 
 def test_grants_count_what_is_under_way() -> None:
-    source = Source([inward(0, 2)], 9, EPOCH)
+    source = FrameSource([inward(0, 2)], 9, EPOCH)
     source.credit(Credit(EPOCH, 0, 2))
     source.fire()
     source.credit(Credit(EPOCH, 0, 1))
@@ -186,7 +186,7 @@ def test_grants_count_what_is_under_way() -> None:
 
 
 def test_neither_end_moves_before_it_may() -> None:
-    source, sink = Source([inward(0, 2)], 9, EPOCH), Sink([outward(0, 2)], 9, EPOCH)
+    source, sink = FrameSource([inward(0, 2)], 9, EPOCH), Sink([outward(0, 2)], 9, EPOCH)
     for early in (source.fire, sink.result, sink.take):
         with pytest.raises(LocalProtocolError):
             early()
@@ -200,7 +200,7 @@ def test_another_epoch_is_ignored() -> None:
     sink: Sink[str] = Sink([outward(0, 2)], 9, EPOCH)
     assert not sink.tensor("n0", header(0, 0, EPOCH + 1), "stale")
     assert not sink.is_ready
-    source = Source([inward(0, 2)], 9, EPOCH)
+    source = FrameSource([inward(0, 2)], 9, EPOCH)
     assert not source.credit(Credit(EPOCH - 1, 0, 2))
     assert not source.is_ready
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from launcher.config_run import RunConfig
 from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
-from launcher.core.session import TRANSITIONS, State, Step
+from launcher.core.run_state import RUN_TRANSITIONS, RunState, RunStep
+from launcher.core.session import TRANSITIONS, SessionState, Step
 from launcher.errors import BadInputError, LauncherError, RunFailedError
 from nodes.core.messages import (
     PROTOCOL,
@@ -182,7 +184,11 @@ def test_a_node_that_falls_silent_is_given_up_after_the_silence_timeout(
     world.run()
     assert f"node {victim!r}" in str(error_of(world))
     assert "silent for 10 s" in str(error_of(world))
-    assert at_s + LIMITS.silence_timeout_s - 1 < world.end_s < at_s + LIMITS.silence_timeout_s + 2
+    assert (
+        at_s + LIMITS.run.silence_timeout_s - 1
+        < world.end_s
+        < at_s + LIMITS.run.silence_timeout_s + 2
+    )
 
 
 def test_the_sentence_tells_how_far_the_run_got_and_the_last_words() -> None:
@@ -216,7 +222,7 @@ def test_unreachable_nodes_are_all_named_with_their_addresses() -> None:
     world.run()
     error = error_of(world)
     assert isinstance(error, BadInputError)
-    assert world.end_s == LIMITS.connect_timeout_s
+    assert world.end_s == LIMITS.run.connect_timeout_s
     assert str(error) == (
         "node 'n0' at tcp://10.0.0.0:7000, node 'n2' at tcp://10.0.0.2:7000 did not answer within "
         "10 s: is node-agent running there, and can this machine reach it?"
@@ -296,7 +302,7 @@ def test_an_agent_of_ours_that_disconnects_is_waited_for_to_tell_its_exit_code()
 
 
 def test_an_upload_without_progress_ends_after_the_deploy_timeout() -> None:
-    limits = replace(LIMITS, deploy_timeout_s=5.0, silence_timeout_s=50.0)
+    limits = replace(LIMITS, run=RunConfig(deploy_timeout_s=5.0, silence_timeout_s=50.0))
     world = World(in_a_row(2), limits=limits)
 
     def mute(node: str = "n0") -> None:
@@ -311,7 +317,7 @@ def test_an_upload_without_progress_ends_after_the_deploy_timeout() -> None:
 def test_a_launcher_that_was_late_itself_blames_nobody() -> None:
     """A slow consumer of results: 12 s pass, then the answers that waited are read."""
     world = World(in_a_row(2), frames=50)
-    assert LIMITS.silence_timeout_s < 12.0 < LIMITS.lease_s
+    assert LIMITS.run.silence_timeout_s < 12.0 < LIMITS.run.lease_s
 
     def sleep() -> None:
         world.now_s += 12.0
@@ -352,23 +358,38 @@ def test_answers_of_another_epoch_are_ignored() -> None:
 
 
 def test_the_table_of_states_can_reach_every_state_and_leaves_a_lost_one_only_to_greet_it() -> None:
-    reached = {State.CONNECTING}
+    reached = {SessionState.CONNECTING}
     while True:
         more = {after for (before, _), after in TRANSITIONS.items() if before in reached}
         if more <= reached:
             break
         reached |= more
-    assert reached == set(State)
+    assert reached == set(SessionState)
     from_lost = {
-        step: after for (before, step), after in TRANSITIONS.items() if before is State.LOST
+        step: after for (before, step), after in TRANSITIONS.items() if before is SessionState.LOST
     }
-    assert from_lost == {Step.LOSE: State.LOST, Step.GREET: State.RETURNING}
+    assert from_lost == {Step.LOSE: SessionState.LOST, Step.GREET: SessionState.RETURNING}
+
+
+def test_a_run_can_reach_every_state_and_never_leaves_its_end() -> None:
+    reached = {RunState.PREPARING}
+    for _ in RunState:
+        reached |= {after for (before, _), after in RUN_TRANSITIONS.items() if before in reached}
+    assert reached == set(RunState)
+    ends = {RunState.ENDED, RunState.ABANDONED}
+    assert {after for (_, step), after in RUN_TRANSITIONS.items() if step is RunStep.END} == ends
+    assert not ends & {before for (before, _) in RUN_TRANSITIONS}
+
+
+def test_no_epoch_streams_that_was_not_rolled_out_to_all_nodes() -> None:
+    before = {state for (state, step) in RUN_TRANSITIONS if step is RunStep.START}
+    assert before == {RunState.PREPARING, RunState.ROLLOUT}
 
 
 def test_an_agent_can_be_lost_in_every_state() -> None:
-    assert all((state, Step.LOSE) in TRANSITIONS for state in State)
+    assert all((state, Step.LOSE) in TRANSITIONS for state in SessionState)
 
 
-@pytest.mark.parametrize("state", [s for s in State if s not in (State.DEPLOYING,)])
-def test_an_agent_may_call_itself_deployed_only_while_deploying(state: State) -> None:
+@pytest.mark.parametrize("state", [s for s in SessionState if s not in (SessionState.DEPLOYING,)])
+def test_an_agent_may_call_itself_deployed_only_while_deploying(state: SessionState) -> None:
     assert (state, Deployed) not in TRANSITIONS

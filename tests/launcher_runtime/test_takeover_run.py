@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.config_run import RunConfig
 from launcher.errors import BadInputError
 from launcher.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
@@ -17,7 +18,7 @@ from tests.launcher_runtime.test_endings import endless
 
 pytestmark = pytest.mark.slow
 
-LONG_LEASE = RunOptions(connect_timeout_s=5.0)
+LONG_LEASE = RunOptions(RunConfig(connect_timeout_s=5.0))
 
 
 def run(two: Cluster, addresses: dict[str, str]) -> None:

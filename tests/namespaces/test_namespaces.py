@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from launcher.access import Access
+from launcher.config_run import RunConfig
 from launcher.errors import RunFailedError
 from launcher.make_keys import make_keys
 from launcher.runtime import RunOptions
@@ -93,7 +94,7 @@ def test_a_machine_whose_cable_is_pulled_is_given_up_after_the_silence_timeout(
             cluster.run(
                 RandomFrames(10**6),
                 take,
-                RunOptions(silence_timeout_s=2.0, lease_s=3.0),
+                RunOptions(RunConfig(silence_timeout_s=2.0, lease_s=3.0)),
                 nodes=nodes,
             )
     finally:

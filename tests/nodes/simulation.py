@@ -237,7 +237,7 @@ class Simulation:
                 self.wires[dialler, node, node].append((action.message, action.payload))
             case act.Dial():
                 self.connect(node, action.node)
-            case act.Load():
+            case act.LoadPhases():
                 times = (0.001,) * len(action.deployment.phases)
                 self.tell(node, ev.Loaded(EPOCH, times, 1))
             case act.Fire():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodes.core.actor import Actor, Ports
+from nodes.core.actor import Ports, RunningActor
 from nodes.core.errors import LocalProtocolError
 from nodes.core.fifo import Inlet, Outlet
 
@@ -11,7 +11,7 @@ def actor_of(order="pipelined", capacity=4):
     """Two phases without a channel between them: inlets 0 and 1, outlets 2 and 3."""
     inlets = [Inlet(i, capacity) for i in range(2)]
     outlets = [Outlet(2 + i, capacity) for i in range(2)]
-    actor = Actor(order, [Ports(((inlets[i], 0),), (outlets[i],)) for i in range(2)])
+    actor = RunningActor(order, [Ports(((inlets[i], 0),), (outlets[i],)) for i in range(2)])
     return actor, inlets, outlets
 
 
@@ -80,7 +80,7 @@ def test_a_firing_may_be_dispatched_behind_the_one_that_makes_its_input():
     """The executor runs them in that order; so the frame will be there when it begins."""
     start, middle, end = Inlet(0, 1), (Outlet(1, 1), Inlet(1, 1)), Outlet(2, 1)
     ports = [Ports(((start, 0),), (middle[0],)), Ports(((middle[1], 0),), (end,))]
-    actor = Actor("pipelined", ports, [middle])
+    actor = RunningActor("pipelined", ports, [middle])
     start.put(0, None)
     end.grant(1)
     actor.changed(0)
@@ -95,7 +95,7 @@ def test_a_firing_may_be_dispatched_behind_the_one_that_makes_its_input():
 def test_one_place_between_two_phases_makes_them_take_turns():
     start, middle, end = Inlet(0, 3), (Outlet(1, 1), Inlet(1, 1)), Outlet(2, 3)
     ports = [Ports(((start, 0),), (middle[0],)), Ports(((middle[1], 0),), (end,))]
-    actor = Actor("pipelined", ports, [middle])
+    actor = RunningActor("pipelined", ports, [middle])
     fill(actor, [start], [end], (3, 3))
     assert [fire(actor) for _ in range(7)] == [*[(p, k) for k in range(3) for p in range(2)], None]
 

@@ -87,8 +87,8 @@ def test_a_launcher_may_come_as_soon_as_the_lease_is_over():
     actions = agent.says(Hello(PROTOCOL, "next", 5.0), STRANGER)
     assert has(actions, act.Unload)
     assert replies(actions, Welcome)
-    assert not has(agent.says(Deploy(DEPLOYMENT), STRANGER), act.Load)
-    assert has(agent.happens(ev.Unloaded(7)), act.Load)
+    assert not has(agent.says(Deploy(DEPLOYMENT), STRANGER), act.LoadPhases)
+    assert has(agent.happens(ev.Unloaded(7)), act.LoadPhases)
 
 
 @pytest.mark.parametrize("stage", [Stage.EMPTY, Stage.LOADING, Stage.RUNNING, Stage.UNLOADING])

@@ -191,7 +191,7 @@ def test_nothing_that_peers_do_brings_an_agent_down(happening, obeys_shutdown):
         for action in agent.happens(event):
             if isinstance(action, act.Measure):
                 take(ev.Measured(action.purpose, USAGE))
-            elif isinstance(action, act.Load | act.Fire | act.Unload):
+            elif isinstance(action, act.LoadPhases | act.Fire | act.Unload):
                 jobs.append(action)
             elif isinstance(action, act.Reply) and isinstance(action.message, Failed):
                 assert "bug" not in action.message.reason
@@ -202,7 +202,7 @@ def test_nothing_that_peers_do_brings_an_agent_down(happening, obeys_shutdown):
             take(event)
         elif jobs:
             job = jobs.pop(0)
-            if isinstance(job, act.Load):
+            if isinstance(job, act.LoadPhases):
                 take(ev.Loaded(7, (0.1,), 1))
             elif isinstance(job, act.Fire):
                 take(ev.FiringEnded(7, 0, job.frame, {"y": b"abcdefgh"}, 0.1))

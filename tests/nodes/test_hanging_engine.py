@@ -131,8 +131,8 @@ def stick(
         hosts.append(Host(context, agent.data))
         hosts[-1].feed(network, 1, np.full(SHAPE, value, np.float32).tobytes())
         if value in (HANGS, HANGS_WITH_INTERPRETER):
-            while HANGING not in agent.process.stderr.readline():
-                pass
+            said = iter(agent.process.stderr.readline, "")  # ends when the agent does
+            assert any(HANGING in line for line in said), "the agent ended before its engine hung"
         return launcher
 
     yield stick

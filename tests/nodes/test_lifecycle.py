@@ -32,7 +32,7 @@ from tests.nodes.told import DEPLOYMENT, HOST_LINK, TO_NEXT, USAGE, Told, has, o
 
 def test_from_deploy_to_stopped():
     agent = Told().at(Stage.EMPTY)
-    assert agent.says(Deploy(DEPLOYMENT)) == [act.Load(DEPLOYMENT)]
+    assert agent.says(Deploy(DEPLOYMENT)) == [act.LoadPhases(DEPLOYMENT)]
     assert replies(agent.happens(ev.LoadProgress(7, 1, 1, "p")), Progress)
     assert replies(agent.happens(ev.Loaded(7, (0.1,), 123)), Deployed) == [Deployed(7, (0.1,), 123)]
     agent.now_s = 1.0
@@ -83,11 +83,11 @@ def test_a_deployment_of_a_higher_epoch_takes_the_place_of_the_one_that_is_there
     agent = Told().at(stage)
     actions = agent.says(Deploy(renewed(8)))
     assert has(actions, act.Unload) == (stage is not Stage.UNLOADING)
-    assert not has(actions, act.Load)
+    assert not has(actions, act.LoadPhases)
     assert not agent.data(HOST_LINK, TensorHeader(7, 0, 0, "float32", (2,)), b"12345678", 8)
     assert not agent.happens(ev.FiringEnded(7, 0, 0, {}, 0.1))
     agent.happens(ev.Measured("stop", USAGE))
-    assert only(agent.happens(ev.Unloaded(7)), act.Load) == act.Load(renewed(8))
+    assert only(agent.happens(ev.Unloaded(7)), act.LoadPhases) == act.LoadPhases(renewed(8))
     assert agent.core.life.epoch == 8
 
 
@@ -105,7 +105,7 @@ def test_of_two_deployments_that_wait_the_higher_epoch_is_loaded():
     agent.says(Deploy(renewed(8)))
     agent.says(Deploy(renewed(9)))
     agent.happens(ev.Measured("stop", USAGE))
-    assert only(agent.happens(ev.Unloaded(7)), act.Load) == act.Load(renewed(9))
+    assert only(agent.happens(ev.Unloaded(7)), act.LoadPhases) == act.LoadPhases(renewed(9))
 
 
 def test_a_deployment_that_waits_is_dropped_when_it_is_stopped():
@@ -113,7 +113,7 @@ def test_a_deployment_that_waits_is_dropped_when_it_is_stopped():
     agent.says(Deploy(renewed(8)))
     assert replies(agent.says(Stop(8)), Stopped)
     agent.happens(ev.Measured("stop", USAGE))
-    assert not has(agent.happens(ev.Unloaded(7)), act.Load)
+    assert not has(agent.happens(ev.Unloaded(7)), act.LoadPhases)
     assert agent.core.life.stage is Stage.EMPTY
 
 
@@ -123,7 +123,7 @@ def test_epochs_of_another_session_do_not_count():
     agent.happens(ev.Measured("stop", USAGE))
     agent.happens(ev.Unloaded(7))
     agent.says(Hello(PROTOCOL, "next", 5.0))
-    assert has(agent.says(Deploy(renewed(3))), act.Load)
+    assert has(agent.says(Deploy(renewed(3))), act.LoadPhases)
 
 
 @pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING])
@@ -145,7 +145,7 @@ def test_a_load_that_fails_is_told_and_unloaded():
     assert replies(actions, Failed) == [Failed(7, "phase 'p': no such operator")]
     assert has(actions, act.Unload)
     agent.happens(ev.Unloaded(7))
-    assert has(agent.says(Deploy(renewed(8))), act.Load)
+    assert has(agent.says(Deploy(renewed(8))), act.LoadPhases)
 
 
 def test_a_firing_that_fails_is_told_and_unloaded():

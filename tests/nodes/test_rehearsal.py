@@ -13,8 +13,8 @@ from nodes.rehearsal import (
     FEWEST_ROUNDS,
     MORE,
     MOST_ROUNDS,
-    Part,
     Rehearsal,
+    RehearsedPhase,
     WireCosts,
     fit,
 )
@@ -50,7 +50,7 @@ def made_up() -> dict[str, np.ndarray]:
 
 
 def test_tensors_move_while_a_subnet_runs(tmp_path: Path) -> None:
-    part = Part(Doubles(), made_up, ("x",), ("y",))
+    part = RehearsedPhase(Doubles(), made_up, ("x",), ("y",))
     with Loopback(f"ipc://{tmp_path}/self") as loopback:
         loopback.connect()
         rehearsal = Rehearsal(loopback)
@@ -62,7 +62,7 @@ def test_tensors_move_while_a_subnet_runs(tmp_path: Path) -> None:
 
 
 def test_rounds_in_which_nothing_moves_are_not_timed() -> None:
-    part, rehearsal = Part(Doubles(), made_up, ("x",), ("y",)), Rehearsal()
+    part, rehearsal = RehearsedPhase(Doubles(), made_up, ("x",), ("y",)), Rehearsal()
     runs = list(rehearsal.perform([part, part]))
     assert len(part.seconds) == 2 * (max(runs) // 2 + 1)  # the second, fourth, fifth, sixth, …
     assert min(part.seconds) <= part.typical_s <= max(part.seconds)

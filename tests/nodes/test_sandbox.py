@@ -29,7 +29,7 @@ from nodes.core.messages import (
     Stored,
 )
 from nodes.executors.fork_server import ForkServer
-from nodes.landlock import KEEP, READ, WRITE, Rule, restrict
+from nodes.landlock import KEEP, READ, WRITE, AllowedPath, restrict
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker
 
 
@@ -187,9 +187,9 @@ for path in ("models/new", "cache/new"):
 def test_rules_for_what_is_not_there_are_passed_over(tmp_path: Path) -> None:
     def work(_: object, output: object) -> None:
         rules = [
-            Rule(tmp_path / "absent", KEEP),
-            Rule(tmp_path, READ),
-            Rule(Path("/dev/null"), WRITE),
+            AllowedPath(tmp_path / "absent", KEEP),
+            AllowedPath(tmp_path, READ),
+            AllowedPath(Path("/dev/null"), WRITE),
         ]
         print(restrict(rules), list(tmp_path.iterdir()), file=output, flush=True)  # type: ignore[call-overload]
 

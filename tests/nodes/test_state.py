@@ -11,7 +11,7 @@ import pytest
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire, SendData
-from nodes.core.actor import Actor, Ports
+from nodes.core.actor import Ports, RunningActor
 from nodes.core.codec import decode, encode
 from nodes.core.dataplane import DataPlane
 from nodes.core.deployment import DeploymentError, check
@@ -45,7 +45,7 @@ def test_it_is_said_on_the_wire() -> None:
 
 def test_a_phase_waits_for_its_state_at_its_first_frame_only() -> None:
     frames, state, outlet = Inlet(0, 3), Inlet(1, 1), Outlet(2, 3)
-    actor = Actor("pipelined", [Ports(((frames, 0),), (outlet,), ((state, 0),))])
+    actor = RunningActor("pipelined", [Ports(((frames, 0),), (outlet,), ((state, 0),))])
     for frame in range(3):
         frames.put(frame, None)
     outlet.grant(3)

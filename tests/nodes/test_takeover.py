@@ -17,7 +17,7 @@ from nodes.core import events as ev
 from nodes.core.codec import decode, encode
 from nodes.core.lifecycle import Stage
 from nodes.core.messages import PROTOCOL, Deploy, Hello, Ping, Pong, Refused, Welcome
-from nodes.core.session import Session, admit, succession
+from nodes.core.session import OpenSession, admit, succession
 from nodes.owner import has_ended, process_id
 from tests.nodes.told import DEPLOYMENT, LAUNCHER, STRANGER, Told, has, replies
 
@@ -62,8 +62,8 @@ def test_once_its_connection_is_closed_the_same_owner_comes_in_at_once(key: byte
     assert replies(actions, Welcome)
     assert has(actions, act.Unload)
     assert has(actions, act.Release)
-    assert not has(greeted_deploy(agent), act.Load)
-    assert has(agent.happens(ev.Unloaded(7)), act.Load)
+    assert not has(greeted_deploy(agent), act.LoadPhases)
+    assert has(agent.happens(ev.Unloaded(7)), act.LoadPhases)
 
 
 def greeted_deploy(agent: Told) -> list[act.Action]:
@@ -132,7 +132,7 @@ def test_an_old_connection_that_closes_after_the_session_moved_does_no_harm() ->
 
 def test_a_launcher_cannot_keep_an_agent_for_longer_than_that_allows() -> None:
     session = admit(replace(FIRST, lease_s=1e6), LAUNCHER, None, 0.0, longest_lease_s=30.0)
-    assert isinstance(session, Session)
+    assert isinstance(session, OpenSession)
     assert session.lease_s == 30.0
 
 

@@ -27,7 +27,7 @@ from nodes.core.messages import (
     PhaseSpec,
     TensorHeader,
 )
-from nodes.executors.base import LoadOptions, Subnet
+from nodes.executors.base import LoadedSubnet, LoadOptions
 from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
 from nodes.worker import Worker
 
@@ -74,7 +74,7 @@ def executor(tmp_path: Path) -> Iterator[OnnxRuntimeExecutor]:
 def test_each_run_gives_as_much_as_it_finds_and_no_later_one_changes_it(
     executor: OnnxRuntimeExecutor, tmp_path: Path
 ) -> None:
-    subnet: Subnet = executor.load(places(tmp_path), LoadOptions())
+    subnet: LoadedSubnet = executor.load(places(tmp_path), LoadOptions())
     assert list(subnet.outputs) == ["z", "y"]
     assert [spec.varies for spec in subnet.outputs.values()] == [True, False]
     found = [subnet.run({"x": some(count)}) for count in (0, 6, 2)]
@@ -109,7 +109,7 @@ def test_a_worker_tells_the_shape_that_a_result_has(
 class Much:
     """A subnet that makes more than may be sent."""
 
-    def __init__(self, subnet: Subnet) -> None:
+    def __init__(self, subnet: LoadedSubnet) -> None:
         self.inputs, self.outputs, self.close = subnet.inputs, subnet.outputs, subnet.close
         self.is_much = False
 

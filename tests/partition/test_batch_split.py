@@ -13,8 +13,9 @@ from cnn.rewrites import Copies, original_name
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.linear_time import LinearTime, deal, fit
+from partition.objective import Objective
 from partition.planner import plan_solution
-from partition.strategies.base import Objective, Problem
+from partition.strategies.base import Problem
 from partition.strategies.batch_split import LONGEST_CYCLE, BatchSplit
 from tests.partition.networks import chain
 from tests.partition.rewriting_contract import RewritingContract

@@ -12,7 +12,7 @@ from partition.devices import Device
 from partition.planner import make_plan
 from partition.strategies.base import Problem
 from partition.strategies.co_deploy import CoDeploy, networks_of
-from partition.strategies.exact_search import Effort
+from partition.strategies.exact_search import SolverEffort
 from partition.strategies.sequential import Sequential
 from tests.partition.exhaustive import every_assignment
 from tests.partition.networks import chain, residual
@@ -20,7 +20,7 @@ from tests.partition.strategy_contract import StrategyContract, equal
 
 
 class TestCoDeploy(StrategyContract):
-    strategy = CoDeploy((Sequential(),), Effort(4.0, 8.0))
+    strategy = CoDeploy((Sequential(),), SolverEffort(4.0, 8.0))
 
 
 def beside(first: Network, second: Network) -> Network:
@@ -83,7 +83,7 @@ def test_one_balance_for_all_is_better_than_one_for_each() -> None:
 def test_what_it_finds_can_be_deployed() -> None:
     network = beside(residual(3), residual(2, seed=1))
     devices = (Device("big"), Device("small", macs_per_s=5e9))
-    solution = CoDeploy((Sequential(),), Effort(4.0, 8.0)).solve(Problem(network, devices))
+    solution = CoDeploy((Sequential(),), SolverEffort(4.0, 8.0)).solve(Problem(network, devices))
     plan = make_plan(
         network, "", devices, solution.assignment, strategy="co-deploy", explanation=""
     )

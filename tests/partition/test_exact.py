@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from cnn.network import Layer, Network, Tensor
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.strategies.base import Objective, Problem, Solution
+from partition.objective import Objective
+from partition.strategies.base import Problem, Solution
 from partition.strategies.chosen import objective_value
 from partition.strategies.exact import Exact
 from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import Effort
+from partition.strategies.exact_search import SolverEffort
 from partition.strategies.exact_terms import SHARE_UNIT, terms_of
 from tests.partition.exhaustive import (
     enlarged,
@@ -34,7 +35,7 @@ class TestExact(StrategyContract):
 
 
 class TestExactVertical(StrategyContract):
-    strategy = Exact("exact-vertical", VERTICAL, Effort(4.0, 8.0))
+    strategy = Exact("exact-vertical", VERTICAL, SolverEffort(4.0, 8.0))
 
 
 @st.composite
@@ -198,7 +199,7 @@ def test_the_explanation_tells_every_goal_and_whether_it_was_reached() -> None:
 
 def test_a_search_that_is_cut_short_tells_how_far_it_may_be() -> None:
     problem = Problem(residual(16), equal(5))
-    solution = Exact("exact-vertical", VERTICAL, Effort(0.05, 5.0)).solve(problem)
+    solution = Exact("exact-vertical", VERTICAL, SolverEffort(0.05, 5.0)).solve(problem)
     numbers = problem.numbers(solution.assignment)
     value = problem.costs.evaluate(numbers[None]).period_s[0]
     assert not solution.optimal
@@ -210,7 +211,7 @@ def test_a_search_that_is_cut_short_tells_how_far_it_may_be() -> None:
 
 def test_other_strategies_contribute_starts() -> None:
     problem = Problem(residual(16), equal(4))
-    quick = Effort(0.02, 5.0)
+    quick = SolverEffort(0.02, 5.0)
     alone = Exact("exact-vertical", VERTICAL, quick).solve(problem)
     given = Exact("exact-vertical", VERTICAL, quick, others=(Fixed(alone),)).solve(problem)
     costs = problem.costs.evaluate(

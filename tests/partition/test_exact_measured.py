@@ -12,7 +12,7 @@ from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Problem
 from partition.strategies.exact import Exact
-from partition.strategies.exact_loads import Loads
+from partition.strategies.exact_loads import LoadVariables
 from partition.strategies.exact_placement import Placement, Shape
 from partition.strategies.exact_refusals import refusal
 from partition.strategies.exact_terms import terms_of
@@ -96,7 +96,7 @@ def test_stating_loads_leaves_the_decisions_as_they_are() -> None:
     devices = (*equal(2), Device("d2", cache_bytes=0))
     placement = Placement(terms_of(Problem(network, devices)), Shape())
     decisions = [[str(at) for at in row] for row in placement.at]
-    loads = Loads(placement)
+    loads = LoadVariables(placement)
     loads.keep_within([200 * MB] * 3, 3)
     _ = loads.period, loads.energy, loads.latency  # each makes its constraints when asked for
     assert [[str(at) for at in row] for row in placement.at] == decisions

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from cnn.network import Network
 from partition.devices import Device
+from partition.objective import Objective
 from partition.strategies import best_cuts as dynamic_program
 from partition.strategies import segments
-from partition.strategies.base import Objective, Problem
+from partition.strategies.base import Problem
 from partition.strategies.best_cuts import best_cuts
 from partition.strategies.chosen import objective_value
 from partition.strategies.sequential import NEXT_PERIOD, Sequential, contiguous_cut

@@ -10,7 +10,8 @@ import pytest
 
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.strategies.base import Objective, Problem
+from partition.objective import Objective
+from partition.strategies.base import Problem
 from partition.strategies.chosen import objective_value
 from partition.strategies.stage_search import count_cuts, cut_vectors, device_orders
 from partition.strategies.stages import LEAST_GAIN, KStage, TwoStage

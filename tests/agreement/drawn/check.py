@@ -20,7 +20,7 @@ import onnx
 import cnn
 from cnn.rewrites import Copies, Rewrite
 from csdf.from_network import convert
-from launcher.comparison.tolerance import Outputs, Verdict, strict
+from launcher.comparison.tolerance import Outputs, WorstOutput, strict
 from launcher.networks import network_numbers
 from partition.plan import dealing_of
 from tests.agreement.drawn import settled
@@ -165,7 +165,7 @@ def _divided(case: Case, division: Division) -> Found:
     ]
     network = case.model.network
     numbers = network_numbers(case.model)
-    doubtful: dict[int, Verdict] = {}
+    doubtful: dict[int, WorstOutput] = {}
     results: dict[int, Outputs] = {}
     for number, (frame, wanted) in enumerate(zip(case.frames, case.wanted, strict=True)):
         held: dict[str, np.ndarray] = {}

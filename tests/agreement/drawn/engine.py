@@ -9,11 +9,8 @@ import numpy as np
 
 from launcher.comparison.tolerance import Outputs
 from nodes.executors.base import LoadOptions
-from nodes.executors.onnx_sessions import (
-    MISTAKEN_OPTIMIZERS,
-    import_onnxruntime,
-    loading_options,
-)
+from nodes.executors.onnx_mistakes import mistaken_about
+from nodes.executors.onnx_sessions import import_onnxruntime, loading_options
 from tests.agreement.drawn.sketch import Tensor
 
 ort = import_onnxruntime()
@@ -63,7 +60,9 @@ class Graph:
             model if isinstance(model, bytes) else str(model),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=MISTAKEN_OPTIMIZERS,
+            disabled_optimizers=mistaken_about(
+                model if isinstance(model, bytes) else model.read_bytes()
+            ),
         )
         self.inputs = tuple(value.name for value in self._session.get_inputs())
         self._outputs = [value.name for value in self._session.get_outputs()]

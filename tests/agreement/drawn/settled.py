@@ -17,7 +17,7 @@ from launcher.comparison.tape import Tape, moves
 from launcher.comparison.tolerance import (
     Numbers,
     Outputs,
-    Verdict,
+    WorstOutput,
     right_step,
     strict,
     within_movement,
@@ -108,7 +108,7 @@ class TapeHere(Tape):
 def doubts(
     case: Case,
     division: Division,
-    doubtful: Mapping[int, Verdict],
+    doubtful: Mapping[int, WorstOutput],
     results: Mapping[int, Outputs],
 ) -> Found:
     """Results of subnets, by number of the frame, that differ as the strict verdicts say."""

@@ -13,18 +13,18 @@ import numpy as np
 import onnx
 import pytest
 
-from nodes.executors.base import Executor, ExecutorError, LoadOptions, Subnet, TensorSpec
+from nodes.executors.base import Executor, ExecutorError, LoadedSubnet, LoadOptions, TensorSpec
 from tests.nodes.executors import models
 
 OPTIONS = LoadOptions()
 RELATIVE_ERROR = 1e-4
 
 
-def load(executor: Executor, proto: onnx.ModelProto, folder: Path) -> Subnet:
+def load(executor: Executor, proto: onnx.ModelProto, folder: Path) -> LoadedSubnet:
     return executor.load(models.save(proto, folder), OPTIONS)
 
 
-def some_inputs(subnet: Subnet, seed: int = 0) -> dict[str, np.ndarray]:
+def some_inputs(subnet: LoadedSubnet, seed: int = 0) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(seed)
     return {
         name: (generator.standard_normal(spec.shape) * 4).astype(spec.dtype)

@@ -1,6 +1,6 @@
-"""Models whose operators have bodies are run without the optimiser that is mistaken about them.
+"""Models are run without the optimisers of ONNX Runtime that are mistaken about them.
 
-What it is mistaken about, silero-vad has (`python -m benchmarks.zoo silero-vad --launch auto`).
+What one is mistaken about, silero-vad has (`python -m benchmarks.zoo silero-vad --launch auto`).
 """
 
 from __future__ import annotations
@@ -46,3 +46,40 @@ def test_the_whole_model_runs_with_its_branches(tmp_path: Path) -> None:
     reference.run(with_branches(tmp_path), frames, results, threads=1)
     with np.load(results / "000000.npz") as found:
         np.testing.assert_array_equal(found["y"], [[1, -2]])
+
+
+def quantised(operator_set: int) -> bytes:
+    """A convolution between quantisers, with a bias in floating point."""
+    weight = np.ones((2, 3, 1, 1), np.int8)
+    nodes = [
+        node("QuantizeLinear", ["x", "scale", "zero"], ["xq"]),
+        node("DequantizeLinear", ["xq", "scale", "zero"], ["xd"]),
+        node("DequantizeLinear", ["w", "scale", "zero"], ["wd"]),
+        node("Conv", ["xd", "wd", "bias"], ["c"]),
+        node("QuantizeLinear", ["c", "scale", "zero"], ["cq"]),
+        node("DequantizeLinear", ["cq", "scale", "zero"], ["y"]),
+    ]
+    constants = [
+        constant("scale", 0.1, np.float32),
+        constant("zero", 0, np.int8),
+        constant("w", weight, np.int8),
+        constant("bias", [0.5, 1.5], np.float32),
+    ]
+    proto = model(nodes, [value("x", (1, 3, 4, 4))], [value("y")], constants)
+    del proto.opset_import[:]
+    proto.opset_import.add(version=operator_set)
+    return proto.SerializeToString()
+
+
+@pytest.mark.parametrize("operator_set", [10, 11])
+def test_quantised_models_load_whether_their_operator_set_has_round_or_not(
+    operator_set: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(quantised(operator_set))
+    frames, results = tmp_path / "frames", tmp_path / "results"
+    frames.mkdir()
+    np.savez(frames / "000000.npz", x=np.zeros((1, 3, 4, 4), np.float32))
+    reference.run(path, frames, results, threads=1)
+    with np.load(results / "000000.npz") as found:
+        np.testing.assert_allclose(found["y"][0, :, 0, 0], [0.5, 1.5], rtol=1e-6)

@@ -1,0 +1,107 @@
+"""The life of a run, as a table.
+
+    PREPARING ──Start──▶ STREAMING ──last result taken: Stop──▶ STOPPING
+                          │     ▲
+                        Halt   Start
+                          ▼     │
+        COMPLETE ◀── HALTING   ROLLOUT ◀──PlanReply── PLANNING ◀──▶ WAITING
+
+An epoch is given up, and the stream halted, because a node is lost, because nodes accuse each other
+or because there is a better plan. HALTING leads to COMPLETE if every result has arrived, to ROLLOUT
+if there is a better plan, else to PLANNING, or to WAITING if too few nodes are there. ROLLOUT leads
+back to one of these two if another node is lost. Every state leads to the end: PREPARING to
+ABANDONED, the others to ENDED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from nodes.core.errors import LocalProtocolError
+
+
+class RunState(Enum):
+    """How far a run is."""
+
+    PREPARING = "no epoch has streamed yet"
+    STREAMING = "frames stream"
+    HALTING = "the epoch is given up, and the stream is being halted"
+    COMPLETE = "every result had arrived when the stream was halted"
+    WAITING = "too few nodes are there to go on"
+    PLANNING = "a plan was asked for"
+    ROLLOUT = "nodes turn to their part of the next plan"
+    STOPPING = "the last result is taken, and nodes stop"
+    ENDED = "the run is over"
+    ABANDONED = "the run is over before any epoch streamed"
+
+
+class RunStep(Enum):
+    """What the supervisor does."""
+
+    START = "all nodes are ready: Start"
+    GIVE_UP = "the epoch is given up: Halt"
+    FINISH = "nothing is left to stream"
+    WAIT = "wait for nodes to come back"
+    PLAN = "ask for a plan"
+    ROLL_OUT = "a plan is there"
+    STOP = "the last result is taken: Stop"
+    END = "the run is over"
+
+
+_S, _T = RunState, RunStep
+
+WITHOUT_PLAN = (_S.HALTING, _S.COMPLETE, _S.WAITING, _S.PLANNING)
+"""One epoch is given up, and there is no plan for the next one yet."""
+
+DOWN = (*WITHOUT_PLAN, _S.ROLLOUT)
+"""One epoch is given up, and the next one does not stream yet."""
+
+RUN_TRANSITIONS: Mapping[tuple[RunState, RunStep], RunState] = {
+    (_S.PREPARING, _T.START): _S.STREAMING,
+    (_S.STREAMING, _T.GIVE_UP): _S.HALTING,
+    (_S.STREAMING, _T.STOP): _S.STOPPING,
+    (_S.STOPPING, _T.STOP): _S.STOPPING,  # again, after the loss of a node
+    (_S.HALTING, _T.ROLL_OUT): _S.ROLLOUT,
+    (_S.HALTING, _T.FINISH): _S.COMPLETE,
+    (_S.COMPLETE, _T.FINISH): _S.COMPLETE,  # again, after another loss
+    (_S.PLANNING, _T.ROLL_OUT): _S.ROLLOUT,
+    (_S.ROLLOUT, _T.START): _S.STREAMING,
+    **{
+        (state, step): after
+        for state in (_S.HALTING, _S.WAITING, _S.PLANNING, _S.ROLLOUT)
+        for step, after in ((_T.PLAN, _S.PLANNING), (_T.WAIT, _S.WAITING))
+    },
+    (_S.PREPARING, _T.END): _S.ABANDONED,
+    **{(state, _T.END): _S.ENDED for state in (_S.STREAMING, *DOWN, _S.STOPPING)},
+}
+"""(state, step) → next state; what is missing is forbidden."""
+
+
+class RunLife:
+    """Where a run stands; its supervisor and what recovers it share this."""
+
+    def __init__(self) -> None:
+        self.state = RunState.PREPARING
+
+    def step(self, step: RunStep) -> None:
+        """Take a step; raises `LocalProtocolError` if the table has none."""
+        following = RUN_TRANSITIONS.get((self.state, step))
+        if following is None:
+            raise LocalProtocolError(f"no {step} while {self.state}")
+        self.state = following
+
+    @property
+    def is_down(self) -> bool:
+        """Whether an epoch is given up and the next one does not stream yet."""
+        return self.state in DOWN
+
+    @property
+    def has_streamed(self) -> bool:
+        """Whether frames have streamed in any epoch."""
+        return self.state not in (RunState.PREPARING, RunState.ABANDONED)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.state in (RunState.ENDED, RunState.ABANDONED)
