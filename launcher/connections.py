@@ -26,14 +26,14 @@ from nodes.received import read_control, read_data
 from nodes.sockets import (
     GOODBYE_MS,
     UNREAD,
+    ConnectionTerms,
     Dialler,
     Part,
-    Terms,
     peer_address,
 )
 from nodes.waiter import Readable, Waiter
 
-CONTROL_TERMS = Terms(
+CONTROL_TERMS = ConnectionTerms(
     MAX_MESSAGE_BYTES,
     unsent=1000,
     unread=1000,
@@ -109,14 +109,14 @@ class Connections:
         behind what waits. Of ours there are none here, since the node's control connection has
         them.
         """
-        terms = Terms(
+        terms = ConnectionTerms(
             max(longest_bytes, MAX_MESSAGE_BYTES), unread=max(UNREAD, agreed), heartbeats=False
         )
         dialler = self._dial(node, address, terms)
         self._data[node] = dialler
         self._read(dialler, partial(_received, node), _data_changes)
 
-    def _dial(self, node: str, address: str, terms: Terms) -> Dialler:
+    def _dial(self, node: str, address: str, terms: ConnectionTerms) -> Dialler:
         keys = self._keys if self._guards(address) else None
         return Dialler(self._context, node, address, terms, keys)
 

@@ -92,7 +92,7 @@ class AddressError(NodeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ConnectionTerms:
     """What is allowed on a connection.
 
     A message of more than `max_bytes` costs the peer the connection. `unsent` messages may wait to
@@ -136,7 +136,7 @@ class Dialler:
         context: Context,
         node: str,
         address: str,
-        terms: Terms,
+        terms: ConnectionTerms,
         keyring: Keyring | None = None,
     ) -> None:
         self.node = node
@@ -213,8 +213,8 @@ class Dialler:
             send_parts(self.socket, parts, DO_NOT_WAIT)
 
     def close(self) -> None:
-        """Close the connection; what waits to be sent gets `Terms.linger_ms`, but nothing if the
-        connection never stood or the two ends could not agree."""
+        """Close the connection; what waits to be sent gets the terms' `linger_ms`, but nothing if
+        the connection never stood or the two ends could not agree."""
         if self.is_closed:
             return
         self.changes()

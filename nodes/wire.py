@@ -23,9 +23,9 @@ from nodes.sockets import (
     GOODBYE_MS,
     AddressError,
     Buffer,
+    ConnectionTerms,
     Dialler,
     Part,
-    Terms,
 )
 from nodes.spare_memory import SpareMemory
 from nodes.waiter import Readable, Waiter
@@ -76,7 +76,7 @@ class Wire:
 
     def listen_control(self, address: str) -> str:
         """Open the control port; returns where it really listens."""
-        terms = Terms(2 * MAX_MESSAGE_BYTES, unsent=MAX_ANSWERS, linger_ms=GOODBYE_MS)
+        terms = ConnectionTerms(2 * MAX_MESSAGE_BYTES, unsent=MAX_ANSWERS, linger_ms=GOODBYE_MS)
         port = Listener(self._context, address, terms, CONTROL, self._max_connections)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
@@ -87,7 +87,7 @@ class Wire:
 
     def listen_data(self, address: str) -> str:
         """Open the data port; returns where it really listens."""
-        terms = Terms(self._tensor_bytes)
+        terms = ConnectionTerms(self._tensor_bytes)
         port = Listener(self._context, address, terms, DATA, self._max_connections)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
@@ -124,7 +124,7 @@ class Wire:
                 keyring.refresh()
         except KeysError as error:
             raise AddressError(str(error)) from error
-        terms = Terms(self._tensor_bytes, linger_ms=GOODBYE_MS)
+        terms = ConnectionTerms(self._tensor_bytes, linger_ms=GOODBYE_MS)
         dialler = self._dialled[node] = Dialler(self._context, node, address, terms, keyring)
         read = partial(read_data, node)
         self._waiter.add(dialler.socket, lambda: dialler.receive(read))
