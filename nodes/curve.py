@@ -113,16 +113,12 @@ class Doorkeeper:
 class Context:
     """What sockets are made in: one per agent, closed after all of them.
 
-    ZeroMQ's threads are started here, not with the first socket: they inherit the control group of
-    the thread that starts them.
-
     With a `keyring` all its TCP connections are encrypted and authenticated; the `doorkeeper`'s
     socket must then be waited for too.
     """
 
     def __init__(self, keyring: Keyring | None = None) -> None:
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.zmq.socket(zmq.PAIR).close()
         self.keyring = keyring
         self.doorkeeper: Doorkeeper | None = None
         if keyring is not None:

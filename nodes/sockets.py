@@ -158,11 +158,6 @@ class Dialler:
         close_socket(self.socket, self.monitor)
 
 
-def start_releasing() -> None:
-    """Start pyzmq's thread that gives up what was sent without a copy, as a thread of this one."""
-    zmq.Frame(bytearray(1), copy=False)
-
-
 def limit_peer(sock: Socket, max_bytes: int) -> None:
     """Bound what a peer may send, and notice one that has gone silent."""
     sock.setsockopt(zmq.MAXMSGSIZE, max_bytes + OVERHEAD_BYTES)

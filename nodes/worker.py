@@ -4,9 +4,8 @@ It never waits for the I/O thread between firings, because the core keeps one qu
 that runs. Tensors between two phases of this node never leave this thread: they lie in a store
 until the last phase that reads them has run.
 
-Others may bound what this thread may use, which is why it has a name that shows outside. Whatever
-does not compute is therefore started from the I/O thread: the process that prepares subnets, and
-ZeroMQ's threads for a rehearsal.
+The thread has a name that shows outside the process, so that its CPU time can be told from that of
+the other threads. Subnets are prepared by a thread of their own, and the executor thread waits.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -30,7 +30,6 @@ from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
 from nodes.core.errors import NodeError
 from nodes.core.messages import ChannelSpec, Deployment
-from nodes.errand import Call, Errand
 from nodes.executors.base import Executor, LoadOptions
 from nodes.executors.heap import give_back_free_memory
 from nodes.loaded_phase import LoadedPhase
@@ -50,8 +49,7 @@ Array = npt.NDArray[Any]
 class _Load:
     deployment: Deployment
     graphs: tuple[Path, ...]
-    preparing: Errand
-    loopback: Loopback | None
+    preparing: Future[Loopback | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +83,20 @@ class Worker:
 
     # ------------------------------------------------------------ from the I/O thread
 
-    def load(self, deployment: Deployment, graphs: tuple[Path, ...], *before: Call) -> None:
-        """Make the calls `before`, then load and warm up the phases, whose graphs lie there."""
-        preparing = Errand(*before, lambda: self._prepare(deployment, graphs))
-        loopback = None if self._loopback is None else self._loopback()
-        self._jobs.put(_Load(deployment, graphs, preparing, loopback))
+    def load(
+        self,
+        deployment: Deployment,
+        graphs: tuple[Path, ...],
+        verify: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `verify`, then prepare, load and warm up the phases, whose graphs lie there.
+
+        Verifying and preparing happen in a thread that the calling thread starts.
+        """
+        threads = ThreadPoolExecutor(1, "preparing")
+        preparing = threads.submit(self._prepare, deployment, graphs, verify)
+        threads.shutdown(wait=False)  # ends the thread after this one call
+        self._jobs.put(_Load(deployment, graphs, preparing))
 
     def fire(self, firing: Fire) -> None:
         """Run a phase after everything handed in before."""
@@ -124,8 +131,7 @@ class Worker:
                         _let_go()
                         self._holds_more = False
                 case _Load():
-                    with job.loopback or contextlib.nullcontext():
-                        self._load(job)
+                    self._load(job)
                 case _Unload():
                     self._unload(job.epoch)
             del job  # while the thread waits, nothing keeps the last tensors alive
@@ -133,7 +139,8 @@ class Worker:
     def _load(self, job: _Load) -> None:
         epoch = self._epoch = job.deployment.epoch
         try:
-            seconds, costs = self._load_phases(job)
+            with job.preparing.result() or contextlib.nullcontext() as loopback:
+                seconds, costs = self._load_phases(job, loopback)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
@@ -143,8 +150,11 @@ class Worker:
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
 
-    def _prepare(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
-        """Not in the executor thread, see `Errand`, but while that waits."""
+    def _prepare(
+        self, deployment: Deployment, graphs: tuple[Path, ...], verify: Callable[[], None]
+    ) -> Loopback | None:
+        """Prepare the subnets, and open the connection over which they are rehearsed."""
+        verify()
         epoch, total = deployment.epoch, len(deployment.phases)
         prepared = 0
 
@@ -155,12 +165,14 @@ class Worker:
 
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
         self._executor.prepare(graphs, LoadOptions(threads=_threads(deployment)), tell)
+        return None if self._loopback is None else self._loopback()
 
-    def _load_phases(self, job: _Load) -> tuple[tuple[float, ...], WireCosts]:
+    def _load_phases(
+        self, job: _Load, loopback: Loopback | None
+    ) -> tuple[tuple[float, ...], WireCosts]:
         deployment = job.deployment
         epoch, total = deployment.epoch, len(deployment.phases)
         options = LoadOptions(threads=_threads(deployment))
-        job.preparing.run()
         for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
             if epoch in self._dropped:
                 break
@@ -174,14 +186,14 @@ class Worker:
         for phase in self._phases:
             phase.check_room()
         _let_go()  # before weights come into memory beside it
-        return self._rehearse(job, total)
+        return self._rehearse(deployment, loopback)
 
-    def _rehearse(self, job: _Load, total: int) -> tuple[tuple[float, ...], WireCosts]:
-        epoch = job.deployment.epoch
+    def _rehearse(
+        self, deployment: Deployment, loopback: Loopback | None
+    ) -> tuple[tuple[float, ...], WireCosts]:
+        epoch, total = deployment.epoch, len(deployment.phases)
         parts = [phase.part() for phase in self._phases]
-        if job.loopback is not None:
-            job.loopback.connect()
-        rehearsal = Rehearsal(job.loopback, _threads(job.deployment))
+        rehearsal = Rehearsal(loopback, _threads(deployment))
         told = 0
         for number in rehearsal.perform(parts):
             if epoch in self._dropped:
@@ -189,7 +201,7 @@ class Worker:
             if told < number <= FEWEST_ROUNDS:
                 self._report(ev.LoadProgress(epoch, total, total, f"rehearsing, round {number}"))
                 told = number
-        if job.deployment.check_finite:
+        if deployment.check_finite:
             for phase in self._phases:
                 phase.watch_values()
         return tuple(part.typical_s for part in parts), rehearsal.costs()

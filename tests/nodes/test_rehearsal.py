@@ -35,7 +35,6 @@ class Doubles:
 def test_what_is_sent_to_oneself_arrives(tmp_path: Path, data: str) -> None:
     arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(200_000, np.int8)]
     with Loopback(loopback_address(data.format(tmp_path))) as loopback:
-        loopback.connect()
         for _ in range(3):
             loopback.send(arrays)
             payloads = loopback.receive(2)
@@ -52,7 +51,6 @@ def made_up() -> dict[str, np.ndarray]:
 def test_tensors_move_while_a_subnet_runs(tmp_path: Path) -> None:
     part = RehearsedPhase(Doubles(), made_up, ("x",), ("y",))
     with Loopback(f"ipc://{tmp_path}/self") as loopback:
-        loopback.connect()
         rehearsal = Rehearsal(loopback)
         rounds = list(rehearsal.perform([part]))
     assert rounds == list(range(1, len(rounds) + 1))
