@@ -25,7 +25,6 @@ from typing import get_args
 import nodes.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.agent import Shell
 from nodes.cache import BlobStore
-from nodes.code_pages import forget_code_pages
 from nodes.core.addresses import is_exposed
 from nodes.core.agent import Identity
 from nodes.core.errors import NodeError
@@ -160,7 +159,6 @@ def _build(
         control = wire.listen_control(options.listen)
         data = _listen_data(wire, options, control)
         give_back_free_memory()
-        forget_code_pages()
         identity = Identity(
             name=options.name,
             version=VERSION,

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from nodes.code_pages import forget_code_pages
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
@@ -75,7 +74,6 @@ class Worker:
         self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
         self._dropped: set[int] = set()
         self._epoch: int | None = None
-        self._holds_more = False
         self._phases: list[LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -127,9 +125,6 @@ class Worker:
                 case Fire():
                     if job.epoch not in self._dropped:
                         self._report(self._fired(job))
-                    if self._holds_more:  # until now, so that the first result did not wait
-                        _let_go()
-                        self._holds_more = False
                 case _Load():
                     self._load(job)
                 case _Unload():
@@ -145,7 +140,7 @@ class Worker:
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
         if epoch not in self._dropped:
-            self._holds_more = True
+            give_back_free_memory()
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
@@ -185,7 +180,7 @@ class Worker:
             self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
         for phase in self._phases:
             phase.check_room()
-        _let_go()  # before weights come into memory beside it
+        give_back_free_memory()  # before weights come into memory beside it
         return self._rehearse(deployment, loopback)
 
     def _rehearse(
@@ -258,8 +253,7 @@ class Worker:
             self._phases.clear()
             self._store.clear()
             self._epoch = None
-            self._holds_more = False
-            _let_go()
+            give_back_free_memory()
         self._dropped.discard(epoch)
         self._executor.resume()  # no other load has been asked for before this is told
         self._report(ev.Unloaded(epoch))
@@ -278,12 +272,6 @@ def _unfit(channel: ChannelSpec, made: Array) -> str:
             "let the network select fewer"
         )
     return f"{found} instead of {channel.dtype}{list(channel.shape)}"
-
-
-def _let_go() -> None:
-    """Of what loading needed and firing does not."""
-    give_back_free_memory()
-    forget_code_pages()
 
 
 def _sentence(error: Exception) -> str:

@@ -1,23 +1,31 @@
 """What an agent holds besides weights, activations and channels: itself and its engine.
 
 Measured by `python -m benchmarks.executor_memory` with ONNX Runtime 1.31 (CPU) on x86-64 (AMD
-EPYC), Python 3.11, glibc 2.36, as resident memory of a process that has imported what an agent
-imports. Other engines and processors differ; an agent tells its idle memory when it is greeted
-(`Welcome.rss_bytes`).
+EPYC), Python 3.11, glibc 2.36, in a process that has imported what an agent imports. Counted is
+memory that no file backs, and of program code only what runs. More of it is resident (23 to 36 MB),
+but those pages are clean, and the kernel drops them where memory is short (decision 025). Other
+engines and processors differ; an agent reports its idle memory, without any program code, when it
+is greeted (`Welcome.rss_bytes`).
 """
 
 from __future__ import annotations
 
 IDLE_AGENT_BYTES = 34_000_000
-"""An agent with its engine imported and nothing loaded; 5 MB of it are shared libraries, without
-the code that only starting up needed (`nodes.code_pages`)."""
+"""An agent with its engine imported and nothing loaded: 30 MB, and the code that an idle agent
+runs."""
 
-START_UP_BYTES = 50_000_000
-"""What an agent reaches in passing, while it imports its engine or loads its first subnet: 44 to 50
-MB, as more of the libraries is mapped the more of them the page cache happens to hold."""
+PREPARING_BYTES = 26_000_000
+"""The process that prepares subnets, besides what their weights take; 2 MB are code."""
+
+START_UP_BYTES = IDLE_AGENT_BYTES + PREPARING_BYTES
+"""What a node holds in passing, before its first subnet is loaded."""
 
 FIRST_SESSION_BYTES = 8_500_000
-"""What computing a first subnet adds, and rehearsing it: code that runs, tables and arena."""
+"""What computing a first subnet adds, and rehearsing it: tables and arena (4.5 MB), and the code
+that runs."""
+
+CODE_BYTES = 8_000_000
+"""How much of the two is program code, which agents leave out of what they measure."""
 
 SESSION_BYTES = 50_000
 """What each further phase adds: a session's graph, measured as 33 kB, and its Python objects."""

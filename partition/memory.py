@@ -1,7 +1,8 @@
 """What every device of a planned dataflow holds.
 
-What is predicted is the most that is ever resident in the agent's process (`VmHWM` of proc(5)):
-memory that no file backs, and the pages of files that it has mapped, which weights and code are.
+What is predicted is the most that a device needs at once: memory that no file backs, weights, which
+are pages of files but are read for every frame, and the code that runs. Agents measure the same
+without code (`nodes.usage`).
 
 **Weights**: each once per device. Engines lay them out anew or pack them, but then they drop the
 original. A CPU has no arithmetic for half precision, so it holds such weights as float32, and the
