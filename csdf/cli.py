@@ -185,11 +185,9 @@ def _draw(options: argparse.Namespace, graph: Graph) -> int:
         critical = ()
     picture = drawing.marked(graph, critical)
     if options.output is None:
-        _print(drawing.as_dot(picture).rstrip())
-    elif options.output.lower().endswith(".svg"):
-        _write(options.output, drawing.as_svg(picture))
+        _print(drawing.as_svg(picture).rstrip())
     else:
-        _write(options.output, drawing.as_dot(picture))
+        _write(options.output, drawing.as_svg(picture))
     return EXIT_FINE
 
 

@@ -103,10 +103,10 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command = subparsers.add_parser(
         "draw",
         help="a picture of the graph, with its critical cycle",
-        description="Prints Graphviz's DOT, or writes an SVG; what holds the period is red.",
+        description="Prints an SVG, or writes it; what holds the period is red.",
     )
     _add_common(command, commands["draw"], speaks_json=False)
-    command.add_argument("--output", metavar="FILE", help="write here: .svg, or DOT")
+    command.add_argument("--output", type=_svg, metavar="FILE.svg", help="write the picture here")
     command = subparsers.add_parser(
         "convert",
         help="the same graph in another format",
@@ -115,6 +115,13 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _add_common(command, commands["convert"], speaks_json=False)
     command.add_argument("output", metavar="OUTPUT", help="the file to write")
     return found
+
+
+def _svg(text: str) -> str:
+    """The name of an SVG file."""
+    if not text.lower().endswith(".svg"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg")
+    return text
 
 
 class _Version(argparse.Action):
