@@ -301,10 +301,10 @@ class Shell:
         self._worker.unload(action.epoch)
         self._clean(self._store.unpin)
 
-    def _clean(self, let_go: Callable[[], None]) -> None:
+    def _clean(self, release: Callable[[], None]) -> None:
         """Have the cache let go of something; where it cannot, nothing depends on it."""
         try:
-            let_go()
+            release()
         except CacheError as error:
             log.warning("%s", error)
 

@@ -1,4 +1,4 @@
-"""The executor thread: loads subnets, warms them up, fires phases, one job after another.
+"""The executor thread loads subnets, warms them up and fires phases, one job after another.
 
 It never waits for the I/O thread between firings, because the core keeps one queued behind the one
 that runs. Tensors between two phases of this node never leave this thread: they lie in a store
@@ -57,9 +57,9 @@ class _Unload:
 
 
 class Worker:
-    """The thread and its queue; `report` is called from it with every event it has for the core.
+    """The executor thread and its queue; the thread calls `report` with each event for the core.
 
-    With a `loopback` (what opens one), it measures what messages cost while it warms up.
+    If it gets a function that opens a `loopback`, it measures the cost of messages as it warms up.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Worker:
         self._jobs.put(firing)
 
     def unload(self, epoch: int) -> None:
-        """Drop what is queued of this epoch, then everything it holds."""
+        """Drop the queued jobs of this epoch, then all that it holds."""
         self._dropped.add(epoch)
-        self._executor.interrupt()  # what it is at may take minutes, and nobody waits for it
+        self._executor.interrupt()  # its job may take minutes, and nobody waits for the result
         self._jobs.put(_Unload(epoch))
 
     def stop(self, timeout_s: float) -> bool:
@@ -189,20 +189,20 @@ class Worker:
         epoch, total = deployment.epoch, len(deployment.phases)
         parts = [phase.part() for phase in self._phases]
         rehearsal = Rehearsal(loopback, _threads(deployment))
-        told = 0
+        reported = 0
         for number in rehearsal.perform(parts):
             if epoch in self._dropped:
                 return (), rehearsal.costs()
-            if told < number <= FEWEST_ROUNDS:
+            if reported < number <= FEWEST_ROUNDS:
                 self._report(ev.LoadProgress(epoch, total, total, f"rehearsing, round {number}"))
-                told = number
+                reported = number
         if deployment.check_finite:
             for phase in self._phases:
                 phase.watch_values()
         return tuple(part.typical_s for part in parts), rehearsal.costs()
 
     def _fired(self, firing: Fire) -> ev.FiringEnded | ev.FiringFailed:
-        """Run a phase; how it ended."""
+        """Run a phase and return how it ended."""
         phase = self._phases[firing.phase]
         try:
             outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
@@ -255,7 +255,7 @@ class Worker:
             self._epoch = None
             give_back_free_memory()
         self._dropped.discard(epoch)
-        self._executor.resume()  # no other load has been asked for before this is told
+        self._executor.resume()  # the core asks for no other load before it gets `Unloaded`
         self._report(ev.Unloaded(epoch))
 
 
@@ -275,6 +275,6 @@ def _unfit(channel: ChannelSpec, made: Array) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    """What an error says, its kind in front unless it is one of ours; at most 2000 characters."""
+    """Return an error's message, with its type unless it is ours, of at most 2000 characters."""
     text = str(error) if isinstance(error, NodeError) else f"{type(error).__name__}: {error}"
     return text if len(text) <= 2000 else text[:2000] + " …"

@@ -44,12 +44,12 @@ def test_what_is_sent_to_oneself_arrives(tmp_path: Path, data: str) -> None:
             assert all(map(np.array_equal, came, arrays))
 
 
-def made_up() -> dict[str, np.ndarray]:
+def synthetic_inputs() -> dict[str, np.ndarray]:
     return {"x": np.ones(40_000, np.float32), "local": np.zeros(3, np.float32)}
 
 
 def test_tensors_move_while_a_subnet_runs(tmp_path: Path) -> None:
-    part = RehearsedPhase(Doubles(), made_up, ("x",), ("y",))
+    part = RehearsedPhase(Doubles(), synthetic_inputs, ("x",), ("y",))
     with Loopback(f"ipc://{tmp_path}/self") as loopback:
         rehearsal = Rehearsal(loopback)
         rounds = list(rehearsal.perform([part]))
@@ -60,7 +60,7 @@ def test_tensors_move_while_a_subnet_runs(tmp_path: Path) -> None:
 
 
 def test_rounds_in_which_nothing_moves_are_not_timed() -> None:
-    part, rehearsal = RehearsedPhase(Doubles(), made_up, ("x",), ("y",)), Rehearsal()
+    part, rehearsal = RehearsedPhase(Doubles(), synthetic_inputs, ("x",), ("y",)), Rehearsal()
     runs = list(rehearsal.perform([part, part]))
     assert len(part.seconds) == 2 * (max(runs) // 2 + 1)  # the second, fourth, fifth, sixth, …
     assert min(part.seconds) <= part.typical_s <= max(part.seconds)
