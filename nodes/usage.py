@@ -9,14 +9,12 @@ MB). Weights that are mapped from a file count, because every frame reads them.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 
 from nodes.core.events import Usage
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_INTERPRETER = os.path.realpath(sys.executable)
 
 
 def usage() -> Usage:
@@ -30,20 +28,21 @@ def usage() -> Usage:
         name, _, value = line.partition(":")
         if name in fields:
             fields[name] = int(value.split()[0]) * 1024
-    program_bytes = _program_bytes()
-    resident_bytes = max(fields["VmRSS"] - program_bytes, fields["RssAnon"])
-    peak_bytes = max(fields["VmHWM"] - program_bytes, resident_bytes)
+    not_counted_bytes = program_bytes()
+    resident_bytes = max(fields["VmRSS"] - not_counted_bytes, fields["RssAnon"])
+    peak_bytes = max(fields["VmHWM"] - not_counted_bytes, resident_bytes)
     return Usage(resident_bytes, peak_bytes, fields["RssAnon"], time.process_time())
 
 
-def _program_bytes() -> int:
-    """Resident pages of the interpreter and of libraries that are as in their files."""
+def program_bytes(process: int | str = "self") -> int:
+    """Return how much of a process's program and libraries is resident, unchanged pages only."""
+    interpreter = os.readlink(f"/proc/{process}/exe")
     kilobytes, is_program = 0, False
-    for line in Path("/proc/self/smaps").read_text("utf-8", "replace").splitlines():
+    for line in Path(f"/proc/{process}/smaps").read_text("utf-8", "replace").splitlines():
         name, *rest = line.split(maxsplit=5)
         if not name.endswith(":"):  # a mapping's first line: addresses, …, and its file, if any
             path = rest[-1] if len(rest) == 5 else ""
-            is_program = ".so" in Path(path).name or path == _INTERPRETER
+            is_program = ".so" in Path(path).name or path == interpreter
         elif is_program and name in ("Rss:", "Anonymous:"):
             kilobytes += int(rest[0]) * (1 if name == "Rss:" else -1)
     return kilobytes * 1024

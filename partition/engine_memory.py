@@ -14,11 +14,12 @@ IDLE_AGENT_BYTES = 34_000_000
 """An agent with its engine imported and nothing loaded: 30 MB, and the code that an idle agent
 runs."""
 
-PREPARING_BYTES = 26_000_000
-"""The process that prepares subnets, besides what their weights take; 2 MB are code."""
+PREPARING_BYTES = 24_000_000
+"""The process that prepares subnets, without code and besides what their weights take."""
 
-START_UP_BYTES = IDLE_AGENT_BYTES + PREPARING_BYTES
-"""What a node holds in passing, before its first subnet is loaded."""
+START_UP_BYTES = 54_000_000
+"""What a node holds in passing before its first subnet is loaded: agent (30 MB) and that process,
+both without code."""
 
 FIRST_SESSION_BYTES = 8_500_000
 """What computing a first subnet adds, and rehearsing it: tables and arena (4.5 MB), and the code

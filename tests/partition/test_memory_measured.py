@@ -49,7 +49,7 @@ def predicted_and_measured(
 def alone_bytes(predicted: MemoryPrediction) -> int:
     """What an agent reaches while it packs matrices: what prepares subnets has ended by then."""
     assert predicted.total_bytes == START_UP_BYTES + predicted.packing_bytes
-    return predicted.total_bytes - PREPARING_BYTES
+    return predicted.total_bytes - PREPARING_BYTES + CODE_BYTES
 
 
 def random(*shape: int) -> np.ndarray:
