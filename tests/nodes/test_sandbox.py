@@ -188,7 +188,8 @@ import sys
 from pathlib import Path
 from nodes.landlock import KEEP, READ, WRITE, AllowedPath, restrict
 place = Path(sys.argv[1])
-print(restrict([AllowedPath(place / "absent", KEEP), AllowedPath(place, READ), AllowedPath(Path("/dev/null"), WRITE)]))
+rules = (place / "absent", KEEP), (place, READ), (Path("/dev/null"), WRITE)
+print(restrict([AllowedPath(*rule) for rule in rules]))
 print(*(path.name for path in (place / "models").iterdir()))
 """
     assert outcome(place, script=script) == ["None", "file"]
