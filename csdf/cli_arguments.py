@@ -83,7 +83,9 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         "iteration's first, or in a static order.",
     )
     _add_common(command, commands["simulate"])
-    command.add_argument("--iterations", type=_positive, default=10, metavar="N")
+    command.add_argument(
+        "--iterations", type=_positive, default=10, metavar="N", help="how many (%(default)s)"
+    )
     command.add_argument(
         "--on", type=_list, action="append", default=[], metavar="P=A,B", help="A, B run on P"
     )
