@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import typer
 
@@ -57,7 +57,6 @@ def _of_typer(name: str, app: typer.Typer) -> Iterator[str]:
 
 
 def _of_click(name: str, command: Any) -> Iterator[str]:
-    hints = get_type_hints(command.callback)
     rows = []
     for parameter in command.params:
         if parameter.param_type_name == "argument":
@@ -67,7 +66,7 @@ def _of_click(name: str, command: Any) -> Iterator[str]:
             default = None if parameter.is_flag else parameter.default
             if isinstance(default, Enum):
                 default = default.value
-            text = parameter.help + _choices(hints.get(parameter.name))
+            text = parameter.help + _choices(parameter.type)
             rows.append((written, text, default))
     yield _section(name, inspect.cleandoc(command.help or ""), rows)
 
@@ -80,12 +79,10 @@ def _both(parameter: Any) -> list[str]:
     return [*parameter.opts, *parameter.secondary_opts]
 
 
-def _choices(hint: Any) -> str:
+def _choices(kind: Any) -> str:
     """What an option may be set to, if that is a list: ` (one, other)`."""
-    for kind in (hint, *get_args(hint)):
-        if isinstance(kind, type) and issubclass(kind, Enum):
-            return f" ({', '.join(str(member.value) for member in kind)})"
-    return ""
+    choices = [getattr(choice, "value", choice) for choice in getattr(kind, "choices", ())]
+    return f" ({', '.join(map(str, choices))})" if choices else ""
 
 
 def _of_argparse(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
