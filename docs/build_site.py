@@ -1,6 +1,6 @@
 """Builds the documentation as a site that can be read without a network: `make docs`.
 
-    python -m docs.build_site [--output FOLDER]
+    python -m docs.build_site    # writes build/docs/index.html
 
 The pages are the repository's own Markdown files, which GitHub shows as well, and the README is the
 front page. This module copies them into a folder beside the output and rewrites their links: a link
@@ -11,7 +11,6 @@ navigation lacks and a page of which a browser would fetch a part from another m
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+SITE, STAGED, CACHE = (ROOT / "build" / name for name in ("docs", "docs-source", "docs-cache"))
 
 NAVIGATION: dict[str, tuple[str, ...]] = {
     "Start": (
@@ -133,21 +133,20 @@ def _place(page: str, target: str, folder: Path) -> str:
     if name in pages():
         return pages()[name]
     if path.suffix == ".md":
-        raise SiteError(f"{page} links to {name}, which the navigation in {__file__} lacks")
+        raise SiteError(f"{page} links to {name}, which the navigation in docs/build_site.py lacks")
     copy = folder / "files" / name
     copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, copy)
     return f"files/{name}"
 
 
-def build(output: Path) -> int:
-    """Build the site in `output`; returns Sphinx's exit code, 1 too for what would be fetched."""
+def build() -> int:
+    """Build the site in `SITE`; returns Sphinx's exit code, and 1 too for what would be fetched."""
     from sphinx.application import Sphinx  # noqa: PLC0415 - `stage` is tested without it
 
-    staged = output.with_name(f"{output.name}-source")
-    for folder in (staged, output):
+    for folder in (SITE, STAGED, CACHE):  # a cached page would not repeat its warnings
         shutil.rmtree(folder, ignore_errors=True)
-    stage(staged)
+    stage(STAGED)
     settings = {
         "project": "csdf-edge",
         "html_title": "csdf-edge",
@@ -157,31 +156,31 @@ def build(output: Path) -> int:
         "html_copy_source": False,
         "extensions": ["myst_parser"],
         "myst_heading_anchors": 4,
-        "myst_enable_extensions": [],
     }
     app = Sphinx(
-        str(staged), None, str(output), str(output.with_name(f"{output.name}-cache")), "html",
+        str(STAGED), None, str(SITE), str(CACHE), "html",
         confoverrides=settings, status=None, warningiserror=True,
     )  # fmt: skip
     app.build()
     fetched = {
         (page.name, tag)
-        for page in output.rglob("*.html")
+        for page in SITE.rglob("*.html")
         for tag in _FETCHED.findall(page.read_text(encoding="utf-8"))
     }
     for name, tag in sorted(fetched):
-        sys.stderr.write(f"{name} would be fetched from elsewhere in part: {tag}\n")
+        sys.stderr.write(f"{name}: a browser would fetch this from another machine: {tag}\n")
     return app.statuscode or int(bool(fetched))
 
 
 def main() -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Build the documentation as a site.")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "docs", metavar="FOLDER")
-    options = parser.parse_args()
-    code = build(options.output)
+    try:
+        code = build()
+    except SiteError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     if code == 0:
-        sys.stdout.write(f"{options.output / 'index.html'}\n")
+        sys.stdout.write(f"{SITE / 'index.html'}\n")
     return code
 
 
