@@ -11,9 +11,8 @@ import argparse
 import inspect
 import re
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 
@@ -64,9 +63,7 @@ def _of_click(name: str, command: Any) -> Iterator[str]:
         elif parameter.opts[-1] not in LEFT_OUT:
             written = " / ".join(f"`{option}`" for option in _both(parameter))
             default = None if parameter.is_flag else parameter.default
-            if isinstance(default, Enum):
-                default = default.value
-            text = parameter.help + _choices(parameter.type)
+            text = parameter.help + _choices(parameter.type_descriptor.annotation)
             rows.append((written, text, default))
     yield _section(name, inspect.cleandoc(command.help or ""), rows)
 
@@ -79,10 +76,12 @@ def _both(parameter: Any) -> list[str]:
     return [*parameter.opts, *parameter.secondary_opts]
 
 
-def _choices(kind: Any) -> str:
+def _choices(annotation: Any) -> str:
     """What an option may be set to, if that is a list: ` (one, other)`."""
-    choices = [getattr(choice, "value", choice) for choice in getattr(kind, "choices", ())]
-    return f" ({', '.join(map(str, choices))})" if choices else ""
+    for kind in (annotation, *get_args(annotation)):
+        if get_origin(kind) is Literal:
+            return f" ({', '.join(get_args(kind))})"
+    return ""
 
 
 def _of_argparse(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
