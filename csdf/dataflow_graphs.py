@@ -30,6 +30,7 @@ def channel_names(flow: Flow) -> dict[str, str]:
 
 def device_graph(
     dataflow: Dataflow,
+    *,
     times: Mapping[str, Fraction] | None = None,
     capacity_frames: Mapping[str, int] | None = None,
     skew: Mapping[str, int] | None = None,
@@ -81,6 +82,7 @@ def device_graph(
 
 def phase_graph(
     dataflow: Dataflow,
+    *,
     times: Mapping[str, Fraction] | None = None,
     capacity_frames: Mapping[str, int] | None = None,
     with_host: bool = True,

@@ -2,20 +2,18 @@
 
 Every device becomes an actor; its layers are split into phases so that the graph of all phases is
 acyclic (see `csdf.grouping`). A tensor that leaves its phase becomes a flow to every device that
-reads it. `Dataflow.device_graph` and `Dataflow.phase_graph` give the CSDF graphs of the result.
+reads it. `csdf.dataflow_graphs` makes the CSDF graphs of the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 
 from cnn.network import Network, Tensor
 from csdf.dealing import copies_of
 from csdf.errors import ConversionError
-from csdf.graph import Graph
 from csdf.grouping import Edge, group
 
 HOST = "@host"
@@ -120,31 +118,6 @@ class Dataflow:
         """What a phase's state takes at most: the frame that is read and the one that is made."""
         sizes = (self.network.tensors[tensor].bytes for tensor, _ in phase.state)
         return STATE_FRAMES * sum(sizes)
-
-    def device_graph(
-        self,
-        *,
-        times: Mapping[str, Fraction] | None = None,
-        capacity_frames: Mapping[str, int] | None = None,
-        skew: Mapping[str, int] | None = None,
-        with_host: bool = True,
-    ) -> Graph:
-        """The paper's CSDF graph; see `csdf.dataflow_graphs.device_graph`."""
-        from csdf import dataflow_graphs  # noqa: PLC0415 (it needs this module's types)
-
-        return dataflow_graphs.device_graph(self, times, capacity_frames, skew, with_host)
-
-    def phase_graph(
-        self,
-        *,
-        times: Mapping[str, Fraction] | None = None,
-        capacity_frames: Mapping[str, int] | None = None,
-        with_host: bool = True,
-    ) -> Graph:
-        """Every phase an actor; see `csdf.dataflow_graphs.phase_graph`."""
-        from csdf import dataflow_graphs  # noqa: PLC0415 (it needs this module's types)
-
-        return dataflow_graphs.phase_graph(self, times, capacity_frames, with_host)
 
 
 def convert(
