@@ -6,7 +6,6 @@ from pathlib import Path
 
 from csdf import json_format, sdf3, sdf3_writer
 from csdf.graph import Graph
-from csdf.initial_phases import InitialPhases
 
 
 def read(path: str | Path, processor: str | None = None) -> Graph:
@@ -18,14 +17,13 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
 
 def read_for_analysis(
     path: str | Path, processor: str | None = None
-) -> tuple[Graph, InitialPhases, tuple[str, ...]]:
-    """Like `read`, of a file that may have initial phases and actors without execution times.
+) -> tuple[Graph, tuple[str, ...]]:
+    """The graph in a file, and the names of its actors without execution times.
 
-    The names of the latter come third; they have times of 0 in the graph.
+    Those have times of 0 in the graph. Otherwise as `read`.
     """
     if Path(path).suffix.lower() == ".json":
-        graph, untimed = json_format.read_for_analysis(path)
-        return graph, InitialPhases({}, {}, {}), untimed
+        return json_format.read_for_analysis(path)
     return sdf3.read_for_analysis(path, processor)
 
 
