@@ -133,7 +133,7 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
         tuple(
             _wait(execution, actor, arc, missing, mirrored)
             for actor in execution.stuck
-            for arc, missing in execution.missing(actor)
+            for arc, missing in execution.state.missing(actor)
         ),
         tuple(_wait(execution, actor, arc, missing, mirrored) for actor, arc, missing in cycle),
         tuple(sorted(remedies, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel))),
@@ -143,13 +143,14 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
 def _wait(
     execution: Execution, actor: int, number: int, missing: int, mirrors: Mapping[str, Channel]
 ) -> Wait:
-    graph, arc = execution.graph, execution.graph.arcs[number]
+    graph = execution.state.graph
+    arc = graph.arcs[number]
     assert arc.channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
     name = arc.channel.name
     room_in = mirrors[name].name if arc.origin is Origin.TOKENS and name in mirrors else None
     return Wait(
         graph.names[actor],
-        execution.phase(actor),
+        execution.state.phase(actor),
         name,
         arc.origin is Origin.SPACE,
         missing,
@@ -160,9 +161,9 @@ def _wait(
 
 def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
     """The fewest tokens more in `arc` that let the iteration complete; None if none do."""
-    execution = Execution(stuck.graph, wanted)
-    execution.tokens = list(stuck.tokens)
-    execution.fired = list(stuck.fired)
+    execution = Execution(stuck.state.graph, wanted)
+    execution.state.tokens = list(stuck.state.tokens)
+    execution.state.fired = list(stuck.state.fired)
     added = 0
     while True:
         # A change of one channel helps only if that channel is in every cycle of waits.
@@ -172,7 +173,7 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
         if missing is None:
             return None
         added += missing
-        execution.tokens[arc] += missing
+        execution.state.tokens[arc] += missing
         if execution.run():
             return added
 
@@ -180,7 +181,7 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
 def _frees(graph: Lowered, wanted: list[int], added: Mapping[int, int]) -> bool:
     execution = Execution(graph, wanted)
     for arc, amount in added.items():
-        execution.tokens[arc] += amount
+        execution.state.tokens[arc] += amount
     return execution.run()
 
 
@@ -222,7 +223,7 @@ def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ..
             )
             _, missing, arc = min(around)
             added[arc] = added.get(arc, 0) + missing
-            execution.tokens[arc] += missing
+            execution.state.tokens[arc] += missing
     except TooLargeError:
         return ()
     left = effort

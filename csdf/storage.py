@@ -276,7 +276,7 @@ class Storage:
         try:
             while not execution.run():
                 missing = sum(missing for _, arc, missing in waiting_cycle(execution) if arc == 1)
-                execution.tokens[1] += missing
+                execution.state.tokens[1] += missing
                 room += missing
         except TooLargeError:
             return max(tokens, *channel.production, *channel.consumption)
