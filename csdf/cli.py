@@ -82,7 +82,7 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     try:
         if options.order:
             placed = ordered(graph, _orders(options.order))
-    except InconsistentGraphError:  # which is told below
+    except InconsistentGraphError:  # reported below
         result = analyze(graph)
     except DeadlockError as error:  # the orders never get under way
         result = stuck(graph, str(error))
@@ -127,7 +127,7 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
         channels,
         unit,
         options.effort,
-        lambda progress: line.tell(lambda: front_report.progress_text(progress, unit)),
+        lambda progress: line.update(lambda: front_report.progress_text(progress, unit)),
     )
     try:
         front = search.front(options.period)

@@ -10,8 +10,8 @@ from fractions import Fraction
 from importlib.metadata import version
 
 from csdf.capacities import EFFORT
+from csdf.critical import EFFORT as THROUGHPUT_EFFORT
 from csdf.graph import Graph
-from csdf.throughput import EFFORT as THROUGHPUT_EFFORT
 
 Command = Callable[[argparse.Namespace, Graph], int]
 """Does what is asked with a graph that was read; returns the exit code."""
@@ -33,10 +33,10 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         "without execution times only the former two.",
     )
     _add_common(command, commands["analyze"])
-    command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
+    command.add_argument("--source", metavar="ACTOR", help="report the latency from this actor")
     command.add_argument("--sink", metavar="ACTOR", help="… to this one")
     command.add_argument(
-        "--slack", action="store_true", help="tell the slack of all actors, even if it takes long"
+        "--slack", action="store_true", help="report the slack of all actors, even if it takes long"
     )
     _add_order(command)
     command.add_argument(
@@ -78,8 +78,8 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command = subparsers.add_parser(
         "simulate",
         help="self-timed execution, on processors if wanted",
-        description="Executes some iterations, everybody as soon as possible, and tells when each "
-        "is complete and how busy all were. Firings on a processor are one at a time, the oldest "
+        description="Executes some iterations, every firing as soon as possible, and prints when "
+        "each is complete and how busy all were. A processor runs one firing at a time, the oldest "
         "iteration's first, or in a static order.",
     )
     _add_common(command, commands["simulate"])

@@ -1,4 +1,4 @@
-"""Reads and writes graphs in the format that the file's name tells: `.json`, otherwise SDF3 XML."""
+"""Read and write graph files: JSON if the name ends in `.json`, otherwise SDF3 XML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from csdf.graph import Graph
 
 
 def read(path: str | Path, processor: str | None = None) -> Graph:
-    """Raises `JsonError` or `Sdf3Error`; `processor` is as in `csdf.sdf3.parse`."""
+    """Return the graph in a file; `processor` is as in `csdf.sdf3.parse`.
+
+    Raises `JsonError` or `Sdf3Error`.
+    """
     if Path(path).suffix.lower() == ".json":
         return json_format.read(path)
     return sdf3.read(path, processor)
@@ -18,7 +21,7 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
 def read_for_analysis(
     path: str | Path, processor: str | None = None
 ) -> tuple[Graph, tuple[str, ...]]:
-    """The graph in a file, and the names of its actors without execution times.
+    """Return the graph in a file, and the names of its actors without execution times.
 
     Those have times of 0 in the graph. Otherwise as `read`.
     """
@@ -28,7 +31,7 @@ def read_for_analysis(
 
 
 def as_text(graph: Graph, path: str | Path) -> str:
-    """What a file of that name is to hold. Raises `CsdfError`."""
+    """Return the text of a file of that name. Raises `CsdfError`."""
     if Path(path).suffix.lower() == ".json":
         return json_format.write(graph)
     return sdf3_writer.write(graph)

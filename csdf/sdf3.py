@@ -28,7 +28,7 @@ class Sdf3Error(CsdfError):
 
 
 def read(path: str | Path, processor: str | None = None) -> Graph:
-    """The graph in an SDF3 file of type `sdf` or `csdf`; see `parse`.
+    """Return the graph in an SDF3 file of type `sdf` or `csdf`; see `parse`.
 
     Raises `Sdf3Error`, which starts with the path.
     """
@@ -36,7 +36,7 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
 
 
 def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -> Graph:
-    """The graph in `data`; `origin` starts the messages of errors.
+    """Return the graph in `data`; `origin` starts the messages of errors.
 
     An actor's times are those of the processor type `processor` where it has that, else of its
     (last) default one. Raises `Sdf3Error`, also if an actor has no execution time.
@@ -50,7 +50,7 @@ def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -
 def read_for_analysis(
     path: str | Path, processor: str | None = None
 ) -> tuple[Graph, tuple[str, ...]]:
-    """The graph in a file, and the names of its actors without execution times.
+    """Return the graph in a file, and the names of its actors without execution times.
 
     Those have times of 0 in the graph. Otherwise as `read`.
     """
@@ -85,7 +85,7 @@ _UNTIMED = (Fraction(0),)
 
 
 class _Reader:
-    """One pass over the tree; `graph` puts together what the other methods read."""
+    """One pass over the tree: `graph` builds the graph from what the other methods read."""
 
     def __init__(self, root: Element, processor: str | None) -> None:
         self._processor = processor
@@ -136,7 +136,7 @@ class _Reader:
         return Actor(name, self._lists.spread(own, phases, duration or element, "times", name))
 
     def _duration(self, element: Element, about: Element | None, actor: str) -> Element | None:
-        """The actor's execution times; None if it has none, which `untimed` then tells."""
+        """Return the element with the actor's times; None, with a note in `untimed`, if none."""
         if about is None:
             why = f"actor {actor!r} has no execution time: there is no actorProperties for it"
             self.untimed[actor] = ReadError(element, why)

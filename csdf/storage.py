@@ -23,6 +23,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from csdf import selftimed
+from csdf.components import components
 from csdf.conflicts import Conflict, Need, PeriodGoal
 from csdf.consistency import repetition_vector
 from csdf.critical import CriticalLink, critical_cycle
@@ -30,12 +31,12 @@ from csdf.cycle_bounds import CycleBound, CycleBounds
 from csdf.cycle_bounds import fits as bounds_fit
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.graph import Channel, Graph
-from csdf.liveness import check_liveness, waiting_cycle
+from csdf.liveness import check_liveness
 from csdf.lowered import Arc, Lowered, Origin, lower
 from csdf.reverse_channels import mirrors
 from csdf.series import pairs
-from csdf.throughput import components, overtaking, throughput
-from csdf.untimed import Execution
+from csdf.throughput import overtaking, throughput
+from csdf.untimed import Execution, waiting_cycle
 from csdf.waits import Sensitivity, Waits, fits
 
 LOWER_BOUND_STEPS = 10_000
