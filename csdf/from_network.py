@@ -1,4 +1,4 @@
-"""From a network and a partition to phases and flows (§4.3 of Tang & Stefanov, 2021).
+"""Convert a network and a partition to phases and flows (§4.3 of Tang & Stefanov, 2021).
 
 Every device becomes an actor; its layers are split into phases so that the graph of all phases is
 acyclic (see `csdf.grouping`). A tensor that leaves its phase becomes a flow to every device that
@@ -24,7 +24,7 @@ SINK = "@sink"
 """The host's two phases: one sends every network input, the other receives every network output."""
 
 STATE_FRAMES = 2
-"""Frames of a state that exist at once: the one that is read and the one that is made."""
+"""Frames of a state that exist at once: the one that is read and the one that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Dataflow:
         }
 
     def state_bytes(self, phase: Phase) -> int:
-        """What a phase's state takes at most: the frame that is read and the one that is made."""
+        """Return the most memory of a phase's state: the frame that is read and the one written."""
         sizes = (self.network.tensors[tensor].bytes for tensor, _ in phase.state)
         return STATE_FRAMES * sum(sizes)
 

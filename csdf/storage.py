@@ -4,8 +4,8 @@ If a cycle of waiting firings determines the period, every distribution that kee
 that cycle as they are, or smaller, has that period or a longer one. The same holds for a deadlock
 and the cycle of its waits. So the analysis of a distribution yields a **conflict**: a period, and
 for each of some channels a capacity, of which at least one must be reached to do better. These
-channels are the distribution's storage dependencies. The search for the smallest distributions
-(`csdf.capacities`) knows and needs nothing else.
+channels are the distribution's storage dependencies. They are all that the search for the smallest
+distributions (`csdf.capacities`) needs; cycle bounds (`csdf.cycle_bounds`) only shorten it.
 
 How much room a conflict asks for is the sensitivity of the cycle: in a deadlock, what the waiting
 firing lacks; on a cycle of firings, the least room that lets one of them wait for an earlier one.
