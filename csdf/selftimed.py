@@ -40,6 +40,7 @@ class SelfTimed:
         self._state = TokenState(graph)
         self._times = [[int(time * self.unit) for time in times] for times in graph.times]
         self._per_iteration = per_iteration
+        self._at_once = [min(count, FIRING_LIMIT) for count in per_iteration]
         self._ends: list[tuple[int, int, int]] = []
 
     @property
@@ -92,7 +93,7 @@ class SelfTimed:
     def _start(self, actor: int) -> int:
         """Start firings of `actor`, an iteration's worth at most; return how many."""
         state, times, ends, now = self._state, self._times[actor], self._ends, self.now
-        started, most = 0, min(self._per_iteration[actor], FIRING_LIMIT)
+        started, most = 0, self._at_once[actor]
         while started < most:
             phase = state.begin(actor)
             if phase < 0:
