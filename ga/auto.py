@@ -23,6 +23,7 @@ from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
 from ga.replicated import Replicated
 from ga.vertical import Vertical
+from partition.devices import machines
 from partition.energy import energy_j
 from partition.errors import PartitionError
 from partition.fair_memory import fair_memory
@@ -170,8 +171,7 @@ def _applies(strategy: Strategy, problem: Problem) -> bool:
     ):
         return False
     if isinstance(strategy, Replicated):
-        machines = {device.host or device.name for device in problem.devices}
-        return len(machines) > 1 and bool(strategy.counts(problem))
+        return len(machines(problem.devices)) > 1 and bool(strategy.counts(problem))
     return True
 
 

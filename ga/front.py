@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga.objectives import Priced
+from partition.devices import machines
 from partition.nondominated import nondominated
 from partition.strategies.base import Candidate, Problem
 
@@ -49,11 +50,8 @@ def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
 def _least_period_s(problem: Problem) -> float:
     seconds = problem.costs.layer_s
     quickest = seconds.min(axis=1)
-    machines: dict[str, list[int]] = {}
-    for number, device in enumerate(problem.devices):
-        machines.setdefault(device.host or f"@{number}", []).append(number)
     at_once = sum(
         min(len(members), max(problem.devices[number].host_cores for number in members))
-        for members in machines.values()
+        for members in machines(problem.devices)
     )
     return max(float(quickest.sum()) / at_once, float(quickest.max()))

@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 from cnn.rewrites import original_name
 from ga.objectives import HELD, Preference, negligible_bytes
+from partition.busy import rates_of
 from partition.energy import energy_j
 from partition.fair_memory import fair_memory
 from partition.plan import MemoryPrediction, Plan
@@ -95,6 +96,6 @@ def unloaded_latency_s(plan: Plan) -> float:
     """Of a frame that finds the pipeline empty: all devices' work and transfers, one by one."""
     load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
     return sum(
-        load[device.name].busy_s + load[device.name].received_bytes / device.link_bytes_per_s
+        rates_of(device).response_s(load[device.name].busy_s, load[device.name].received_bytes)
         for device in plan.devices
     )

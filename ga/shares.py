@@ -19,18 +19,16 @@ from numpy.typing import NDArray
 
 from ga.smooth_maximum import smooth_maximum
 from ga.unit_rows import UnitRows
+from partition.devices import machines
 from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.strategies.base import Problem
-from partition.traffic import Floats, Flows
+from partition.traffic import Floats, Flows, frames_between_devices
 
 States = NDArray[np.int16]
 """[individuals, units, devices]."""
 
 OVER_LIMIT = 10.0
 """The factor by which a state is worse as soon as it exceeds a memory limit."""
-
-HELD_FRAMES = 2
-"""Frames that a channel holds in the estimate of memory, without the slack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +91,9 @@ class Shares:
         self._floor_bytes = sum(network.tensors[name].bytes for name in ends)
         limits = [device.memory_bytes for device in problem.devices]
         self._allowed = float(sum(limit for limit in limits if limit is not None))
-        self._touched_s = np.array([[device.cut_s_per_byte] for device in problem.devices])
-        self._link_s_per_byte = np.array([[1 / d.link_bytes_per_s] for d in problem.devices])
-        hosts = [device.host for device in problem.devices]
-        alone = [host is None or hosts.count(host) == 1 for host in hosts]
-        self._on_link = np.array(alone, dtype=np.float64)[:, None]
+        self._on_link = np.zeros((self.devices, 1))
+        for members in machines(problem.devices):
+            self._on_link[list(members)] = len(members) == 1
         zeros = np.zeros((self.devices, 1))
         self._missed = Missed(zeros, zeros, zeros)
 
@@ -127,16 +123,16 @@ class Shares:
         beta = _total(share, rows.own_bytes) + _total(has, rows.shared_bytes)
         beta += self._cut_bytes(share, parts)
         flows = self._flows(share, has, parts)
-        copying = (flows.received_bytes + flows.sent_bytes) * self._touched_s
-        counted = has.sum(axis=1).T
-        phases = compute + copying + self._missed.busy_s
+        moved = flows.received_bytes + flows.sent_bytes
+        counted, rates = has.sum(axis=1).T, self._costs.rates
+        phases = rates.phases_s(compute, moved, np.zeros_like(moved)) + self._missed.busy_s
         busy, period = self._costs.times(phases, np.minimum(counted, 1.0), flows)
-        link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
+        link = rates.link_s(flows.link_sent_bytes, flows.link_received_bytes)
         memory = self._memory(share, has, counted, flows)
         return ShareCosts(
             compute + self._missed.compute_s,
             busy,
-            np.maximum(busy, link * self._link_s_per_byte),
+            np.maximum(busy, link),
             period,
             beta + self._missed.beta_bytes,
             flows.wire_bytes,
@@ -207,7 +203,7 @@ class Shares:
         weights = _total(share, rows.weight_bytes * ~rows.by_rows)
         weights += _total(has, rows.weight_bytes * rows.by_rows)
         live = (share * rows.live_bytes[:, None]).max(axis=1).T
-        frames = HELD_FRAMES + self._slack_frames
+        frames = frames_between_devices(self._slack_frames)
         held = frames * (flows.received_bytes + flows.sent_bytes)
         engine = np.array([engine_bytes(count) for count in range(int(parts.max()) + 1)])
         total = weights + live + held + engine[parts.astype(int)]

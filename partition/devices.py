@@ -103,6 +103,19 @@ class Device:
             )
 
 
+def machines(devices: Sequence[Device]) -> tuple[tuple[int, ...], ...]:
+    """Group the numbers of `devices` by the machine they run on; without a host it is their own.
+
+    >>> machines([Device("a", host="pc"), Device("b"), Device("c", host="pc")])
+    ((0, 2), (1,))
+    """
+    found: dict[tuple[str | None, int], list[int]] = {}
+    for number, device in enumerate(devices):
+        key = (None, number) if device.host is None else (device.host, -1)
+        found.setdefault(key, []).append(number)
+    return tuple(tuple(members) for members in found.values())
+
+
 def slower(device: Device, factor: float) -> Device:
     """The device if it takes `factor` times as long for all that it computes, and its processor for
     the messages that it serves, unless that is left free by an accelerator. Links stay as they are.

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from csdf.from_network import HOST, SOURCE, Dataflow
+from partition.busy import rates_of
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 
@@ -36,14 +37,15 @@ def phase_seconds(
     seconds = layer_seconds(dataflow.network, devices) if layer_s is None else layer_s
     row = {layer.name: number for number, layer in enumerate(dataflow.network.layers)}
     column = {device.name: number for number, device in enumerate(devices)}
-    per_byte = {device.name: device.cut_s_per_byte for device in devices}
-    cut = cut_bytes(dataflow)
-    fetching = _fetching_s(dataflow, devices)
+    rates = {device.name: rates_of(device) for device in devices}
+    cut, uncached = cut_bytes(dataflow), _uncached_bytes(dataflow, devices)
     return {
         phase.name: float(
-            sum(seconds[row[layer], column[phase.device]] for layer in phase.layers)
-            + cut[phase.name] * per_byte[phase.device]
-            + fetching[phase.name]
+            rates[phase.device].phases_s(
+                sum(float(seconds[row[layer], column[phase.device]]) for layer in phase.layers),
+                cut[phase.name],
+                uncached[phase.name],
+            )
         )
         for phase in dataflow.phases
     }
@@ -62,17 +64,15 @@ def cut_bytes(dataflow: Dataflow) -> dict[str, int]:
     return cut
 
 
-def _fetching_s(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, float]:
-    """Phase name → seconds per frame for weights that the cache has no room for."""
+def _uncached_bytes(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, float]:
+    """Phase name → its share of the weights that its device's cache has no room for."""
     found = {phase.name: 0.0 for phase in dataflow.phases}
     network = dataflow.network
     for device in devices:
         phases = dataflow.devices.get(device.name, ())
-        if device.cache_bytes is None or not phases:
-            continue
         held = network.weight_bytes({layer for phase in phases for layer in phase.layers})
-        seconds = max(held - device.cache_bytes, 0) * device.cache_s_per_byte
+        uncached = rates_of(device).uncached_bytes(held)
         own = {phase.name: network.weight_bytes(phase.layers) for phase in phases}
         for name, size in own.items():
-            found[name] = seconds * size / max(sum(own.values()), 1)
+            found[name] = uncached * size / max(sum(own.values()), 1)
     return found

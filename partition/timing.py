@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from csdf.from_network import HOST, SOURCE
-from partition.busy import rates_of
+from partition import busy
 from partition.devices import Device, launcher_s
 from partition.plan import PlannedChannel, PlannedPhase
 
@@ -69,12 +71,12 @@ def loads(
     found = {}
     for device in devices:
         name = device.name
-        busy = rates_of(device).busy_s(
+        busy_s = busy.rates_of(device).busy_s(
             compute[name], firings[name], messages[name], sent[name] + received[name]
         )
         found[name] = Load(
             compute[name],
-            busy,
+            busy_s,
             sent[name],
             received[name],
             link_sent[name],
@@ -91,19 +93,15 @@ def period_s(
 ) -> float:
     """Seconds per frame in the steady state."""
     channels = tuple(channels)
-    load = loads(devices, phases, channels, dealing)
-    bounds = [_launcher_s(devices, channels, dealing)]
-    machines: dict[str, list[Device]] = {}
-    for device in devices:
-        own = load[device.name]
-        link = max(own.link_sent_bytes, own.link_received_bytes)
-        bounds += [own.busy_s, link / device.link_bytes_per_s]
-        if device.host is not None:
-            machines.setdefault(device.host, []).append(device)
-    for members in machines.values():
-        cores = max(device.host_cores for device in members)
-        bounds.append(sum(load[device.name].busy_s for device in members) / cores)
-    return max(bounds)
+    load = [*loads(devices, phases, channels, dealing).values()]
+    busy_s = np.array([each.busy_s for each in load])
+    link_s = [
+        busy.rates_of(device).link_s(each.link_sent_bytes, each.link_received_bytes)
+        for device, each in zip(devices, load, strict=True)
+    ]
+    passing_s = _launcher_s(devices, channels, dealing)
+    shared = busy.shared_machines(devices)
+    return float(busy.period_s(shared, busy_s, np.array(link_s), passing_s))
 
 
 def _launcher_s(

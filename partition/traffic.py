@@ -24,6 +24,18 @@ SLACK_FRAMES = 1
 """Frames that a channel holds beyond what its skew needs, as `csdf.skew.schedule` adds them."""
 
 
+def frames_between_devices(slack_frames: int) -> int:
+    """Return how many frames a channel holds whose ends are one level apart, on two devices.
+
+    A frame is in its channel from the period in which it is made to the end of the next one, in
+    which it is read: two frames, and the slack.
+
+    >>> frames_between_devices(slack_frames=1)
+    3
+    """
+    return 2 + slack_frames
+
+
 @dataclass(frozen=True, slots=True)
 class Flows:
     """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals].
@@ -163,5 +175,5 @@ class Traffic:
                 flows.sent_bytes[number] += size * mine
                 flows.link_sent_bytes[number] += size * mine
                 flows.messages[number] += mine
-                flows.held_bytes[number] += size * (2 + self._slack_frames) * mine
+                flows.held_bytes[number] += size * frames_between_devices(self._slack_frames) * mine
                 flows.cut_bytes[number] += leaves * mine

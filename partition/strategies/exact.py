@@ -32,16 +32,13 @@ from partition.strategies.exact_refusals import check, refusal
 from partition.strategies.exact_search import SolverEffort, Watch, minimise
 from partition.strategies.exact_starts import starts
 from partition.strategies.exact_terms import Terms, terms_of
-from partition.traffic import Floats
+from partition.traffic import Floats, frames_between_devices
 
 REPEATS = 4
 """How often limits are tightened before an overfull solution is handed over as it is."""
 
 MARGIN_BYTES = 1 << 16
 """By how much more than the excess a limit is tightened."""
-
-FRAMES = 2
-"""What a channel between devices holds at least, besides the slack."""
 
 PROGRESS = 1000
 """Steps of the progress that is told."""
@@ -111,7 +108,7 @@ class Exact:
         terms = terms_of(problem)
         placement = Placement(terms, self._shape)
         loads = LoadVariables(placement)
-        loads.keep_within(limits, FRAMES + problem.slack_frames)
+        loads.keep_within(limits, frames_between_devices(problem.slack_frames))
         ahead = goals(terms, loads)
         given = starts(terms, self._shape, self._others)
         best = _start(terms, ahead[0], placement, given)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partition.cost import Costs
+from partition.strategies.chosen import unloaded_latency_s
 from partition.strategies.exact_loads import LoadVariables
 from partition.strategies.exact_placement import Expression
 from partition.strategies.exact_terms import SHARE_UNIT, Terms
@@ -58,12 +59,11 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
             "period", lambda: loads.period, terms.tick_s, lambda c: c.period_s, milliseconds, each
         )
     elif problem.objective == "latency":
-        rates = np.array([device.link_bytes_per_s for device in problem.devices])
         first = Goal(
             "latency of a lone frame",
             lambda: loads.latency,
             terms.tick_s,
-            lambda costs: (costs.busy_s + costs.received_bytes / rates).sum(axis=1),
+            lambda costs: unloaded_latency_s(problem, costs),
             milliseconds,
         )
     else:

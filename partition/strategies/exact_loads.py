@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from partition.busy import rates_of
+from partition import busy
 from partition.engine_memory import engine_bytes
 from partition.strategies.exact_placement import Expression, Placement
 from partition.strategies.exact_terms import MEMORY_UNIT, SHARE_UNIT
@@ -96,11 +96,9 @@ class LoadVariables:
         placement.require(lambda k, d: period >= self._busy(k, d))
         placement.require(lambda k, d: period >= self._receiving(k, d))
         placement.require(lambda k, d: period >= self._sending(k, d))
-        for members in self._terms.machines:
-            cores = max(self._devices[device].host_cores for device in members)
-            if len(members) > cores:
-                busy = sum(self._busy_wherever[stage] for stage in members)
-                placement.model.add(cores * period >= busy)
+        for machine in busy.shared_machines(self._devices):
+            together = sum(self._busy_wherever[stage] for stage in machine.members)
+            placement.model.add(machine.cores * period >= together)
         return period
 
     @cached_property
@@ -138,23 +136,29 @@ class LoadVariables:
 
     def _busy(self, stage: int, device: int, factor: float = 1.0) -> Expression:
         """Ticks that `stage` works per frame if it is on this device, × `factor`."""
-        terms, own = self._terms, self._devices[device]
-        layer_s = terms.problem.costs.layer_s[:, device] * factor
-        rates = rates_of(own)
-        busy = [terms.ticks(rates.firing_s * factor) * self._phases[stage]]
-        for layer, at in enumerate(self._placement.at):
-            busy.append(terms.ticks(float(layer_s[layer])) * at[stage])
-        for tensor, moved in enumerate(terms.tensors):
-            cut = terms.ticks(rates.cut_s(moved.bytes) * factor)
-            reads = self.traffic.reads(tensor, stage)
-            busy.append(cut * (reads + self.traffic.leaves(tensor, stage)))
-            if not own.wire_is_free:
-                wire = terms.ticks(rates.message_s_of(moved.bytes) * factor)
-                busy.append(wire * (reads + self.traffic.sends(tensor, stage)))
-        if own.cache_bytes is not None:
-            per_unit = rates.cache_s_per_byte * terms.weight_unit * factor / terms.tick_s
-            busy.append(self._times(per_unit, self.uncached[stage]))
-        return sum(busy)
+        terms, rates = self._terms, busy.rates_of(self._devices[device])
+        layer_s = terms.problem.costs.layer_s[:, device].tolist()
+        at = [on[stage] for on in self._placement.at]
+        tensors = [
+            (
+                moved.bytes,
+                self.traffic.reads(tensor, stage),
+                self.traffic.leaves(tensor, stage),
+                self.traffic.sends(tensor, stage),
+            )
+            for tensor, moved in enumerate(terms.tensors)
+        ]
+        *summands, (uncached_s, uncached) = busy.linear_s(
+            rates,
+            zip(layer_s, at, strict=True),
+            self._phases[stage],
+            tensors,
+            (terms.weight_unit, self.uncached[stage]),
+        )
+        ticks = [terms.ticks(seconds * factor) * count for seconds, count in summands if seconds]
+        if self._devices[device].cache_bytes is not None:
+            ticks.append(self._times(uncached_s * factor / terms.tick_s, uncached))
+        return sum(ticks)
 
     def _times(self, factor: float, expression: Expression) -> Expression:
         """`factor` × `expression`, rounded down; `factor` to one part in 2¹⁴, which is less than
@@ -199,9 +203,9 @@ class LoadVariables:
     @cached_property
     def _busy_wherever(self) -> list[Expression]:
         placement, most = self._placement, self._terms.period_range[1]
-        busy = [placement.integer(0, most, f"busy {stage}") for stage in placement.stages]
-        placement.require(lambda k, d: busy[k] >= self._busy(k, d))
-        return busy
+        ticks = [placement.integer(0, most, f"busy {stage}") for stage in placement.stages]
+        placement.require(lambda k, d: ticks[k] >= self._busy(k, d))
+        return ticks
 
     def _near(self, device: int) -> tuple[int, ...]:
         """The stages on the machine of a device, which its own need not be among."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from partition.strategies.alike import kind_by_device
 from partition.strategies.exact_terms import Terms
 
 Expression: TypeAlias = Any
@@ -187,7 +188,7 @@ class Placement:
                     self.model.add(self.at[layer][device] == 0)
 
     def _pin(self) -> None:
-        kind_of = {device: kind for kind, own in enumerate(self.terms.kinds) for device in own}
+        kind_of = kind_by_device(self.terms.kinds)
         for layer, device in enumerate(self.terms.problem.pinned.tolist()):
             if device >= 0:
                 for stage in self.stages:

@@ -15,6 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from cnn.network import Network
+from partition.busy import rates_of
+from partition.devices import Device, machines
 from partition.fair_memory import fair_memory
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
@@ -154,32 +156,29 @@ class Terms:
         """Seconds beyond which nothing takes, even all stages together."""
         ways = len(self.problem.devices) + 1
         moved = sum(tensor.bytes for tensor in self.tensors) * ways
-        return float(self.problem.costs.layer_s.max(axis=1).sum()) + max(
-            ways * device.firing_s
-            + 2 * len(self.tensors) * ways * device.wire_s_per_message
-            + 2 * moved * (device.wire_s_per_byte + device.cut_s_per_byte)
-            + 2 * moved / device.link_bytes_per_s
-            + ways * self.weights * self.weight_unit * device.cache_s_per_byte
-            + moved * device.sent_j_per_byte / self.watts
-            + 1e-9
-            for device in self.problem.devices
-        )
+        weights = ways * self.weights * self.weight_unit
+        messages = 2 * len(self.tensors) * ways
+
+        def most_s(device: Device) -> float:
+            rates = rates_of(device)
+            phases_s = rates.phases_s(0.0, 2 * moved, weights)
+            busy_s = rates.busy_s(phases_s, ways, messages, 2 * moved)
+            sending = moved * device.sent_j_per_byte / self.watts
+            return float(busy_s + rates.link_s(moved, moved) * 2 + sending)
+
+        layers_s = float(self.problem.costs.layer_s.max(axis=1).sum())
+        return layers_s + max(map(most_s, self.problem.devices)) + 1e-9
 
     @cached_property
     def machine_of(self) -> tuple[tuple[int, ...], ...]:
         """For each device, the numbers of all that share its machine."""
-        hosts = [device.host for device in self.problem.devices]
-        return tuple(
-            (number,)
-            if host is None
-            else tuple(n for n, other in enumerate(hosts) if other == host)
-            for number, host in enumerate(hosts)
-        )
+        found = {number: members for members in self.machines for number in members}
+        return tuple(found[number] for number in range(len(self.problem.devices)))
 
     @cached_property
     def machines(self) -> tuple[tuple[int, ...], ...]:
         """Device numbers by machine."""
-        return tuple(dict.fromkeys(self.machine_of))
+        return machines(self.problem.devices)
 
     @cached_property
     def share_unit(self) -> int:

@@ -148,14 +148,13 @@ def _frugal(priced: Segments, fitting: NDArray[np.bool_]) -> NDArray[np.intp] | 
     quickest = best_cuts(priced.kinds, np.where(fitting, priced.seconds, np.inf), total=False)
     if quickest is None:
         return None
-    idle_w = np.array([device.idle_w for device in priced.devices])[:, None, None]
     used = priced.held_bytes > 0
     tried = [quickest[1]]
     period_s = quickest[0] * (1 + 1e-12)
     longest_s = float(priced.seconds[:, 0, -1].max())
     while True:
-        waiting = idle_w * (period_s - priced.busy_s) * used
-        found = _least(priced, fitting & (priced.seconds <= period_s), priced.joules + waiting)
+        joules = priced.rates.energy_j(priced.busy_s, np.array(period_s), priced.sent_bytes) * used
+        found = _least(priced, fitting & (priced.seconds <= period_s), joules)
         if found is not None:
             tried.append(found)
         if period_s >= longest_s:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
+from partition.strategies.alike import kind_by_device
 from partition.strategies.balanced_split import Report, balanced_split, refined
 from partition.strategies.base import Problem, SearchProgress, Solution
 from partition.strategies.best_cuts import best_cuts
@@ -147,7 +148,7 @@ def _excess(priced: Segments) -> Floats:
 
 
 def _predicted(priced: Segments, excess: Floats) -> Report:
-    kind_of = {n: kind for kind, members in enumerate(priced.kinds) for n in members}
+    kind_of = kind_by_device(priced.kinds)
     return lambda number, first, end: int(excess[kind_of[number], first, end])
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.rewrites import part_name
+from partition.fair_memory import room_bytes
 from partition.rewriting import after, model_of
 from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 from partition.strategies.chosen import objective_value
@@ -104,11 +105,10 @@ def _untiled(problem: Problem) -> Solution:
 def _estimated_rank(problem: Problem, tiling: Tiling) -> tuple[float, float]:
     """What exceeds memory limits, then what matters for the objective, as far as is known yet."""
     limits = np.array([device.memory_bytes or np.inf for device in problem.devices])
-    usual = limits[np.isfinite(limits)].max(initial=1.0)
     held = tiling.loads.held_bytes
     overrun = np.maximum(held - limits, 0.0).sum()
     if problem.objective == "memory":
-        return float(overrun), float((held / np.minimum(limits, usual)).max())
+        return float(overrun), float((held / room_bytes(problem.devices)).max())
     return float(overrun), tiling.loads.period_s
 
 
