@@ -7,26 +7,31 @@ from numpy.typing import NDArray
 
 from ga.objectives import Priced
 from partition.devices import machines
-from partition.nondominated import nondominated
 from partition.strategies.base import Candidate, Problem
 
 
 def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tuple[Candidate, ...]:
-    """The front of assignments `layers` [individuals, layers], by ascending period; only what fits
-    the devices' memory, if anything does.
+    """Return the Pareto front of assignments `layers` [individuals, layers], by ascending period.
+
+    Where something fits the devices' memory, so does the whole front.
     """
-    fitting = np.flatnonzero(priced.costs.overrun_bytes <= 0)
-    among = fitting if len(fitting) else np.arange(len(layers))
-    rows = among[nondominated(priced.objectives[among])]
+    from deap import tools  # noqa: PLC0415 (takes 0.1 s to import)
+
+    from ga.individuals import Individual, population_of  # noqa: PLC0415
+
+    found = population_of(Individual, layers.astype(np.int16))
+    for individual, values in zip(found, priced.fitness.tolist(), strict=True):
+        individual.fitness.values = values
+    front = tools.ParetoFront(similar=_always)
+    front.update(found)
     return tuple(
-        Candidate(
-            problem.assignment(layers[row]),
-            float(priced.objectives[row, 0]),
-            float(priced.objectives[row, 1]),
-            float(priced.costs.wire_bytes[row]),
-        )
-        for row in rows[np.argsort(priced.objectives[rows, 0], kind="stable")]
+        Candidate(problem.assignment(np.array(each)), *each.fitness.values[1:]) for each in front
     )
+
+
+def _always(_one: object, _other: object) -> bool:
+    """Of assignments with the same objectives, the front keeps one."""
+    return True
 
 
 def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
@@ -38,7 +43,7 @@ def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
     Nobody's memory is below an even share, nor below the largest layer's.
     """
     if problem.objective == "period":
-        value, bound = float(priced.objectives[chosen, 0]), _least_period_s(problem)
+        value, bound = float(priced.costs.period_s[chosen]), _least_period_s(problem)
     elif problem.objective == "memory":
         memory = priced.memory[chosen]
         value, bound = float(memory.max()), float(memory.mean())

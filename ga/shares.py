@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ga.feasibility import feasible_first
 from ga.smooth_maximum import smooth_maximum
 from ga.unit_rows import UnitRows
 from partition.devices import machines
@@ -26,9 +27,6 @@ from partition.traffic import Floats, Flows, frames_between_devices
 
 States = NDArray[np.int16]
 """[individuals, units, devices]."""
-
-OVER_LIMIT = 10.0
-"""The factor by which a state is worse as soon as it exceeds a memory limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +152,7 @@ class Shares:
             + rates.traffic * np.log(costs.wire_bytes + self._floor_bytes)
             + rates.parts * np.log(costs.parts)
         )
-        if self._allowed:
-            excess = costs.overrun_bytes / self._allowed
-            score = score + np.where(excess > 0, np.log(OVER_LIMIT * (1 + 10 * excess)), 0.0)
-        return np.asarray(score)
+        return feasible_first(score, costs.overrun_bytes / max(self._allowed, 1.0))
 
     def _cut_bytes(self, share: Floats, parts: Floats) -> Floats:
         """Eq. 2 of the layers that cut rows out of tensors, where these are made.

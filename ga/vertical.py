@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -130,7 +130,8 @@ class Vertical:
             numbers = np.maximum(problem.pinned, 0)
             return Solution(problem.assignment(numbers), "no layer has a choice of device"), True
         preference = self._preference or PREFERENCES[problem.objective]
-        layers = grouped.layers(self._search(problem, grouped, preference))
+        found, generations = self._search(problem, grouped, preference)
+        layers = grouped.layers(found)
         exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
         layers = np.unique(np.concatenate([layers, self._fastest(problem, exact, layers)]), axis=0)
         priced = exact.price(layers)
@@ -146,16 +147,27 @@ class Vertical:
         elif problem.slack_frames == 0:
             explanation += "; channels have no spare frame, for want of memory"
         assignment = problem.assignment(layers[chosen])
-        return Solution(assignment, explanation, optimal=False, gap=gap, front=front), fits
+        solution = Solution(
+            assignment,
+            explanation,
+            optimal=False,
+            gap=gap,
+            front=front,
+            generations=generations,
+        )
+        return solution, fits
 
-    def _search(self, problem: Problem, grouped: Genes, preference: Preference) -> Population:
+    def _search(
+        self, problem: Problem, grouped: Genes, preference: Preference
+    ) -> tuple[Population, tuple[Mapping[str, float], ...]]:
+        """Return all that was found, and the record of each generation."""
         devices, effort = len(problem.devices), self._effort
         rng = np.random.default_rng(problem.seed)
         objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
         steps = effort.steps(grouped.network, devices)
         total = effort.nsga.generations + steps
-        evolved = effort.nsga.individuals * effort.nsga.generations
-        states = evolved + effort.chains * steps
+        bred = effort.nsga.individuals * effort.nsga.generations
+        states = bred + effort.chains * steps
         least_score = math.inf
 
         def rate(priced: Priced) -> NDArray[np.float64]:
@@ -167,27 +179,27 @@ class Vertical:
         def evaluate(population: Population) -> NDArray[np.float64]:
             priced = objectives.price(population)
             rate(priced)
-            return priced.objectives
+            return priced.fitness
 
         def score(population: Population) -> NDArray[np.float64]:
             return rate(objectives.price(population))
 
-        def on_generation(done: int, values: NDArray[np.float64]) -> None:
-            least = values[:, 0].min() * 1000
-            problem.on_progress(SearchProgress(done, total, f"period {least:.1f} ms"))
+        def on_generation(done: int, least_period_s: float) -> None:
+            shown = f"period {least_period_s * 1000:.1f} ms"
+            problem.on_progress(SearchProgress(done, total, shown))
             self._watch(effort.nsga.individuals * done / states, least_score)
 
         def on_step(done: int) -> None:
             if done % 10 == 0 or done == steps:
                 progress = SearchProgress(effort.nsga.generations + done, total, "refining")
                 problem.on_progress(progress)
-                self._watch((evolved + effort.chains * done) / states, least_score)
+                self._watch((bred + effort.chains * done) / states, least_score)
 
         seeds = _seeds(rng, problem, grouped)
-        population = nsga.evolve(
+        evolved = nsga.evolve(
             rng, seeds, grouped.pinned, devices, evaluate, effort.nsga, on_generation
         )
-        ranked = np.concatenate([seeds, population])
+        ranked = np.concatenate([seeds, evolved.population])
         ranked = ranked[np.argsort(score(ranked), kind="stable")]
         starts = ranked[np.arange(effort.chains) % max(1, effort.chains // 4) % len(ranked)]
         schedule = annealing.CoolingSchedule(steps, effort.heat, effort.epoch)
@@ -207,7 +219,8 @@ class Vertical:
             descend(rng, state, grouped.pinned, sizes, score, effort.descent, neighbours)
             for state in leading[: effort.descents]
         ]
-        return np.concatenate([seeds, population, refined, np.array(relieved)])
+        found = np.concatenate([seeds, evolved.population, refined, np.array(relieved)])
+        return found, evolved.generations
 
     def _fastest(
         self, problem: Problem, objectives: Objectives, found: NDArray[np.intp]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga.operators import Population
-from ga.paper import Evolution, PaperParameters, Penalty, evolve
+from ga.paper import Evolution, Excess, PaperParameters, evolve
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.strategies.base import Problem, SearchProgress, Solution
 
@@ -42,13 +42,14 @@ class VerticalPaper:
             f"Eq. 1 of Tang & Stefanov (2021){limited}: Eq. 2 saves "
             f"{saving_percent(problem, evolution.best):.2f} % of memory per device; "
             + _how(evolution),
+            generations=evolution.logbook,
         )
 
     def _evolve(
         self,
         problem: Problem,
         parameters: PaperParameters,
-        penalty: Penalty | None = None,
+        excess: Excess | None = None,
     ) -> Evolution:
         def on_generation(done: int, best: NDArray[np.intp], _: float) -> None:
             saving = saving_percent(problem, best)
@@ -56,7 +57,7 @@ class VerticalPaper:
                 SearchProgress(done, parameters.generations, f"Eq. 2 saves {saving:.2f} %")
             )
 
-        return evolve(problem, parameters, on_generation, penalty)
+        return evolve(problem, parameters, on_generation, excess)
 
 
 def saving_percent(problem: Problem, numbers: NDArray[np.integer]) -> float:

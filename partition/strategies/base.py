@@ -181,6 +181,7 @@ class Solution:
     optimal: bool | None = None
     gap: float | None = None
     front: tuple[Candidate, ...] = field(default=(), compare=False)
+    generations: tuple[Mapping[str, float], ...] = field(default=(), compare=False)
     others: tuple[Solution, ...] = field(default=(), compare=False)
 
 
