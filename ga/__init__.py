@@ -1,11 +1,12 @@
 """Genetic search for partitions.
 
-- **The paper's genetic algorithm** (`ga.paper`, strategy `vertical-paper`) minimises Eq. 1 of Tang &
-  Stefanov (2021). DEAP runs it.
-- **NSGA-II** (`ga.nsga`) is the first step of the strategy `vertical` (`ga.vertical`). DEAP runs it.
-  Simulated annealing (`ga.annealing`) and steepest descent (`ga.descent`) then refine what it found.
-- **`hybrid`** (`ga.hybrid`) splits layers too. It is simulated annealing alone, and no genetic
-  algorithm: its states say how much of each unit a device has, which crossover would not keep whole.
+- **The paper's genetic algorithm** (`ga.paper`, strategy `vertical-paper`) minimises Eq. 1 of Tang
+  and Stefanov (2021). DEAP runs it.
+- **NSGA-II** (`ga.nsga`) is the first step of the strategy `vertical` (`ga.vertical`). DEAP runs
+  it. Simulated annealing (`ga.annealing`) and steepest descent (`ga.descent`) then refine what it
+  has found.
+- **`hybrid`** (`ga.hybrid`) also splits layers. It is simulated annealing alone and no genetic
+  algorithm: its states say how much of each unit every device has.
 - **`auto`** (`ga.auto`) and `replicated` (`ga.replicated`) call these and the strategies of
   `partition`, and compare the plans.
 

@@ -30,9 +30,9 @@ States = NDArray[np.int16]
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeRates:
-    """Exchange rates between costs, as weights of their logarithms: with time at 1 and memory at
-    0.5, one per cent of time is worth two per cent of memory.
+class Weights:
+    """Weights of the logarithms of costs: with time at 1 and memory at 0.5, one per cent of time is
+    worth two per cent of memory.
 
     Time is the geometric mean of the period and of the busiest device's work; memory is Eq. 2 of
     the fullest device, relative to what is fair; traffic is bytes per frame.
@@ -64,8 +64,8 @@ class ShareCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """What estimates have missed of the truth, each [devices, 1]."""
+class Correction:
+    """True figures minus estimates, each [devices, 1]."""
 
     compute_s: Floats
     busy_s: Floats
@@ -93,17 +93,19 @@ class Shares:
         for members in machines(problem.devices):
             self._on_link[list(members)] = len(members) == 1
         zeros = np.zeros((self.devices, 1))
-        self._missed = Missed(zeros, zeros, zeros)
+        self._correction = Correction(zeros, zeros, zeros)
 
-    def learn(self, state: States, compute_s: Floats, busy_s: Floats, beta_bytes: Floats) -> None:
-        """Add to all estimates from now on what those for `state` [units, devices] have missed.
+    def calibrate(
+        self, state: States, compute_s: Floats, busy_s: Floats, beta_bytes: Floats
+    ) -> None:
+        """Correct all further estimates by the error of those for `state` [units, devices].
 
         The true figures, [devices], are those after the state has been carried out.
         """
         zeros = np.zeros((self.devices, 1))
-        self._missed = Missed(zeros, zeros, zeros)
+        self._correction = Correction(zeros, zeros, zeros)
         costs = self.evaluate(state[None])
-        self._missed = Missed(
+        self._correction = Correction(
             compute_s[:, None] - costs.compute_s,
             busy_s[:, None] - costs.busy_s,
             beta_bytes[:, None] - costs.beta_bytes,
@@ -123,23 +125,23 @@ class Shares:
         flows = self._flows(share, has, parts)
         moved = flows.received_bytes + flows.sent_bytes
         counted, rates = has.sum(axis=1).T, self._costs.rates
-        phases = rates.phases_s(compute, moved, np.zeros_like(moved)) + self._missed.busy_s
+        phases = rates.phases_s(compute, moved, np.zeros_like(moved)) + self._correction.busy_s
         busy, period = self._costs.times(phases, np.minimum(counted, 1.0), flows)
         link = rates.link_s(flows.link_sent_bytes, flows.link_received_bytes)
         memory = self._memory(share, has, counted, flows)
         return ShareCosts(
-            compute + self._missed.compute_s,
+            compute + self._correction.compute_s,
             busy,
             np.maximum(busy, link),
             period,
-            beta + self._missed.beta_bytes,
+            beta + self._correction.beta_bytes,
             flows.wire_bytes,
             parts.sum(axis=1),
             self._costs.overrun(memory),
         )
 
-    def score(self, states: States, rates: ExchangeRates) -> Floats:
-        """What `rates` make of every state: smaller is better, [individuals].
+    def score(self, states: States, weights: Weights) -> Floats:
+        """Return the weighted score of every state: [individuals], smaller is better.
 
         Maxima over devices are smooth (`ga.smooth_maximum`).
         """
@@ -147,10 +149,10 @@ class Shares:
         load = costs.load_s
         period = costs.period_s * smooth_maximum(load, 0) / load.max(axis=0)
         score = (
-            rates.time * (np.log(period) + np.log(smooth_maximum(costs.compute_s, 0))) / 2
-            + rates.memory * np.log(smooth_maximum(costs.beta_bytes / self._fair, 0))
-            + rates.traffic * np.log(costs.wire_bytes + self._floor_bytes)
-            + rates.parts * np.log(costs.parts)
+            weights.time * (np.log(period) + np.log(smooth_maximum(costs.compute_s, 0))) / 2
+            + weights.memory * np.log(smooth_maximum(costs.beta_bytes / self._fair, 0))
+            + weights.traffic * np.log(costs.wire_bytes + self._floor_bytes)
+            + weights.parts * np.log(costs.parts)
         )
         return feasible_first(score, costs.overrun_bytes / max(self._allowed, 1.0))
 

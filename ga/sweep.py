@@ -58,7 +58,7 @@ class Sweep:
     repeats: int = 3
     budget: float = 1.0
 
-    def made_for(self) -> dict[str, str]:
+    def conditions(self) -> dict[str, str]:
         """What values of a study depend on: what it is → a digest or a value."""
         problem = self.problem
         layer_s = problem.layer_s
@@ -198,7 +198,7 @@ def _open(sweep: Sweep, storage: RDBStorage, seed: int | None) -> optuna.Study:
         pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=POINTS // 4),
         load_if_exists=True,
     )
-    given, found = sweep.made_for(), study.user_attrs.get(_MADE_FOR)
+    given, found = sweep.conditions(), study.user_attrs.get(_MADE_FOR)
     if found is None and not study.get_trials(deepcopy=False):
         study.set_user_attr(_MADE_FOR, given)
     elif found != given:

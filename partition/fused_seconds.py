@@ -55,7 +55,7 @@ class MeasuredSubnet:
     seconds: float
 
 
-def fitted(
+def fit_to_subnets(
     network: Network,
     devices: Sequence[Device],
     layer_s: Floats,

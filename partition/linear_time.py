@@ -49,7 +49,7 @@ def fit(few: tuple[int, float], many: tuple[int, float]) -> LinearTime:
     return LinearTime(less_s - less * frame_s, frame_s)
 
 
-def deal(
+def deal_frames(
     devices: Sequence[LinearTime], frames: int, most: Sequence[int | None] | None = None
 ) -> tuple[int, ...]:
     """How many of `frames` frames each device gets so that all are done soonest.

@@ -23,7 +23,7 @@ from cnn.rewrites import Rewrite, to_data
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.fused_seconds import MeasuredSubnet, fitted
+from partition.fused_seconds import MeasuredSubnet, fit_to_subnets
 from partition.linear_time import LinearTime, fit
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
@@ -150,7 +150,7 @@ def measured_costs(
             for subnet in node.subnets
             if not subnet.rewrites and len(subnet.layers) > 1
         ]
-    return fitted(network, devices, layer_seconds(network, devices), measured)
+    return fit_to_subnets(network, devices, layer_seconds(network, devices), measured)
 
 
 def profiled_devices(
@@ -230,7 +230,7 @@ def with_profile(plan: Plan, profile: Profile) -> Plan:
     return with_measured_phases(plan, estimated | fused_phases(plan, profile))
 
 
-def told(plan: Plan, profile: Profile) -> str:
+def measured_part(plan: Plan, profile: Profile) -> str:
     """How much of a plan was measured, for people."""
     fused = len(fused_phases(plan, profile))
     text = f"{fused} of {len(plan.phases)} phases were measured as they are"

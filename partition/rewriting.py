@@ -15,7 +15,7 @@ from partition.errors import PartitionError
 from partition.strategies.base import Problem, Rewritable
 
 
-def model_of(problem: Problem, strategy: str) -> Rewritable:
+def required_model(problem: Problem, strategy: str) -> Rewritable:
     """The model that a rewriting strategy needs; raises `PartitionError` if there is none."""
     if problem.model is None:
         raise PartitionError(
@@ -25,7 +25,7 @@ def model_of(problem: Problem, strategy: str) -> Rewritable:
     return problem.model
 
 
-def after(problem: Problem, model: Rewritable, rewrites: Sequence[Rewrite]) -> Problem:
+def apply_rewrites(problem: Problem, model: Rewritable, rewrites: Sequence[Rewrite]) -> Problem:
     """`problem` for what `rewrites` make of `model`.
 
     Pins stay with layers that are still there. Measured seconds of a layer are divided among its

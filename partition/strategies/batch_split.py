@@ -30,8 +30,8 @@ from csdf.dealing import balanced_pattern, longest_wait
 from partition.busy import period_s, rates_of, shared_machines
 from partition.devices import launcher_s
 from partition.errors import PartitionError
-from partition.linear_time import LinearTime, deal
-from partition.rewriting import after, model_of
+from partition.linear_time import LinearTime, deal_frames
+from partition.rewriting import apply_rewrites, required_model
 from partition.strategies.base import Problem, SearchProgress, Solution, refuse_state
 
 LONGEST_CYCLE = 32
@@ -62,7 +62,7 @@ class BatchSplit:
             )
         copies = CopyLoads(problem)
         usable = [i for i, device in enumerate(problem.devices) if device.name in pinned]
-        frames = copies.deal(usable or copies.usable())
+        frames = copies.frames(usable or copies.usable())
         problem.on_progress(SearchProgress(1, 1, _ratio(frames)))
         used = [number for number, count in enumerate(frames) if count]
         explanation = _explanation(problem, frames, copies)
@@ -71,7 +71,7 @@ class BatchSplit:
             assignment = {layer.name: device for layer in problem.network.layers}
             return Solution(assignment, explanation)
         rewrites = (Copies(tuple(frames[number] for number in used)),)
-        copied = after(problem, model_of(problem, self.name), rewrites)
+        copied = apply_rewrites(problem, required_model(problem, self.name), rewrites)
         device_of = {
             copy_name(layer.name, copy): problem.devices[number].name
             for copy, number in enumerate(used, start=1)
@@ -143,7 +143,7 @@ class CopyLoads:
                 return [min(fitting, key=lambda number: self.alone[number].energy_j)]
         return fitting
 
-    def deal(self, usable: Sequence[int]) -> tuple[int, ...]:
+    def frames(self, usable: Sequence[int]) -> tuple[int, ...]:
         """How many frames of a cycle each device gets, 0 if it is left out."""
         frames = self._best_cycle(usable)
         for number in sorted(usable, key=lambda number: -self.alone[number].frame_s):
@@ -167,7 +167,7 @@ class CopyLoads:
         most: list[int | None] = [None] * len(usable)
         while True:
             try:
-                dealt = deal(speeds, length, most)
+                dealt = deal_frames(speeds, length, most)
             except PartitionError:
                 return None
             place = self._overfull(usable, dealt)

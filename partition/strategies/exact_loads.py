@@ -183,14 +183,14 @@ class LoadVariables:
     @cached_property
     def _phases(self) -> list[Expression]:
         """How often a stage fires per frame at least."""
-        placement, spine = self._placement, self._terms.spine
+        placement, longest_path = self._placement, self._terms.longest_path
         if placement.is_contiguous:  # no path comes back
             return self._used
         phases = []
         for stage in placement.stages:
-            count = placement.integer(0, len(spine), f"phases of {stage}")
-            entries = [placement.at[spine[0]][stage]]
-            for before, behind in pairwise(spine):
+            count = placement.integer(0, len(longest_path), f"phases of {stage}")
+            entries = [placement.at[longest_path[0]][stage]]
+            for before, behind in pairwise(longest_path):
                 enters = placement.boolean(f"{behind} enters {stage}")
                 here, there = placement.at[behind][stage], placement.at[before][stage]
                 placement.model.add(enters >= here - there)

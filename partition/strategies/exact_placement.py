@@ -134,7 +134,7 @@ class Placement:
         """
         if not self._until or most <= 0:
             return
-        before, after = self.terms.loads_around(loads)
+        before, after = self.terms.upstream_and_downstream(loads)
         for until, upstream, downstream in zip(self._until, before, after, strict=True):
             for k in self.stages[:-1]:
                 if upstream > (k + 1) * most:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from partition.strategies.exact_placement import Expression, Placement
 
-TELL_S = 0.25
+PROGRESS_INTERVAL_S = 0.25
 """How often progress is told."""
 
 
@@ -131,7 +131,7 @@ def _run(solver: Any, model: Any, watch: Watch) -> Any:
     began_s = time.monotonic()
     thread.start()
     try:
-        while not ended.wait(TELL_S):
+        while not ended.wait(PROGRESS_INTERVAL_S):
             watch(time.monotonic() - began_s, best[-1] if best else None, bound[0])
     finally:
         if not ended.is_set():

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import networkx as nx
 import numpy as np
 
 from cnn.network import Network
@@ -82,18 +83,12 @@ class Terms:
         return kinds_of(self.problem)
 
     @cached_property
-    def spine(self) -> tuple[int, ...]:
+    def longest_path(self) -> tuple[int, ...]:
         """The layers of a longest path through the network."""
-        length, behind = [1] * self.layers, [-1] * self.layers
-        for source, reader in sorted(self.edges, key=lambda edge: edge[1]):
-            if length[source] + 1 > length[reader]:
-                length[reader], behind[reader] = length[source] + 1, source
-        path = [max(range(self.layers), key=lambda layer: length[layer])]
-        while behind[path[-1]] >= 0:
-            path.append(behind[path[-1]])
-        return tuple(reversed(path))
+        graph = nx.DiGraph(self.edges)
+        return tuple(nx.dag_longest_path(graph)) if self.edges else (0,)
 
-    def loads_around(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
+    def upstream_and_downstream(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
         """For each layer, the loads of itself and all that it depends on; and of itself and all
         that depend on it."""
         upstream = np.eye(self.layers, dtype=bool)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cnn.rewrites import part_name
 from partition.fair_memory import room_bytes
-from partition.rewriting import after, model_of
+from partition.rewriting import apply_rewrites, required_model
 from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 from partition.strategies.chosen import objective_value
 from partition.strategies.sequential import Sequential
@@ -46,7 +46,7 @@ class Tiles:
 
         Where nothing can be tiled, the layers are divided as `sequential` does; its errors apply.
         """
-        model = model_of(problem, self.name)
+        model = required_model(problem, self.name)
         tilings = Tilings(problem, model)
         steps = len(tilings.stops) + PRICED
         found: list[Tiling] = []
@@ -114,7 +114,7 @@ def _estimated_rank(problem: Problem, tiling: Tiling) -> tuple[float, float]:
 
 def _price(problem: Problem, model: Rewritable, tiling: Tiling) -> list[_Priced]:
     """Carry a tiling out, in every way of cutting rows out of what enters it."""
-    tiled = after(problem, model, [tiling.bands(problem)])
+    tiled = apply_rewrites(problem, model, [tiling.bands(problem)])
     population = _placements(problem, tiled, tiling)
     costs = tiled.costs.evaluate(population)
     value = costs.latency_s if problem.objective == "latency" else objective_value(tiled, costs)
