@@ -1,4 +1,4 @@
-"""The Pareto front of what a search has found, and how far from the best its choice may be."""
+"""The Pareto front of the assignments that a search has found, and the optimality gap of one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _always(_one: object, _other: object) -> bool:
 
 
 def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
-    """By which fraction an assignment could better the chosen one's objective at most.
+    """Return by which fraction any assignment could better the chosen one's objective at most.
 
     None for objectives without a bound (latency, energy). The period of no assignment is below
     what all devices take if the work were a fluid spread over them, nor below the longest layer on

@@ -1,4 +1,4 @@
-"""Hybrid: layers that hold the period or the memory are split, then any part goes to any device.
+"""The hybrid strategy: layers that limit period or memory are split, parts go to any device.
 
 Vertical partitioning stops gaining where a single layer is more than a device's fair share; here
 such a layer is divided, by channels or by rows, and only such a layer.
@@ -8,8 +8,8 @@ such a layer is divided, by channels or by rows, and only such a layer.
 2. **Annealing** over states (`ga.shares`) decides at once what is split, how, and where it goes; it
    starts from runs and necklaces (`ga.share_seeds`).
 3. The best states are carried out, and priced exactly as any plan is.
-4. The estimates learn what they have missed of the best one, and the search goes on near it, until
-   neither improves.
+4. The estimates are calibrated by the best one, and the search goes on near it, until neither
+   improves.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class HybridEffort:
     refinements: int = 4
 
     def steps(self, rows: UnitRows) -> int:
-        """Annealing steps for units and devices of this number."""
+        """Return the number of annealing steps for so many units and devices."""
         cost = self.chains * rows.layer_s.size
         return int(np.clip(self.work / cost, self.least_steps, self.most_steps))
 
@@ -147,7 +147,7 @@ class _Way:
         self.steps = effort.steps(rows)
 
     def search(self, progress: _Progress) -> _Finalist:
-        """The best that annealing finds from runs and necklaces."""
+        """Return the best that annealing finds from runs and necklaces."""
         first = share_seeds.seeds(self._rng, self._rows, self._fair)
         ranked = first[np.argsort(self._score(first), kind="stable")]
         starts = ranked[np.arange(self._effort.chains) % len(ranked)]
@@ -156,7 +156,7 @@ class _Way:
         )
 
     def alone(self) -> _Finalist:
-        """The best with everything that is not pinned on one device, whole."""
+        """Return the best with all that is not pinned, whole, on one device."""
         rows = self._rows
         grains = np.asarray(rows.grains)
         states = np.zeros((len(self._fair), len(grains), len(self._fair)), dtype=np.int16)
@@ -166,7 +166,7 @@ class _Way:
         return min(map(self._finalist, states), key=lambda finalist: finalist.rank)
 
     def refine(self, best: _Finalist, progress: _Progress) -> _Finalist:
-        """The best near `best`, by estimates that have learnt from it."""
+        """Return the best near `best`, by estimates that are calibrated by it."""
         truth = best.costs
         self._shares.calibrate(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
         starts = np.repeat(best.state[None], self._effort.chains, axis=0)
@@ -203,23 +203,23 @@ class _Way:
 
 
 class _Progress:
-    """Tells of steps; refinements that turn out to be unnecessary are skipped at the end."""
+    """Reports steps; refinements that turn out to be unnecessary are skipped at the end."""
 
     def __init__(self, problem: Problem, steps: int, refinements: int) -> None:
-        self._tell = problem.on_progress
+        self._report = problem.on_progress
         self._total = steps + refinements * steps // 4
         self._done = 0
 
     def step(self, _: int) -> None:
-        """One more step of annealing is done."""
+        """Count one more step of annealing."""
         self._done += 1
         if self._done % 50 == 0:
             done = min(self._done, self._total)
-            self._tell(SearchProgress(done, self._total, "what to split and where"))
+            self._report(SearchProgress(done, self._total, "what to split and where"))
 
     def end(self) -> None:
-        """The search is over."""
-        self._tell(SearchProgress(self._total, self._total, "done"))
+        """Report the end of the search."""
+        self._report(SearchProgress(self._total, self._total, "done"))
 
 
 def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Way]:

@@ -1,4 +1,4 @@
-"""What the default search weighs, and which compromise it takes.
+"""The objectives of the default search, and the preference by which it chooses a compromise.
 
 **The front** is over three objectives, all to be minimised: the period, the heaviest device's
 memory, and the bytes that are sent per frame. Memory is the heaviest device's weights relative to
@@ -101,7 +101,8 @@ class Priced:
 
 
 def negligible_bytes(network: Network) -> float:
-    """How many bytes of weights are nothing beside all of them and the largest activation."""
+    """Return how many bytes of weights are negligible beside all weights and the largest
+    activation."""
     activation = max(network.activation_bytes(layer.name) for layer in network.layers)
     return NEGLIGIBLE * (sum(tensor.bytes for tensor in network.weights.values()) + activation)
 
@@ -125,7 +126,7 @@ class Objectives:
         self._allowed = float(sum(limit for limit in limits if limit is not None))
 
     def price(self, population: NDArray[np.integer]) -> Priced:
-        """Price `population` [individuals, units]."""
+        """Return the costs and fitness values of `population` [individuals, units]."""
         costs = self._model.evaluate(population)
         if self._beta is None:
             memory = costs.weight_bytes / self._fair + self._negligible
@@ -135,7 +136,8 @@ class Objectives:
         return Priced(costs, np.column_stack(values), memory)
 
     def score(self, priced: Priced, preference: Preference, *, smooth: bool) -> Floats:
-        """Smaller is better: [individuals]; `smooth` for the search, without for the choice."""
+        """Return scores [individuals], smaller is better; `smooth` for the search, not for the
+        choice."""
         costs = priced.costs
         busiest = _smooth if smooth else _largest
         period = costs.period_s

@@ -24,7 +24,8 @@ SHIFTS = 0.6
 def random_population(
     rng: np.random.Generator, individuals: int, pinned: NDArray[np.integer], devices: int
 ) -> Population:
-    """Uniformly random genes; `pinned` [genes] holds a device number, or −1 for a free gene."""
+    """Draw uniformly random genes; `pinned` [genes] holds a device number, or −1 for a free
+    gene."""
     drawn = rng.integers(0, devices, (individuals, len(pinned)), dtype=np.int16)
     return np.where(pinned >= 0, pinned.astype(np.int16), drawn)
 

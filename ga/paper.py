@@ -66,7 +66,7 @@ class Evolution:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no assignment can have a smaller φ."""
+        """Whether it is proved that no assignment has a smaller φ."""
         return self.phi <= self.phi_bound
 
 

@@ -86,8 +86,8 @@ class Replicated:
         rank = ranking(problem)
 
         def attempt(step: int, count: int, within: Strategy) -> None:
-            told = f"{count} pipelines by {within.name}"
-            problem.on_progress(SearchProgress(step, len(counts) + 1, told))
+            shown = f"{count} pipelines by {within.name}"
+            problem.on_progress(SearchProgress(step, len(counts) + 1, shown))
             try:
                 solution = _solution(problem, count, within)
                 plan = plan_solution(problem, solution, model_digest="", strategy=self.name)
@@ -108,7 +108,7 @@ class Replicated:
         return best
 
     def counts(self, problem: Problem) -> range:
-        """The numbers of pipelines that there can be."""
+        """Return the possible numbers of pipelines."""
         most = 1 if problem.pins else max(1, len(problem.devices) // 2)
         return range(self._fewest, most + 1)
 
@@ -143,8 +143,11 @@ def _solution(problem: Problem, count: int, within: Strategy) -> Solution:
 
 
 def groups_of(problem: Problem, count: int) -> tuple[Group, ...]:
-    """The devices in `count` groups whose sizes differ by one at most, as fast as can be alike: the
-    fastest device that is left goes to the slowest group that has room."""
+    """Divide the devices into `count` groups of about equal speed, whose sizes differ by one at
+    most.
+
+    The fastest device that is left goes to the slowest group that has room.
+    """
     speed = 1 / np.maximum(problem.costs.layer_s.sum(axis=0), np.finfo(float).tiny)
     sizes = [len(speed) // count + (place < len(speed) % count) for place in range(count)]
     groups: list[list[int]] = [[] for _ in sizes]
@@ -156,8 +159,14 @@ def groups_of(problem: Problem, count: int) -> tuple[Group, ...]:
 
 
 def frames_per_pipeline(periods_s: Sequence[float]) -> tuple[int, ...]:
-    """How many frames of a cycle each pipeline gets, one at least: the shortest cycle of at most
-    `LONGEST_CYCLE` frames whose period is within `TOLERANCE` of the best."""
+    """Return how many frames of a cycle each pipeline gets, one at least.
+
+    The cycle is the shortest of at most `LONGEST_CYCLE` frames whose period is within `TOLERANCE`
+    of the best.
+
+    >>> frames_per_pipeline([1.0, 2.0])
+    (2, 1)
+    """
     speeds = [LinearTime(0.0, period_s) for period_s in periods_s]
     cycles = [deal_frames(speeds, frames) for frames in range(len(speeds), LONGEST_CYCLE + 1)]
     usable = [cycle for cycle in cycles if all(cycle)] or [(1,) * len(speeds)]
@@ -171,7 +180,7 @@ def frames_per_pipeline(periods_s: Sequence[float]) -> tuple[int, ...]:
 
 
 def _kind(problem: Problem, group: Group) -> Hashable:
-    """Groups for which it is equal are divided alike."""
+    """Return a key that is equal for groups that are divided alike."""
     return tuple(likeness(problem, number) for number in group)
 
 

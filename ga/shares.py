@@ -1,4 +1,4 @@
-"""How much of each unit every device computes: a search space between assigning and splitting.
+"""The states of the hybrid search: how much of each unit every device computes.
 
 A state says how many **grains** of each unit (`partition.units`) each device has: integers
 [units, devices], whose rows sum up to the unit's grains. A unit whose grains are all on one device
@@ -73,7 +73,7 @@ class Correction:
 
 
 class Shares:
-    """Prices states of one problem's units; see the module's docstring.
+    """Estimates the costs of states of one problem's units; see the module's docstring.
 
     `fair` [devices] is how much memory each may use relative to the mean of all.
     """
@@ -112,7 +112,7 @@ class Shares:
         )
 
     def evaluate(self, states: States) -> ShareCosts:
-        """Price every state."""
+        """Estimate the costs of every state."""
         rows = self.rows
         share = states / rows.grains[:, None]
         has = (states > 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""From a state of `ga.shares` to rewrites and a device for every part."""
+"""Conversion of a state of `ga.shares` to rewrites and a device for every part."""
 
 from __future__ import annotations
 

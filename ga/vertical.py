@@ -1,4 +1,4 @@
-"""Any layer on any device, weighing time, memory and bytes together.
+"""The vertical strategy: any layer on any device, by NSGA-II and annealing.
 
 1. **Seeds**: contiguous cuts at several tolerances, which move few bytes, cuts that balance memory,
    and longest-processing-time assignments by time, weights and Eq. 2, which balance best.
@@ -9,8 +9,8 @@
    that the problem's preference ranks first is taken. The whole front is returned with it.
 
 Else the search is over genes (`ga.genes`). Its effort is counted in steps, not seconds, so that a
-seed determines the result on any machine. How far a better solution could be is told by bounds that
-no assignment can pass: the work of all devices together, and the heaviest layer on its best device.
+seed determines the result on any machine. Two lower bounds give the optimality gap: the work of all
+devices together, and the heaviest layer on its best device.
 """
 
 from __future__ import annotations
@@ -81,22 +81,22 @@ class Effort:
     reliefs: float = RELIEFS
 
     def steps(self, network: Network, devices: int) -> int:
-        """Annealing steps for a network of this size."""
+        """Return the number of annealing steps for a network of this size."""
         most = self.work / (self.chains * _cost(network, devices))
         return int(np.clip(most, self.least_steps, self.most_steps))
 
     def fast(self, network: Network, devices: int) -> int:
-        """Steps of the chains that go for the period alone."""
+        """Return the number of steps of the chains that minimise the period alone."""
         return self.steps(network, devices) if self.fast_steps is None else self.fast_steps
 
     def neighbours(self, network: Network, devices: int) -> int:
-        """How many of a state's neighbours a step of a descent looks at."""
+        """Return how many of a state's neighbours a step of a descent prices."""
         steps = max(1, self.descents * self.descent)
         return max(1, int(self.descent_work / (steps * _cost(network, devices))))
 
 
 def _cost(network: Network, devices: int) -> int:
-    """What pricing a state costs, relative to states of other networks."""
+    """Return the cost of pricing a state, relative to states of other networks."""
     return len(network.tensors) * (devices + 3)
 
 
@@ -225,7 +225,7 @@ class Vertical:
     def _fastest(
         self, problem: Problem, objectives: Objectives, found: NDArray[np.intp]
     ) -> Population:
-        """The fastest of the assignments `found` [individuals, layers], layer by layer faster."""
+        """Improve the fastest of the assignments `found` [individuals, layers] layer by layer."""
         effort, devices = self._effort, len(problem.devices)
 
         def score(population: Population) -> NDArray[np.float64]:
@@ -249,8 +249,8 @@ class Vertical:
 
 
 def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
-    """What each gene costs a device in time and in what the objective balances: [2, genes,
-    devices], relative to the whole."""
+    """Return each gene's share of a device's time and of the memory that the objective balances:
+    [2, genes, devices]."""
     network, beta = grouped.network, grouped.sums(_beta(problem))
     weights = [network.weight_bytes((layer.name,)) for layer in network.layers]
     memory = beta if problem.objective == "memory" or not any(weights) else np.array(weights, float)

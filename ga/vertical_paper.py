@@ -1,4 +1,4 @@
-"""The paper's strategy as it stands: Eq. 1 alone, by its genetic algorithm (`ga.paper`).
+"""The paper's own strategy: Eq. 1 alone, by its genetic algorithm (`ga.paper`).
 
 Eq. 1 balances Eq. 2's memory and sees neither speeds nor links nor limits. If its result exceeds a
 device's memory limit, the algorithm runs once more with all that exceeds limits ranked last.
@@ -61,7 +61,7 @@ class VerticalPaper:
 
 
 def saving_percent(problem: Problem, numbers: NDArray[np.integer]) -> float:
-    """The paper's memory saving per device: 100 (1 − max β / total β) under Eq. 2."""
+    """Return the paper's memory saving per device, in per cent: 100 (1 − max β / total β)."""
     beta = beta_bytes(layer_beta_bytes(problem.network), numbers[None], len(problem.devices))[0]
     return float(100 * (1 - beta.max() / beta.sum())) if beta.sum() else 0.0
 

@@ -10,7 +10,8 @@ For one device, per frame:
     link_s   = bytes sent or received, whichever are more ÷ `link_bytes_per_s`
     energy_j = busy_s × `busy_w` + (period_s − busy_s) × `idle_w` + bytes sent × `sent_j_per_byte`
 
-For all devices together, `period_s` is the largest busy_s or link_s, or the busy seconds of the
+This is the time t of a stage of Velasco-Montero et al. (2023). For all devices together, `period_s`
+(their Eq. 3) is the largest busy_s or link_s, or the busy seconds of the
 devices of one machine divided by its cores, or what the launcher's own link takes.
 
 The formulas exist in two forms. As functions they take the figures of one device (`rates_of`) or
@@ -83,11 +84,12 @@ class Rates(Generic[Figure]):
 
     def response_s(self, busy_s: Figure, received_bytes: Figure) -> Figure:
         """Return the seconds from the departure of a device's inputs to the end of its work if
-        nothing else is under way: a summand of Eq. 5 of Velasco-Montero et al. (2023)."""
+        nothing else is under way: a summand of their Eq. 5."""
         return busy_s + received_bytes / self.link_bytes_per_s
 
     def energy_j(self, busy_s: Figure, period_s: Figure, sent_bytes: Figure) -> Figure:
-        """Return the joules of a period: the device works, then waits, and sends."""
+        """Return the joules of a period, a summand of their Eq. 4: the device works, waits and
+        sends."""
         waiting_s = _larger(period_s, busy_s) - busy_s
         working = busy_s * self.busy_w + waiting_s * self.idle_w
         return working + sent_bytes * self.sent_j_per_byte

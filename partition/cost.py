@@ -1,4 +1,4 @@
-"""What an assignment costs, for whole populations at once: the numbers that strategies search by.
+"""The costs of whole populations of assignments, which strategies minimise.
 
 `CostModel` turns a network and devices into arrays once; `CostModel.evaluate` then prices thousands
 of assignments with array operations. It counts what a plan's prediction counts
@@ -48,7 +48,7 @@ there, one for the work."""
 class Costs:
     """The costs of `I` assignments on `D` devices; all arrays are float64 [I, D] but where noted.
 
-    `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan tells them.
+    `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan predicts them.
     `compute_s` is the time of a device's layers and `cut_s` what cutting costs on top, together the
     time of its phases; `busy_s` is all that its processor does per frame: phases, firings and,
     unless its wire is free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves
@@ -81,6 +81,17 @@ class CostModel:
 
     `layer_s` [layers, devices] replaces the estimate of `partition.compute_time`; channels between
     devices hold `slack_frames` frames beyond what their skews need.
+
+    >>> from cnn.network import Layer, Tensor
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
+    >>> layers = (
+    ...     Layer("l0", "Conv", ("x",), ("y",), (), 10**9),
+    ...     Layer("l1", "Conv", ("y",), ("z",), (), 10**9),
+    ... )
+    >>> network = Network("net", layers, tensors, {}, ("x",), ("z",))
+    >>> model = CostModel(network, [Device("a"), Device("b")])
+    >>> model.evaluate(np.array([[0, 0], [0, 1]])).period_s.round(3)
+    array([0.1 , 0.05])
     """
 
     def __init__(
@@ -157,7 +168,8 @@ class CostModel:
         return busy, period_s(self._shared, busy, link, self._launcher_s)
 
     def overrun(self, memory: Floats) -> Floats:
-        """Bytes of `memory` [devices, individuals] beyond the devices' limits: [individuals]."""
+        """Sum the bytes of `memory` [devices, individuals] beyond the devices' limits:
+        [individuals]."""
         overrun = np.zeros(memory.shape[1])
         for device, held in zip(self.devices, memory, strict=True):
             if device.memory_bytes is not None:
@@ -166,7 +178,7 @@ class CostModel:
 
 
 def _phases(device_of: Assignments, levels: Ints, devices: int) -> Floats:
-    """How many different levels the layers of each device have: [devices, individuals]."""
+    """Count the different levels of each device's layers: [devices, individuals]."""
     individuals = device_of.shape[1]
     seen = np.zeros((devices, int(levels.max(initial=0)) + 1, individuals), dtype=bool)
     seen[device_of, levels, np.arange(individuals)] = True

@@ -22,7 +22,10 @@ _NOT_NEGATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device.
+    """One device: its speed, memory, link, power and costs per firing and per message.
+
+    >>> Device("pi", memory_bytes=10**9, macs_per_s=5e9).link_bytes_per_s
+    117000000.0
 
     `memory_bytes` bounds what its agent may hold (None: no bound). `macs_per_s` and
     `memory_bytes_per_s` are its speed in multiply-accumulates and in bytes of tensors touched per
@@ -117,8 +120,13 @@ def machines(devices: Sequence[Device]) -> tuple[tuple[int, ...], ...]:
 
 
 def slower(device: Device, factor: float) -> Device:
-    """The device if it takes `factor` times as long for all that it computes, and its processor for
-    the messages that it serves, unless that is left free by an accelerator. Links stay as they are.
+    """Return the device as if it took `factor` times as long to compute and to serve messages.
+
+    Where an accelerator leaves the processor free, messages take as long as before. Links stay as
+    they are.
+
+    >>> slower(Device("a", macs_per_s=2e9), 2.0).macs_per_s
+    1000000000.0
     """
     serving = 1.0 if device.wire_is_free else factor
     return replace(
@@ -133,7 +141,11 @@ def slower(device: Device, factor: float) -> Device:
 
 
 def launcher_s(devices: Sequence[Device], sent_bytes: float, received_bytes: float) -> float:
-    """How long the launcher's own link needs for the bytes that it sends to all these devices, and
-    for those that it receives from them; 0 if it is not bounded."""
+    """Return the seconds that the launcher's link is busy with the bytes that it sends to all these
+    devices and receives from them; 0 if the link has no bound.
+
+    >>> launcher_s([Device("a", launcher_bytes_per_s=1e6)], 2e6, 1e6)
+    2.0
+    """
     rates = [d.launcher_bytes_per_s for d in devices if d.launcher_bytes_per_s is not None]
     return max(sent_bytes, received_bytes) / min(rates) if rates else 0.0

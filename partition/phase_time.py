@@ -1,4 +1,4 @@
-"""How long each phase of a planned dataflow takes, from the times of its layers.
+"""Estimates of how long each phase of a dataflow takes, from the times of its layers.
 
 The layers' seconds, and two things that depend on how the network is divided:
 
@@ -30,7 +30,7 @@ from partition.devices import Device
 def phase_seconds(
     dataflow: Dataflow, devices: Sequence[Device], layer_s: NDArray[np.float64] | None = None
 ) -> dict[str, float]:
-    """Phase name → estimated seconds per frame on its device.
+    """Return by phase name the estimated seconds per frame on its device.
 
     `layer_s` [layers, devices] replaces the estimate of `partition.compute_time`.
     """
@@ -52,7 +52,8 @@ def phase_seconds(
 
 
 def cut_bytes(dataflow: Dataflow) -> dict[str, int]:
-    """Phase name → bytes that enter or leave it; what a device reads twice counts once."""
+    """Return by phase name the bytes that enter or leave it; what a device reads twice counts
+    once."""
     cut = {phase.name: 0 for phase in dataflow.phases}
     leaving: set[tuple[str, str]] = set()
     for flow in dataflow.flows:
@@ -65,7 +66,7 @@ def cut_bytes(dataflow: Dataflow) -> dict[str, int]:
 
 
 def _uncached_bytes(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, float]:
-    """Phase name → its share of the weights that its device's cache has no room for."""
+    """Return by phase name its share of the weights that its device's cache has no room for."""
     found = {phase.name: 0.0 for phase in dataflow.phases}
     network = dataflow.network
     for device in devices:

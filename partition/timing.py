@@ -7,7 +7,7 @@ and receiving costs), a network interface in one direction (the launcher's too),
 devices of one machine share. The latency is the number of periods that a frame spends in the
 pipeline times the period.
 
-These are what a plan can reach. What a saturated run does, `partition.simulated` says.
+These are what a plan can reach; `partition.simulated` predicts what a saturated run does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def loads(
     channels: Iterable[PlannedChannel],
     dealing: Sequence[int] = (0,),
 ) -> dict[str, Load]:
-    """Device name → its load, from the phases' predicted or measured seconds.
+    """Return by device name its load, from the phases' predicted or measured seconds.
 
     Where frames are dealt out (see `Plan.dealing`), loads are averages over a cycle's frames.
     """
@@ -91,7 +91,7 @@ def period_s(
     channels: Iterable[PlannedChannel],
     dealing: Sequence[int] = (0,),
 ) -> float:
-    """Seconds per frame in the steady state."""
+    """Return the seconds per frame in the steady state."""
     channels = tuple(channels)
     load = [*loads(devices, phases, channels, dealing).values()]
     busy_s = np.array([each.busy_s for each in load])
@@ -107,7 +107,7 @@ def period_s(
 def _launcher_s(
     devices: Sequence[Device], channels: Sequence[PlannedChannel], dealing: Sequence[int]
 ) -> float:
-    """Seconds per frame of the launcher's link, with the devices that are behind it."""
+    """Return the seconds per frame of the launcher's link to the devices behind it."""
     behind = {each.name for each in devices if each.launcher_bytes_per_s is not None}
     share = {copy: dealing.count(copy) / len(dealing) for copy in dealing}
     sent = received = 0.0
@@ -125,10 +125,11 @@ def latency_s(
     frame_s: float,
     dealing: Sequence[int] = (0,),
 ) -> float:
-    """Seconds from the period in which a frame is sent to the one in which its result is in.
+    """Return the seconds from the start of the period in which a frame is sent to the end of the
+    one in which its result arrives.
 
     `frame_s` is the period. A copy of the network gets one frame of several, so its own periods are
-    that much longer; the slowest copy's latency is told.
+    that much longer; the latency is that of the slowest copy.
     """
     skew = {SOURCE: 0} | {phase.name: phase.skew for phase in phases}
     return max(
@@ -142,7 +143,7 @@ def latency_s(
 
 
 def wire_bytes(channels: Iterable[PlannedChannel], dealing: Sequence[int] = (0,)) -> int:
-    """Bytes per frame that leave a device or the launcher for another, rounded down."""
+    """Return the bytes per frame that leave a device or the launcher for another, rounded down."""
     in_a_cycle = sum(
         channel.tensor.bytes * dealing.count(channel.copy)
         for channel in channels

@@ -1,9 +1,9 @@
-"""Which devices are alike, so that a search may look at one of them in the place of all.
+"""Symmetry of devices: groups of devices that a search may treat as interchangeable.
 
 Devices are alike, and of one **kind**, if they differ in nothing that a cost depends on: their own
 figures, the measured seconds of the layers, and the machine that they share with others. A device
-with pinned layers is like no other. Times of whole copies (`Problem.copies`) are not compared, as
-no strategy that goes by kinds reads them.
+with pinned layers is like no other. Times of whole copies (`Problem.copies`) are not compared,
+because no strategy that uses kinds reads them.
 """
 
 from __future__ import annotations

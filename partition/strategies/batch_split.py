@@ -5,10 +5,10 @@ the shortest cycle whose period is within `TOLERANCE` of the best. Left out are 
 does not hold the network, those too slow to earn one frame of a cycle, and those without which the
 period is no longer (of several devices that share a machine's cores or the launcher's link, say).
 
-How fast a copy is, the linear cost model of its device says: two batches that `partition profile`
-has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream the fixed part
-is paid once, so a frame's part alone decides. Without a profile the cost model estimates it, and
-the explanation says so.
+The speed of a copy comes from the linear time model of its device: two batches that `partition
+profile` has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream the
+fixed part is paid once, so a frame's part alone decides. Without a profile the cost model estimates
+it, and the explanation says so.
 
 Frames come out in order, so a fast copy's results wait for a slow one's: the places for them are
 memory too, and where that is short, a device gets fewer frames and the others more.
@@ -97,7 +97,7 @@ class _Alone:
 
 
 class CopyLoads:
-    """Every device of a problem with a copy of its own."""
+    """The loads of devices that each compute a whole copy of the network."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -130,7 +130,8 @@ class CopyLoads:
             )
 
     def usable(self) -> list[int]:
-        """The devices that hold the network; all of them if none does (`make_plan` will refuse).
+        """Return the devices that hold the network; all of them if none does (`make_plan` will
+        refuse).
 
         For objectives that dealing out cannot serve, the one device that serves them best.
         """
@@ -144,7 +145,7 @@ class CopyLoads:
         return fitting
 
     def frames(self, usable: Sequence[int]) -> tuple[int, ...]:
-        """How many frames of a cycle each device gets, 0 if it is left out."""
+        """Return how many frames of a cycle each device gets, 0 if it is left out."""
         frames = self._best_cycle(usable)
         for number in sorted(usable, key=lambda number: -self.alone[number].frame_s):
             fewer = [other for other in usable if frames[other] and other != number]
@@ -192,7 +193,7 @@ class CopyLoads:
         return next((place for place, wait, room in waits if wait > (room or 0) + 1), None)
 
     def period_s(self, frames: Sequence[int]) -> float:
-        """Seconds per frame if `frames` of a cycle go to each device."""
+        """Return the seconds per frame if `frames` of a cycle go to each device."""
         problem, cycle = self._problem, sum(frames)
         share = np.array(frames) / cycle
         behind = [n for n, d in enumerate(problem.devices) if d.launcher_bytes_per_s is not None]

@@ -1,4 +1,4 @@
-"""Which of several assignments is best by the problem's objective, priced exactly."""
+"""The choice of the best of several assignments by the problem's objective, priced exactly."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ class Chosen:
 
 
 def choose(problem: Problem, population: NDArray[np.intp]) -> Chosen:
-    """The best row of `population` [individuals ≥ 1, layers]: what fits devices' memory before
-    what does not, then by the objective, then what moves the fewest bytes."""
+    """Return the best row of `population` [individuals ≥ 1, layers].
+
+    The order is by the excess over memory limits, then by the objective, then by bytes sent.
+    """
     costs = problem.costs.evaluate(population)
     value = objective_value(problem, costs)
     row = int(np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))[0])
@@ -32,9 +34,8 @@ def choose(problem: Problem, population: NDArray[np.intp]) -> Chosen:
 
 
 def objective_value(problem: Problem, costs: Costs) -> Floats:
-    """What the problem's objective makes of `costs`: [individuals], in seconds, joules, or as the
-    largest share of any device's memory (in bytes if no device has a limit).
-    """
+    """Return the value of the problem's objective: [individuals], in seconds, joules, or as the
+    largest share of any device's memory (in bytes if no device has a limit)."""
     match problem.objective:
         case "period":
             return costs.period_s

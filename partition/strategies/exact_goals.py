@@ -1,7 +1,8 @@
-"""What the exact strategy makes small, one after the other: each goal within the best of the last.
+"""The goals of the exact strategy, minimised in lexicographic order.
 
-- **memory**, as Yin et al. do: ① the largest weights of any stage (of unlike devices relative to
-  their room), ② weights beyond the devices' caches, ③ bytes between devices.
+- **memory**, as Yin et al. do: ① the largest weights of any stage, of unlike devices relative to
+  their room (their Eq. 7), ② weights beyond the devices' caches (Eq. 8), ③ bytes between devices
+  (Eq. 9 and 10).
 - **period**: of the busiest device, link or machine; then bytes.
 - **latency**, of a frame that finds the pipeline empty: what all devices do for it, and the
   transfers; then bytes.
@@ -40,7 +41,7 @@ class Goal:
 
 
 def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
-    """The goals of the problem's objective, the first one first."""
+    """Return the goals of the problem's objective, the most important first."""
     problem = terms.problem
     traffic = Goal(
         "bytes between devices",

@@ -1,11 +1,10 @@
-"""What each stage holds and how long it works, as expressions over the exact strategy's decisions.
+"""Memory and time of each stage, as linear expressions over the exact strategy's decisions.
 
-Each is at least what it says, and exactly that in a solution in which nothing keeps it from being
-small. They are the linear terms of the cost model (`partition.cost`): a device is counted as firing
-one phase if it has layers, and another each time that a longest path comes back to it; a tensor as
-cut if it leaves its device; a channel between devices as holding the frames that neighbouring
-levels need. What there is beyond that, the strategy finds by pricing its solutions with the cost
-model itself.
+Each expression is a lower bound that is met where the solver minimises it. They are the linear
+terms of the cost model (`partition.cost`): a device is counted as firing one phase if it has
+layers, and another each time that a longest path comes back to it; a tensor as cut if it leaves its
+device; a channel between devices as holding the frames that neighbouring levels need. What there is
+beyond that, the strategy finds by pricing its solutions with the cost model itself.
 
 Expressions are summed from lists of their terms. `+=` is not for them: OR-Tools extends the
 expression on the left, which may be a decision that others refer to.
@@ -27,7 +26,7 @@ from partition.strategies.exact_traffic import TrafficVariables
 
 
 class LoadVariables:
-    """Variables are made for what is asked for, once."""
+    """The expressions; each creates its variables when it is first asked for."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
@@ -37,7 +36,8 @@ class LoadVariables:
 
     @cached_property
     def weights(self) -> list[Expression]:
-        """Weights of each stage, in `Terms.weight_unit`; a shared one counts once per stage."""
+        """Weights of each stage, in `Terms.weight_unit`; a shared one counts once per stage: m_k
+        (Yin et al., Eq. 5)."""
         terms, placement = self._terms, self._placement
         sums = []
         for stage in placement.stages:
@@ -56,8 +56,8 @@ class LoadVariables:
 
     @cached_property
     def largest_share(self) -> Expression:
-        """Weights of the fullest stage, in `Terms.weight_unit` ÷ `Terms.share_unit` (Yin et al.,
-        Eq. 7); of unlike devices, relative to what each has room for."""
+        """Weights of the fullest stage, in `Terms.weight_unit` ÷ `Terms.share_unit` (m_limit of
+        Yin et al., Eq. 7); of unlike devices, relative to what each has room for."""
         terms = self._terms
         share = self._placement.integer(*terms.share_range, "largest share")
 
@@ -73,7 +73,8 @@ class LoadVariables:
 
     @cached_property
     def uncached(self) -> list[Expression]:
-        """Weights of each stage that its device's cache has no room for (Yin et al., Eq. 8)."""
+        """Weights of each stage that its device's cache has no room for: m_DRAM (Yin et al., Eq.
+        8)."""
         terms, placement = self._terms, self._placement
         if all(device.cache_bytes is None for device in self._devices):
             return [0 for _ in placement.stages]

@@ -1,4 +1,4 @@
-"""Why there is no partition: which constraint excludes it, and what to do.
+"""Explanations of why there is no partition: the constraint that excludes it, and what to do.
 
 A constraint is blamed only if it excludes every partition by itself. Where none does, the search
 was wrong to find nothing, which is a bug and no mistake of the user's.

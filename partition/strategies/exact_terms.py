@@ -1,4 +1,4 @@
-"""What the exact strategy's model is made of: the cost model's linear terms, in whole numbers.
+"""Integer coefficients of the exact strategy's model: the cost model's linear terms.
 
 CP-SAT works on integers. Bytes are divided by their greatest common divisor, which loses nothing;
 seconds are counted in ticks, `TICKS` to the shortest period that any division of the layers could
@@ -89,8 +89,8 @@ class Terms:
         return tuple(nx.dag_longest_path(graph)) if self.edges else (0,)
 
     def upstream_and_downstream(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
-        """For each layer, the loads of itself and all that it depends on; and of itself and all
-        that depend on it."""
+        """Sum `loads` over each layer and its ancestors, and over each layer and its
+        descendants."""
         upstream = np.eye(self.layers, dtype=bool)
         for source, reader in sorted(self.edges, key=lambda edge: edge[1]):
             upstream[reader] |= upstream[source]
@@ -177,8 +177,7 @@ class Terms:
 
     @cached_property
     def share_unit(self) -> int:
-        """Into how many parts `weight_unit` is divided to tell apart what unlike devices hold
-        relative to their room."""
+        """The number of parts of `weight_unit` in which shares of unlike rooms are counted."""
         alike = len(set(self.rooms)) == 1
         return 1 if alike else max(1, SHARE_RANGE // max(self.weights, 1))
 
@@ -211,7 +210,7 @@ class Terms:
 
 
 def terms_of(problem: Problem) -> Terms:
-    """The terms of a problem."""
+    """Return the terms of a problem."""
     network = problem.network
     number = {layer.name: index for index, layer in enumerate(network.layers)}
     tensors = [

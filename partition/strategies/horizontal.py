@@ -1,4 +1,4 @@
-"""Every layer in slices of its output channels, slice i on device i.
+"""Horizontal partitioning: every layer in slices of its output channels, slice i on device i.
 
 This is the horizontal partitioning of Tang & Stefanov (UCC 2021), §1: each device holds its share
 of every layer's weights. Shares are proportional to the devices' speeds, and smaller where a

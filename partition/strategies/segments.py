@@ -1,4 +1,4 @@
-"""Contiguous runs of layers in topological order: what every one of them costs on every device.
+"""The costs of every contiguous run of layers, in topological order, on every device.
 
 A segment is the half-open range [a, b) of layer positions. Its costs on a device follow from a and
 b alone if a tensor is counted once as sent (a tensor that several later segments read is sent more
@@ -50,7 +50,7 @@ class Segments:
     sent_tensors: Floats
 
     def fitting(self) -> NDArray[np.bool_]:
-        """The allowed segments that the memory of their kind of device holds."""
+        """Return a mask of the allowed segments that the memory of their kind of device holds."""
         limits = [np.inf if d.memory_bytes is None else d.memory_bytes for d in self.devices]
         room = np.array(limits)[:, None, None]
         return np.asarray(self.allowed & (self.peak_bytes <= room))
@@ -104,7 +104,7 @@ class Segments:
         return np.asarray(self.held_bytes / room_bytes(self.devices)[:, None, None])
 
     def energy_j(self, numbers: NDArray[np.intp]) -> float:
-        """Joules per frame of a contiguous assignment, waiting included."""
+        """Return the joules per frame of a contiguous assignment, waiting included."""
         kind_of = kind_by_device(self.kinds)
         ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         stages = [(kind_of[int(numbers[a])], a, b) for a, b in pairwise(ends)]
@@ -113,7 +113,7 @@ class Segments:
         return float(sum(joules[stage] for stage in stages))
 
     def at(self, positions: Sequence[int]) -> Segments:
-        """The segments that begin and end at `positions` (ascending, with 0 and the end)."""
+        """Return the segments that begin and end at `positions` (ascending, with 0 and the end)."""
         grid = np.ix_(positions, positions)
         each = np.ix_(range(len(self.kinds)), positions, positions)
         return replace(
@@ -182,13 +182,13 @@ def _quantised(problem: Problem) -> Floats:
 
 
 def range_sum(values: Floats) -> Floats:
-    """[a, b] → sum of values[a:b]."""
+    """Return the table [a, b] of the sums of values[a:b]."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(sums[None, :] - sums[:, None])
 
 
 def _range_max(values: Floats) -> Floats:
-    """[a, b] → largest of values[a:b], 0 if there is none."""
+    """Return the table [a, b] of the largest of values[a:b], 0 if there is none."""
     count = len(values)
     spread = np.zeros((count + 1, count + 1))
     starts = np.arange(count)

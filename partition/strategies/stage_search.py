@@ -1,8 +1,8 @@
-"""Trying out every way to cut a network into stages, with every order of devices.
+"""Exhaustive search over the cuts of a network into stages and the orders of devices.
 
 `Stages` prices many vectors of cut points at once, from tables of what segments cost
 (`partition.strategies.segments`). It knows that two stages of one device add up, and that devices
-of one machine share its cores. What it takes to be best is priced again by `CostModel`.
+of one machine share its cores. The best of its prices are priced again by `CostModel`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,14 @@ class Stages:
 
     @property
     def units(self) -> int:
-        """How many layers or levels there are to cut between."""
+        """The number of layers or levels to cut between."""
         return len(self.priced.weight_bytes) - 1
 
     def price(self, order: Sequence[int], cuts: Cuts) -> tuple[Floats, Floats]:
-        """The objective of every row of `cuts` with stage i on device `order[i]`, infinite where
-        pins forbid it, and by how many bytes devices' limits are exceeded.
+        """Price every row of `cuts` with stage i on device `order[i]`.
+
+        Returns the objective, infinite where pins forbid the row, and the bytes beyond devices'
+        limits.
         """
         rows = len(cuts)
         ends = np.column_stack([np.zeros(rows, np.intp), cuts, np.full(rows, self.units)])
@@ -118,21 +120,32 @@ class _Sums:
 
 
 def cut_vectors(units: int, stages: int) -> Iterator[Cuts]:
-    """All vectors of cut points that leave no stage empty, in chunks."""
+    """Yield all vectors of cut points that leave no stage empty, in chunks.
+
+    >>> next(cut_vectors(units=4, stages=3)).tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
     found = itertools.combinations(range(1, units), stages - 1)
     while chunk := list(itertools.islice(found, CHUNK)):
         yield np.array(chunk, dtype=np.intp).reshape(len(chunk), stages - 1)
 
 
 def count_cuts(units: int, stages: int) -> int:
-    """How many vectors of cut points there are, no stage empty: C(units − 1, stages − 1)."""
+    """Count the vectors of cut points that leave no stage empty: C(units − 1, stages − 1).
+
+    >>> count_cuts(units=4, stages=3)
+    3
+    """
     return comb(units - 1, stages - 1)
 
 
 def device_orders(
     kinds: Sequence[Sequence[int]], stages: int, *, again: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Every order of devices for so many stages, but only one of those that are alike.
+    """Yield every order of devices for so many stages, up to exchanging devices of one kind.
+
+    >>> [*device_orders([(0, 1), (2,)], 2, again=False)]
+    [(0, 1), (0, 2), (2, 0)]
 
     With `again` a device may have several stages, though not two in a row.
     """
@@ -151,7 +164,7 @@ def device_orders(
 
 
 class Best:
-    """The best few of all that has been priced, memory limits first."""
+    """The best few of all that has been priced: what fits memory limits first, then by value."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages

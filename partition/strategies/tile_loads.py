@@ -1,7 +1,7 @@
-"""What a tiling asks of each device, estimated without rewriting the network.
+"""Estimates of the load that a tiling puts on each device, without rewriting the network.
 
 Seconds and activations of a layer are in proportion to the rows that it makes (`Taken.work`); what
-bands receive and send costs what the cost model says that it costs, and so does firing them. What
+bands receive and send is priced as in the cost model, and so is firing them. What
 the other layers send each other and channels that wait are left out.
 """
 
@@ -51,14 +51,16 @@ class LoadEstimate:
         self._activations = np.array([network.activation_bytes(layer.name) for layer in layers])
 
     def untiled_s(self, numbers: NDArray[np.intp], tiled: slice) -> Floats:
-        """Seconds [devices] that each spends on its layers by `numbers`, those of `tiled` apart."""
+        """Return the seconds that each device spends on its layers by `numbers` without those of
+        `tiled`."""
         mine = self._mine(numbers, tiled)
         return np.asarray((self._seconds * mine).sum(axis=0))
 
     def loads(
         self, numbers: NDArray[np.intp], tiled: slice, output: str, bands: Mapping[int, Band]
     ) -> TileLoads:
-        """`bands` by device; `numbers` [layers] has the devices of layers that are not `tiled`."""
+        """Estimate the loads with `bands` by device; `numbers` [layers] is for layers not
+        `tiled`."""
         mine = self._mine(numbers, tiled)
         busy = (self._seconds * mine).sum(axis=0)
         held = self._weights @ mine

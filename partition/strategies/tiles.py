@@ -103,7 +103,7 @@ def _untiled(problem: Problem) -> Solution:
 
 
 def _estimated_rank(problem: Problem, tiling: Tiling) -> tuple[float, float]:
-    """What exceeds memory limits, then what matters for the objective, as far as is known yet."""
+    """Return the estimated excess over memory limits, then the estimated objective."""
     limits = np.array([device.memory_bytes or np.inf for device in problem.devices])
     held = tiling.loads.held_bytes
     overrun = np.maximum(held - limits, 0.0).sum()
