@@ -30,7 +30,7 @@ from partition.fair_memory import fair_memory
 from partition.objective import Objective
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.rewriting import required_model
-from partition.strategies.base import Objective, Problem, Rewritable, SearchProgress, Solution
+from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 from partition.traffic import Floats
 from partition.units import find_units
 

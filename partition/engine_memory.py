@@ -1,9 +1,10 @@
 """What an agent holds besides weights, activations and channels: itself and its engine.
 
 Measured by `python -m benchmarks.executor_memory` with ONNX Runtime 1.31 (CPU) on x86-64 (AMD
-EPYC), Python 3.11, glibc 2.36, as resident memory of a process that has imported what an agent
-imports. Other engines and processors differ; an agent reports its idle memory when it is greeted
-(`Welcome.rss_bytes`).
+EPYC), Python 3.11, glibc 2.36, in a process that has imported what an agent imports. Program pages
+count only where their code runs. More of them are resident (23 to 36 MB), but those are clean, and
+the kernel drops them where memory is short (decision 025). Other engines and processors differ; an
+agent reports its idle memory, without any program code, when it is greeted (`Welcome.rss_bytes`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ networks of 10 to 662 layers, which take 1.6 MB and 6.8 kB per layer once they a
 
 
 def engine_bytes(phases: int, layers: int = 0) -> int:
-    """Return the resident bytes of an agent that has loaded `phases` subnets with `layers` layers
+    """Return the bytes of an agent that has loaded `phases` subnets with `layers` layers
     in all, without their tensors."""
     if phases == 0:
         return IDLE_AGENT_BYTES

@@ -29,10 +29,6 @@ from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
 from launcher.subnet_files import cut_subnets
 from partition.profiles import measured_part, with_profile
-from partition.strategies.base import Objective
-
-if TYPE_CHECKING:
-    from launcher.commands.partition import SolveJob
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GoalAnswer:
     """The outcome of one goal: the solution's value by the cost model, and a lower bound."""
 
     goal: Goal

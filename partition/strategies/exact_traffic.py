@@ -1,4 +1,4 @@
-"""Traffic between stages, as linear expressions over the exact strategy's decisions.
+"""TrafficVariables between stages, as linear expressions over the exact strategy's decisions.
 
 Each expression is a lower bound that is met where the solver minimises it. `near` are the stages on
 the same machine as `stage`.
@@ -13,7 +13,7 @@ from partition.strategies.exact_placement import Expression, Placement
 _Key = tuple[int, int, tuple[int, ...]]
 
 
-class Traffic:
+class TrafficVariables:
     """The expressions; each creates its variables when it is first asked for."""
 
     def __init__(self, placement: Placement) -> None:

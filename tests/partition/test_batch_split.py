@@ -13,6 +13,7 @@ from cnn.rewrites import Copies, original_name
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.linear_time import LinearTime, deal_frames, fit
+from partition.objective import Objective
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 from partition.strategies.batch_split import LONGEST_CYCLE, BatchSplit
