@@ -224,11 +224,6 @@ class Dialler:
         close_socket(self.socket, self.monitor)
 
 
-def start_releasing() -> None:
-    """Start pyzmq's thread that gives up what was sent without a copy, as a thread of this one."""
-    zmq.Frame(bytearray(1), copy=False)
-
-
 def peer_address(part: Part) -> str | None:
     """The IP address that a part came from; None for transports without any."""
     try:
