@@ -10,7 +10,7 @@ export ORT_DISABLE_TELEMETRY = 1
 # Tests start hundreds of processes. Where no bytecode may be kept, each compiles our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test fast check histories agreement fuzz soak zoo bench bench-table3 results setup schema lock clean
+.PHONY: run test fast check histories agreement fuzz soak zoo bench bench-table3 results docs setup schema lock clean
 
 run: setup
 	$(BIN)/launch cluster.yaml
@@ -80,13 +80,18 @@ bench-table3: setup
 results: setup
 	$(BIN)/python -m benchmarks.results
 
+# The documentation as a site that can be read without a network: build/docs/index.html.
+docs: setup
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[docs]'
+	$(BIN)/python -m docs.build_site
+
 # The JSON schema of cluster.yaml, for editors; a test holds it to the models.
 schema: setup
 	$(BIN)/python -m launcher.schema > launcher/cluster.schema.json
 
 # Pins every dependency for every supported Python; needs uv (pip install uv).
 lock:
-	uv pip compile --universal --python-version 3.10 --extra dev --extra fuzz --no-header --no-annotate \
+	uv pip compile --universal --python-version 3.10 --extra dev --extra docs --extra fuzz --no-header --no-annotate \
 	    --output-file requirements.lock pyproject.toml
 
 clean:

@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from cnn.network import Layer, Network, Tensor
+from csdf.dataflow_graphs import phase_graph
 from csdf.from_network import Converter
 from csdf.proof import prove
 from csdf.skew import schedule
@@ -58,7 +59,7 @@ def measure(layers: int, devices: list[str]) -> tuple[int, list[float]]:
     skew_ms, pipeline = timed(lambda: schedule(dataflow))
     proof_ms, _ = timed(lambda: prove(dataflow, pipeline))
     times = {phase.name: Fraction(rng.randint(1, 100)) for phase in dataflow.phases}
-    graph = dataflow.phase_graph(times=times, capacity_frames=pipeline.capacity_frames)
+    graph = phase_graph(dataflow, times=times, capacity_frames=pipeline.capacity_frames)
     period_ms, _ = timed(lambda: throughput(graph))
     spent = [convert_ms, skew_ms, proof_ms, period_ms]
     print(

@@ -28,6 +28,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nodes.usage import usage
+
 MODES = ("default", "external", "no prepacking", "executor")
 """default: all in one file, as users load models. external: weights in a file beside it.
 no prepacking: that, and kernels must not repack weights. executor: nodes.executors."""
@@ -39,7 +41,8 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of this process: resident, of it anonymous, and the most there ever was."""
+    """Bytes of this process, without the pages of programs and libraries (`nodes.usage`): resident,
+    of it anonymous, and the most there ever was."""
 
     rss: int
     anonymous: int
@@ -51,12 +54,8 @@ class Held:
 
 
 def held() -> Held:
-    sizes = {}
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if value.endswith(" kB"):
-            sizes[name] = int(value.split()[0]) * 1024
-    return Held(sizes["VmRSS"], sizes["RssAnon"], sizes["VmHWM"])
+    now = usage()
+    return Held(now.rss_bytes, now.anonymous_bytes, now.rss_peak_bytes)
 
 
 # ------------------------------------------------------------------------------ in the child
@@ -67,14 +66,6 @@ def import_what_an_agent_imports() -> None:
     from nodes.executors.onnx_sessions import import_onnxruntime  # noqa: PLC0415
 
     import_onnxruntime()
-    forget_start_up()
-
-
-def forget_start_up() -> None:
-    """As an agent does once it has started, and again once it has loaded and warmed up."""
-    from nodes.code_pages import forget_code_pages  # noqa: PLC0415
-
-    forget_code_pages()
 
 
 def child_whole(mode: str, model: str, runs: int, cache: str) -> dict[str, Any]:
@@ -82,7 +73,6 @@ def child_whole(mode: str, model: str, runs: int, cache: str) -> dict[str, Any]:
     import_what_an_agent_imports()
     run, idle = _load_whole(mode, Path(model), Path(cache))
     run()
-    forget_start_up()
     seconds = []
     for _ in range(runs):
         start_s = time.process_time()
@@ -133,9 +123,7 @@ def child_subnets(graphs: list[str], rounds: int, cache: str) -> dict[str, Any]:
     subnets = [executor.load(Path(graph), options) for graph in graphs]
     load_s = time.perf_counter() - start_s
     loaded = held()
-    for number in range(rounds + 1):
-        if number == 1:
-            forget_start_up()
+    for _ in range(rounds + 1):
         for subnet in subnets:
             subnet.run(
                 {name: np.zeros(spec.shape, spec.dtype) for name, spec in subnet.inputs.items()}

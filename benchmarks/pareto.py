@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from partition.cost import Costs
 from partition.errors import PartitionError
 from partition.fair_memory import fair_memory
-from partition.nondominated import nondominated
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
 from partition.traffic import Floats
@@ -44,6 +43,18 @@ class Front:
 
     points: Floats
     numbers: NDArray[np.intp]
+
+
+def nondominated(points: Floats) -> NDArray[np.intp]:
+    """Return the rows of `points` [points, objectives] that no other row betters in one objective
+    without losing in another, each once, in lexicographic order."""
+    _, rows = np.unique(points, axis=0, return_index=True)
+    values = points[rows]
+    kept: list[int] = []
+    for index, value in enumerate(values):  # whatever betters a row comes before it
+        if not (values[kept] <= value).all(axis=1).any():
+            kept.append(index)
+    return np.asarray(rows[kept], dtype=np.intp)
 
 
 def points_of(problem: Problem, costs: Costs) -> Floats:

@@ -6,9 +6,9 @@ Each network is launched as a user would, over three nodes of this machine and w
 of results, once in each *way*: by a strategy, or whole on `one` node. Compared are
 
 - the **memory** of every node that computes. Predicted: what the plan says before anything runs
-  (`partition.memory`). Measured: the most that was ever resident in the agent's process (`VmHWM`
-  of proc(5)), which counts pages of files that it has mapped, weights and code, as well as what no
-  file backs; it is reached while subnets are loaded, rehearsed or run.
+  (`partition.memory`), with 8 MB for the code that runs. Measured: the most that was ever resident
+  in the agent's process without the pages of programs and libraries (`nodes.usage`): what no file
+  backs, and mapped weights; it is reached while subnets are loaded, rehearsed or run.
 - the **period**, in seconds per frame from the first result to the last. Predicted: the run as
   simulated from what the agents measured while they warmed up; *planned*: as it was thought to be
   before anything ran. Of a simulation with the seconds that each phase took in the run itself the

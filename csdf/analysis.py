@@ -1,4 +1,4 @@
-"""Everything that is asked of a graph at once: what `csdf analyze` prints."""
+"""The full analysis of a graph that `csdf analyze` prints."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from csdf.consistency import firings, repetition_vector
+from csdf.critical import EFFORT
 from csdf.errors import (
     CsdfError,
     DeadlockError,
@@ -18,7 +19,7 @@ from csdf.graph import Graph
 from csdf.latency import Latency
 from csdf.liveness import Deadlock, Remedy, check_liveness, remedies_together
 from csdf.slack import slack
-from csdf.throughput import EFFORT, CycleStep, throughput
+from csdf.throughput import CycleStep, throughput
 
 SLACK_WORK = 300_000
 """Work up to which slack is computed without being asked for (see `csdf.slack`)."""
@@ -32,7 +33,7 @@ class Analysis:
     `deadlock` and no `period`. Where the diagnosis would take too many steps, `deadlock` is just
     the sentence that there is one. Where the period would take too many, `unknown` says so, and
     `bounds` are what it is proved to be at least and (None: not known) at most; without `bounds`
-    not even liveness could be told. `slack` is that of `csdf.slack`, None where it was not
+    not even liveness is known. `slack` is that of `csdf.slack`, None where it was not
     computed; `latency` is there if it was asked for. `untimed` are actors without execution times:
     if there are any, consistency and liveness are all that is known.
     """
@@ -51,7 +52,7 @@ class Analysis:
 
     @property
     def live(self) -> bool | None:
-        """Whether it can be executed for ever; None if that could not be told."""
+        """Whether it can be executed for ever; None if that is not known."""
         if self.unknown is not None and self.bounds is None:
             return None
         if self.untimed:
@@ -101,10 +102,10 @@ def analyze(
     effort: int = EFFORT,
     untimed: Sequence[str] = (),
 ) -> Analysis:
-    """Consistency, liveness, throughput and, within `slack_work` steps, slack of `graph`.
+    """Analyse consistency, liveness, throughput and, within `slack_work` steps, slack of `graph`.
 
     `effort` is as in `csdf.throughput`. If the actors `untimed` have no execution times,
-    consistency and liveness are all that is looked at.
+    only consistency and liveness are analysed.
 
     Raises `TooLargeError` if the repetition vector has numbers that nothing could be done with.
     """
@@ -143,7 +144,7 @@ def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
 
 
 def stuck(graph: Graph, sentence: str) -> Analysis:
-    """Of a consistent graph that does not get under way, for the reason that `sentence` tells."""
+    """Return the analysis of a consistent graph that deadlocks, for the reason in `sentence`."""
     repetitions = repetition_vector(graph)
     return Analysis(None, repetitions, firings(graph, repetitions), sentence, None, ())
 

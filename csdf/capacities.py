@@ -1,10 +1,11 @@
-"""The smallest capacities that are live, that reach a period, and all trades in between.
+"""Smallest channel capacities: the Pareto front of total size against period.
 
-Each is the smallest distribution that meets a goal (`csdf.ascent`): to live, to reach a period, or
-to beat one. All trades are found by going up: each point's period is the goal to beat for the next.
+Each point is the smallest storage distribution that meets a goal (`csdf.hitting_set_search`): to be
+live, to reach a period, or to beat one. The front is found from below: the period of each point is
+the one that the next must beat.
 
-Where the search ends before it is through, what it has come to is a bound from below that is
-proved, and a distribution that meets the goal one from above.
+Where the effort is spent before the search is over, the answer is a proved lower bound and a
+distribution that meets the goal, which is an upper bound.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from csdf.ascent import Ascent
 from csdf.conflicts import Conflict, OutOfEffort, PeriodGoal
 from csdf.errors import CsdfError
 from csdf.graph import Graph
+from csdf.hitting_set_search import HittingSetSearch
 from csdf.storage import Storage
 
 Unit = Literal["tokens", "bytes"]
@@ -25,9 +26,8 @@ Unit = Literal["tokens", "bytes"]
 EFFORT = 60_000
 """What a search may cost by default: about milliseconds, but counted, not measured."""
 
-
 _AS_FOUND = 3
-"""Conflicts of a step of the front that are taken as they are found, since the next is near."""
+"""Conflicts per point of the front that are not strengthened, since the next point is near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Smallest:
-    """A distribution that does what is asked, and a proved bound: none below `at_least` does."""
+    """A distribution that meets a goal, and a proved lower bound on the size of all that do."""
 
     point: Point
     at_least: int
 
     @property
     def exact(self) -> bool:
-        """Whether it is proved to be a smallest one."""
+        """Whether the distribution is proved to be a smallest one."""
         return self.point.size == self.at_least
 
 
@@ -74,9 +74,10 @@ class Front:
 
 @dataclass(frozen=True, slots=True)
 class CapacityProgress:
-    """Of a search: what it looks for, the size that is proved to be needed, and one that will do.
+    """How far a search is: its goal, and the proved bounds on the size of a smallest distribution.
 
-    `spent` is the share of the effort; the search may end long before all is.
+    `enough` is None while no distribution is known to meet the goal. `spent` is the share of the
+    effort that is spent; the search may end long before that is 1.
     """
 
     goal: PeriodGoal
@@ -86,7 +87,7 @@ class CapacityProgress:
 
 
 class Search:
-    """Searches for one graph; what one learns, the next knows."""
+    """Searches for smallest distributions of one graph; each uses the conflicts of those before."""
 
     def __init__(
         self,
@@ -96,14 +97,14 @@ class Search:
         effort: int = EFFORT,
         progress: Callable[[CapacityProgress], None] | None = None,
     ) -> None:
-        """`channels` are those to be sized; see `csdf.storage.Storage`, also for what is raised.
+        """`channels` are those to be sized; raises as `csdf.storage.Storage` does.
 
         Each search may cost `effort`, and reports its `progress`.
         """
         self._storage = Storage(graph, channels)
         places = range(len(self._storage.names))
         cost = [1 if unit == "tokens" else self._storage.token_bytes(p) for p in places]
-        # What the least capacities cost, and a step more in each.
+        # The cost of the least capacities, and of a step more in each channel.
         self._base = sum(n * one for n, one in zip(self._storage.least, cost, strict=True))
         self._price = [n * one for n, one in zip(self._storage.grain, cost, strict=True)]
         self._effort, self._report = effort, progress
@@ -115,7 +116,7 @@ class Search:
         return self._storage.overtakes
 
     def best_period(self) -> Fraction:
-        """The period without any bound on the channels that are sized.
+        """Return the period without any bound on the sized channels.
 
         Raises `CsdfError` if no capacities reach it, because nothing else bounds the throughput.
         """
@@ -128,34 +129,35 @@ class Search:
         return self._storage.shortest
 
     def smallest_live(self) -> Smallest:
-        """The smallest distribution that is live."""
+        """Return the smallest distribution that is live."""
         return self._smallest(PeriodGoal(None))
 
     def smallest(self, period: Fraction | None = None) -> Smallest:
-        """The smallest distribution with this period or a shorter one (None: the best).
+        """Return the smallest distribution with this period or a shorter one (None: the best).
 
         Raises `CsdfError` if no capacities reach it.
         """
         return self._smallest(PeriodGoal(self._wanted(period)))
 
     def front(self, period: Fraction | None = None) -> Front:
-        """All points up to the one that has `period` (None: the best), as far as `effort` goes.
+        """Return all points up to the one that has `period` (None: the best).
 
-        Raises `CsdfError` if no capacities reach it.
+        The front is not complete if the effort is spent before. Raises `CsdfError` if no capacities
+        reach that period.
         """
         wanted = self._wanted(period)
         points: list[Point] = []
-        ascent = self._ascent(PeriodGoal(None))
+        search = self._search_for(PeriodGoal(None))
         try:
             while not points or points[-1].period > wanted:
-                point = self._point(ascent.smallest(_AS_FOUND))
+                point = self._point(search.smallest(_AS_FOUND))
                 # Of the same size, but faster.
                 if points and points[-1].size == point.size:
                     points.pop()
                 points.append(point)
-                ascent.goal = PeriodGoal(point.period, strict=True)
+                search.goal = PeriodGoal(point.period, strict=True)
         except OutOfEffort:
-            further = self._base + ascent.at_least
+            further = self._base + search.at_least
             # A point as large as what is left to look at might still be beaten at its own size.
             if points and points[-1].size >= further:
                 points.pop()
@@ -173,23 +175,28 @@ class Search:
         return self.best_period() if period == 0 else period
 
     def _smallest(self, goal: PeriodGoal) -> Smallest:
-        ascent = self._ascent(goal)
+        search = self._search_for(goal)
         try:
-            point = self._point(ascent.smallest())
+            point = self._point(search.smallest())
         except OutOfEffort:
-            point = self._point(ascent.enough())
-        return Smallest(point, min(self._base + ascent.at_least, point.size))
+            point = self._point(search.enough())
+        return Smallest(point, min(self._base + search.at_least, point.size))
 
-    def _ascent(self, goal: PeriodGoal) -> Ascent:
-        return Ascent(
-            self._storage, self._price, goal, self._conflicts, 1000 * self._effort, self._tell
+    def _search_for(self, goal: PeriodGoal) -> HittingSetSearch:
+        return HittingSetSearch(
+            self._storage,
+            self._price,
+            goal,
+            self._conflicts,
+            1000 * self._effort,
+            self._report_progress,
         )
 
-    def _tell(self, ascent: Ascent) -> None:
+    def _report_progress(self, search: HittingSetSearch) -> None:
         if self._report is not None:
-            enough = None if ascent.best is None else self._base + ascent.cost(ascent.best)
-            at_least = self._base + ascent.at_least
-            self._report(CapacityProgress(ascent.goal, at_least, enough, ascent.spent))
+            enough = None if search.best is None else self._base + search.cost(search.best)
+            at_least = self._base + search.at_least
+            self._report(CapacityProgress(search.goal, at_least, enough, search.spent))
 
     def _point(self, taken: Sequence[int]) -> Point:
         capacities = self._storage.capacities(taken)

@@ -27,7 +27,6 @@ from csdf.errors import (
     TooLargeError,
 )
 from csdf.graph import Graph
-from csdf.initial_phases import after as after_initial_phases
 from csdf.latency import latency
 from csdf.orders import Ordered, ordered
 from csdf.output import printable, write_whole
@@ -62,8 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     try:
         if options.command is _analyze:
-            found = files.read_for_analysis(options.file, options.processor)
-            graph, options.initial, options.untimed = found
+            graph, options.untimed = files.read_for_analysis(options.file, options.processor)
         else:
             graph = files.read(options.file, options.processor)
     except CsdfError as error:
@@ -82,13 +80,11 @@ def _analyze(options: argparse.Namespace, graph: Graph) -> int:
     _check_analyze(options)
     placed: Graph | Ordered = graph
     try:
-        if options.initial:
-            placed = after_initial_phases(graph, options.initial)
-        elif options.order:
+        if options.order:
             placed = ordered(graph, _orders(options.order))
-    except InconsistentGraphError:  # which is told below
+    except InconsistentGraphError:  # reported below
         result = analyze(graph)
-    except DeadlockError as error:  # before the initial phases are over, or orders under way
+    except DeadlockError as error:  # the orders never get under way
         result = stuck(graph, str(error))
     else:
         graph = placed.graph if isinstance(placed, Ordered) else placed
@@ -108,8 +104,6 @@ def _check_analyze(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other or the graph; raises `CsdfError`."""
     if (options.source is None) != (options.sink is None):
         raise CsdfError("--source and --sink are given together, or neither")
-    if options.initial and (options.order or options.source is not None):
-        raise CsdfError("has initial phases, which --order and --source do not know")
     if options.untimed and (options.slack or options.source is not None):
         raise CsdfError(
             f"actor {options.untimed[0]!r} has no execution time, which --slack and --source need"
@@ -133,7 +127,7 @@ def _capacities(options: argparse.Namespace, graph: Graph) -> int:
         channels,
         unit,
         options.effort,
-        lambda progress: line.tell(lambda: front_report.progress_text(progress, unit)),
+        lambda progress: line.update(lambda: front_report.progress_text(progress, unit)),
     )
     try:
         front = search.front(options.period)
@@ -185,11 +179,9 @@ def _draw(options: argparse.Namespace, graph: Graph) -> int:
         critical = ()
     picture = drawing.marked(graph, critical)
     if options.output is None:
-        _print(drawing.as_dot(picture).rstrip())
-    elif options.output.lower().endswith(".svg"):
-        _write(options.output, drawing.as_svg(picture))
+        _print(drawing.as_svg(picture).rstrip())
     else:
-        _write(options.output, drawing.as_dot(picture))
+        _write(options.output, drawing.as_svg(picture))
     return EXIT_FINE
 
 

@@ -10,8 +10,8 @@ from fractions import Fraction
 from importlib.metadata import version
 
 from csdf.capacities import EFFORT
+from csdf.critical import EFFORT as THROUGHPUT_EFFORT
 from csdf.graph import Graph
-from csdf.throughput import EFFORT as THROUGHPUT_EFFORT
 
 Command = Callable[[argparse.Namespace, Graph], int]
 """Does what is asked with a graph that was read; returns the exit code."""
@@ -33,10 +33,10 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
         "without execution times only the former two.",
     )
     _add_common(command, commands["analyze"])
-    command.add_argument("--source", metavar="ACTOR", help="tell the latency from this actor")
+    command.add_argument("--source", metavar="ACTOR", help="report the latency from this actor")
     command.add_argument("--sink", metavar="ACTOR", help="… to this one")
     command.add_argument(
-        "--slack", action="store_true", help="tell the slack of all actors, even if it takes long"
+        "--slack", action="store_true", help="report the slack of all actors, even if it takes long"
     )
     _add_order(command)
     command.add_argument(
@@ -78,12 +78,14 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command = subparsers.add_parser(
         "simulate",
         help="self-timed execution, on processors if wanted",
-        description="Executes some iterations, everybody as soon as possible, and tells when each "
-        "is complete and how busy all were. Firings on a processor are one at a time, the oldest "
+        description="Executes some iterations, every firing as soon as possible, and prints when "
+        "each is complete and how busy all were. A processor runs one firing at a time, the oldest "
         "iteration's first, or in a static order.",
     )
     _add_common(command, commands["simulate"])
-    command.add_argument("--iterations", type=_positive, default=10, metavar="N")
+    command.add_argument(
+        "--iterations", type=_positive, default=10, metavar="N", help="how many (%(default)s)"
+    )
     command.add_argument(
         "--on", type=_list, action="append", default=[], metavar="P=A,B", help="A, B run on P"
     )
@@ -103,10 +105,10 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     command = subparsers.add_parser(
         "draw",
         help="a picture of the graph, with its critical cycle",
-        description="Prints Graphviz's DOT, or writes an SVG; what holds the period is red.",
+        description="Prints an SVG, or writes it; what holds the period is red.",
     )
     _add_common(command, commands["draw"], speaks_json=False)
-    command.add_argument("--output", metavar="FILE", help="write here: .svg, or DOT")
+    command.add_argument("--output", type=_svg, metavar="FILE.svg", help="write the picture here")
     command = subparsers.add_parser(
         "convert",
         help="the same graph in another format",
@@ -115,6 +117,13 @@ def parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     _add_common(command, commands["convert"], speaks_json=False)
     command.add_argument("output", metavar="OUTPUT", help="the file to write")
     return found
+
+
+def _svg(text: str) -> str:
+    """The name of an SVG file."""
+    if not text.lower().endswith(".svg"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg")
+    return text
 
 
 class _Version(argparse.Action):

@@ -1,4 +1,4 @@
-"""Strongly connected components of a graph: what can wait for itself.
+"""Strongly connected components of a graph: the parts in which firings can wait for themselves.
 
 SciPy and NetworkX find them too, but take longer to import than most graphs to analyse.
 """

@@ -1,16 +1,17 @@
-"""What is asked of capacities, and why some do not do it.
+"""Goals for storage distributions, and conflicts: proofs that a distribution misses its goal.
 
-Capacities count here in steps above the least: the steps in which their channel feels more room. A
-**conflict** names a number of steps for each of some channels, or of some channels in series
-together (`csdf.series`): a distribution that stays below all of them misses the goal. It is the
-stronger, the fewer and the higher they are. The conflict that an analysis finds (`csdf.storage`) is
-seldom the strongest: `raised` goes up from it to a distribution that still misses the goal, but
-would meet it with any more room in any channel that is not ample already. So it says at once what
-else takes one conflict per step.
+Capacities count here in steps above the least; a step is the smallest increase that changes what
+the channel lets happen. A **conflict** names the storage dependencies of a distribution that misses
+the goal: numbers of steps for some channels, or for some channels in series together
+(`csdf.series`). A distribution that stays below all of them misses the goal too. A conflict is the
+stronger, the fewer and the higher these numbers are. The conflict that an analysis finds
+(`csdf.storage`) is seldom the strongest: `strengthened` goes up from it to a distribution that
+still misses the goal, but would meet it with any more room in any channel that has not sufficient
+room already. That saves a conflict per step on the way.
 
-Source for going up: the shrinking of cores in implicit hitting sets, as in E. Moreno-Centeno,
-R. M. Karp, "The implicit hitting set approach to solve combinatorial optimization problems with an
-application to multigenome alignment", Operations Research, 2013.
+Source: the shrinking of cores in implicit hitting sets, as in E. Moreno-Centeno, R. M. Karp, "The
+implicit hitting set approach to solve combinatorial optimization problems with an application to
+multigenome alignment", Operations Research, 2013.
 """
 
 from __future__ import annotations
@@ -39,21 +40,24 @@ class PeriodGoal:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """So many steps in all the `places` together. Places are numbers of sized channels."""
+    """A storage dependency: the `places`, numbers of sized channels, lack room for so many `steps`.
+
+    The steps of several places count together.
+    """
 
     places: tuple[int, ...]
     steps: int
 
     def lacks(self, taken: Sequence[int]) -> int:
-        """How many steps are missing; 0 or less if none are."""
+        """Return how many steps are missing; 0 or less if none are."""
         return self.steps - sum(taken[place] for place in self.places)
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """No distribution that lacks all that is `needed` beats `period` (None: lives).
+    """A proof that distributions below all that is `needed` do not beat `period` (None: deadlock).
 
-    If nothing is, no distribution at all does. No place is in two needs.
+    If nothing is needed, no distribution at all beats it. No place is in two needs.
     """
 
     period: Fraction | None
@@ -61,67 +65,68 @@ class Conflict:
 
 
 Analysis = Callable[[Sequence[int]], Conflict | None]
-"""Tells why so many steps, by place, miss a goal, or None if they meet it.
+"""Returns why a distribution, in steps by place, misses a goal; None if it meets the goal.
 
 May raise `OutOfEffort`.
 """
 
 
 class OutOfEffort(CsdfError):  # noqa: N818 (nothing is wrong)
-    """No more is to be analysed."""
+    """The effort that was allowed is spent."""
 
 
-def raised(
+def strengthened(
     conflict: Conflict,
     taken: Sequence[int],
     analysis: Analysis,
-    ample: Sequence[int],
+    sufficient: Sequence[int],
     price: Sequence[int],
 ) -> Conflict:
-    """A conflict that `conflict`, which was found for the steps `taken`, follows from.
+    """Return the strongest conflict found that implies `conflict`, an analysis of steps `taken`.
 
-    It is as strong as can be found. `ample` are steps beyond which no channel can be felt, `price`
-    what a step costs. All channels are raised alike first, so that whatever fulfils the conflict
-    costs much; then one after the other, the dearest first.
+    `sufficient` are steps beyond which no channel holds the goal up, `price` the cost of a step.
+    First all channels go up alike, so that whatever hits the conflict costs much; then one after
+    the other, the most expensive first.
     """
-    climb = _Climb(conflict, taken, analysis, ample, price)
+    strengthening = _Strengthening(conflict, taken, analysis, sufficient, price)
     with contextlib.suppress(OutOfEffort):
-        climb.together()
-        for need in sorted(climb.conflict.needed, key=lambda n: -price[climb.way_up(n)]):
-            climb.alone(need)
-    return climb.conflict
+        strengthening.together()
+        needed = strengthening.conflict.needed
+        for need in sorted(needed, key=lambda n: -price[strengthening.cheapest_place(n)]):
+            strengthening.alone(need)
+    return strengthening.conflict
 
 
-class _Climb:
-    """`taken` lacks just one step of all that `conflict` needs, and no other place is short."""
+class _Strengthening:
+    """A conflict, and steps `taken` that lack one step of each of its needs and nothing else."""
 
     def __init__(
         self,
         conflict: Conflict,
         taken: Sequence[int],
         analysis: Analysis,
-        ample: Sequence[int],
+        sufficient: Sequence[int],
         price: Sequence[int],
     ) -> None:
-        self._analysis, self._ample, self._price = analysis, ample, price
+        self._analysis, self._sufficient, self._price = analysis, sufficient, price
         self._adopt(conflict, taken)
 
     def _adopt(self, conflict: Conflict, taken: Sequence[int]) -> None:
         self.conflict = conflict
-        self.taken = list(self._ample)
+        self.taken = list(self._sufficient)
         for need in conflict.needed:
             for place in need.places:
                 self.taken[place] = taken[place]
-            self.taken[self.way_up(need)] += need.lacks(taken) - 1
+            self.taken[self.cheapest_place(need)] += need.lacks(taken) - 1
 
-    def way_up(self, need: Need) -> int:
-        """The place where steps that are needed are taken."""
+    def cheapest_place(self, need: Need) -> int:
+        """Return the place of the need where a step costs least."""
         return min(need.places, key=lambda place: (self._price[place], place))
 
     def _misses(self, taken: Sequence[int]) -> bool:
-        """Whether these steps are known to miss the goal; then their conflict is adopted.
+        """Return whether these steps miss the goal for a conflict that implies the known one.
 
-        It is only if the one that is known follows from it.
+        That conflict then takes the place of the known one.
         """
         found = self._analysis(taken)
         if found is None or not self._follows_from(found):
@@ -140,8 +145,8 @@ class _Climb:
         return True
 
     def together(self) -> None:
-        """Up by the same cost in all that is needed, as long as that will do."""
-        places = [self.way_up(need) for need in self.conflict.needed]
+        """Go up by the same cost in all needs, as far as the goal is still missed."""
+        places = [self.cheapest_place(need) for need in self.conflict.needed]
         if len(places) < 2:
             return
         start = list(self.taken)
@@ -151,19 +156,19 @@ class _Climb:
         def misses(count: int) -> bool:
             taken = list(self.taken)
             for place in places:
-                alike = min(self._ample[place], start[place] + count * unit // prices[place])
+                alike = min(self._sufficient[place], start[place] + count * unit // prices[place])
                 taken[place] = max(taken[place], alike)
             return self._misses(taken)
 
-        farthest = max((self._ample[p] - start[p]) * prices[p] for p in places)
+        farthest = max((self._sufficient[p] - start[p]) * prices[p] for p in places)
         _highest(misses, -(-farthest // unit))
 
     def alone(self, need: Need) -> None:
-        """Up as far as can be in what one need is about."""
-        place = self.way_up(need)
+        """Go up in one need, as far as the goal is still missed."""
+        place = self.cheapest_place(need)
         if not any(place in one.places for one in self.conflict.needed):
             return
-        if self._misses([*self.taken[:place], self._ample[place], *self.taken[place + 1 :]]):
+        if self._misses([*self.taken[:place], self._sufficient[place], *self.taken[place + 1 :]]):
             return
         start = self.taken[place]
 
@@ -172,11 +177,11 @@ class _Climb:
             taken[place] = start + count
             return taken[place] <= self.taken[place] or self._misses(taken)
 
-        _highest(misses, self._ample[place] - start)
+        _highest(misses, self._sufficient[place] - start)
 
 
 def _highest(misses: Callable[[int], bool], too_many: int) -> None:
-    """Goes up as far as `misses` holds, by doubling and then halving; it does not at `too_many`."""
+    """Go up as far as `misses` holds, by doubling, then halving; it does not at `too_many`."""
     low, high = 0, 1
     while high < too_many and misses(high):
         low, high = high, 2 * high

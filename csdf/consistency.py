@@ -21,7 +21,7 @@ from csdf.errors import InconsistentGraphError, TooLargeError
 from csdf.graph import Channel, Graph
 
 SHOWN = 8
-"""Channels of a loop whose rates a sentence tells one by one."""
+"""Channels of a loop whose rates a message lists one by one."""
 
 MAX_BITS = 10_000
 """Size of a repetition count beyond which no analysis could use it, nor anybody read it."""

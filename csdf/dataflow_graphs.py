@@ -1,9 +1,9 @@
 """The two CSDF graphs of a dataflow, in tokens that are tensor elements.
 
 The **device graph** is the paper's: one actor per device that fires its phases in turn, one channel
-per flow (per target phase, where a flow has several). The **phase graph** makes an actor of every
-phase instead, so that nothing is said about the order in which a device fires them: what holds for
-it holds for every order that the devices may choose at run time.
+per flow (per target phase, where a flow has several). In the **phase graph** every phase is an
+actor by itself, so it leaves open in which order a device fires its phases: what holds for this
+graph holds for every order that the devices may choose at run time.
 
 The host is two actors, `SOURCE` and `SINK`, because it feeds and collects independently. They have
 one phase each, or one per frame of a cycle in which frames are dealt out to copies.
@@ -22,7 +22,7 @@ from csdf.graph import Actor, Channel, Graph
 
 
 def channel_names(flow: Flow) -> dict[str, str]:
-    """Target phase → name of the CSDF channel that carries `flow` to it."""
+    """Return the name of the CSDF channel that carries `flow` to each of its target phases."""
     if len(flow.targets) == 1:
         return {flow.targets[0]: flow.name}
     return {target: f"{flow.name} ({target})" for target in flow.targets}
@@ -30,12 +30,13 @@ def channel_names(flow: Flow) -> dict[str, str]:
 
 def device_graph(
     dataflow: Dataflow,
+    *,
     times: Mapping[str, Fraction] | None = None,
     capacity_frames: Mapping[str, int] | None = None,
     skew: Mapping[str, int] | None = None,
     with_host: bool = True,
 ) -> Graph:
-    """One actor per device, with its phases in the order of their index (Figure 2 of the paper).
+    """Return the graph of one actor per device, its phases by index (Figure 2 of the paper).
 
     `times` gives each phase's execution time (any unit; absent: 0), `capacity_frames` each flow's
     capacity by name (absent: unbounded). With `skew`, the graph is retimed: a phase's firing in
@@ -81,11 +82,12 @@ def device_graph(
 
 def phase_graph(
     dataflow: Dataflow,
+    *,
     times: Mapping[str, Fraction] | None = None,
     capacity_frames: Mapping[str, int] | None = None,
     with_host: bool = True,
 ) -> Graph:
-    """One actor of a single phase per phase of the dataflow; arguments as in `device_graph`."""
+    """Return the graph of one actor per phase; arguments as in `device_graph`."""
 
     def rates(phase: str, flow: Flow) -> tuple[int, ...]:
         if phase in (SOURCE, SINK):
@@ -120,7 +122,7 @@ def phase_graph(
 def _state(
     dataflow: Dataflow, phase: Phase, actor: str, before: int, after: int
 ) -> Iterator[Channel]:
-    """The channels of a phase's state; its actor has so many phases before and after it."""
+    """Yield the channels of a phase's state; its actor has so many phases before and after it."""
     for name, _ in phase.state:
         tensor = dataflow.network.tensors[name]
         rates = (0,) * before + (tensor.elements,) + (0,) * after
@@ -142,7 +144,7 @@ def _host(dataflow: Dataflow, times: Mapping[str, Fraction] | None) -> list[Acto
 
 
 def _host_rates(dataflow: Dataflow, flow: Flow) -> tuple[int, ...]:
-    """What the source makes of a flow, or the sink takes, frame by frame of a cycle."""
+    """Return what the source produces of a flow, or the sink consumes, per frame of a cycle."""
     copy = dataflow.copy_of[flow.tensor.name]
     return tuple(flow.tensor.elements if dealt == copy else 0 for dealt in dataflow.dealing)
 

@@ -1,4 +1,4 @@
-"""Pictures of a graph: Graphviz's DOT, and an SVG that needs no Graphviz.
+"""A picture of a graph, as an SVG that any browser shows.
 
 Actors carry their execution times, channels their rates (production → consumption), initial tokens
 (•) and capacities (≤); runs of equal numbers are written like `18*32`. Reverse channels that stand
@@ -51,30 +51,13 @@ def marked(graph: Graph, critical: Sequence[CycleStep] = ()) -> Marked:
     return Marked(drawn, actors, frozenset(name for name in channels if name in drawn.channel))
 
 
-def as_dot(picture: Marked) -> str:
-    """A digraph for Graphviz."""
-    lines = [f"digraph {_dot(picture.graph.name or 'graph')} {{", "  rankdir=LR;"]
-    lines.append('  node [shape=box, fontname="sans-serif"];')
-    lines.append('  edge [fontname="sans-serif", fontsize=10];')
-    for actor in picture.graph.actors:
-        red = f", color={_dot(_RED)}, penwidth=2" if actor.name in picture.actors else ""
-        label = f"{actor.name}\n{_about_actor(actor)}"
-        lines.append(f"  {_dot(actor.name)} [label={_dot(label)}{red}];")
-    for channel in picture.graph.channels:
-        red = f", color={_dot(_RED)}, penwidth=2" if channel.name in picture.channels else ""
-        label = f"{channel.name}\n{_about_channel(channel)}"
-        ends = f"{_dot(channel.source)} -> {_dot(channel.target)}"
-        lines.append(f"  {ends} [label={_dot(label)}{red}];")
-    return "\n".join([*lines, "}", ""])
-
-
 def as_svg(picture: Marked) -> str:
     """An SVG document. Raises `TooLargeError` for more than `MOST_ACTORS` actors."""
     graph = picture.graph
     if len(graph.actors) > MOST_ACTORS:
         raise TooLargeError(
             f"{len(graph.actors)} actors do not fit a picture (at most {MOST_ACTORS} do); "
-            "write DOT and let Graphviz's sfdp draw it"
+            "`csdf.networkx_form` hands the graph to tools that draw larger ones"
         )
     labelled = (_title(channel) for channel in graph.channels if channel.source != channel.target)
     longest = max(map(len, labelled), default=0)
@@ -187,11 +170,6 @@ def _runs(values: Iterable[int | Fraction]) -> str:
     """Like SDF3's lists."""
     runs = [(str(value), len(list(run))) for value, run in itertools.groupby(values)]
     return ",".join(f"{count}*{value}" if count > 1 else value for value, count in runs)
-
-
-def _dot(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return '"' + "".join(c if c.isprintable() else "?" for c in escaped) + '"'
 
 
 def _text(text: str, most: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Reads and writes graphs in the format that the file's name tells: `.json`, otherwise SDF3 XML."""
+"""Read and write graph files: JSON if the name ends in `.json`, otherwise SDF3 XML."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from pathlib import Path
 
 from csdf import json_format, sdf3, sdf3_writer
 from csdf.graph import Graph
-from csdf.initial_phases import InitialPhases
 
 
 def read(path: str | Path, processor: str | None = None) -> Graph:
-    """Raises `JsonError` or `Sdf3Error`; `processor` is as in `csdf.sdf3.parse`."""
+    """Return the graph in a file; `processor` is as in `csdf.sdf3.parse`.
+
+    Raises `JsonError` or `Sdf3Error`.
+    """
     if Path(path).suffix.lower() == ".json":
         return json_format.read(path)
     return sdf3.read(path, processor)
@@ -18,19 +20,18 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
 
 def read_for_analysis(
     path: str | Path, processor: str | None = None
-) -> tuple[Graph, InitialPhases, tuple[str, ...]]:
-    """Like `read`, of a file that may have initial phases and actors without execution times.
+) -> tuple[Graph, tuple[str, ...]]:
+    """Return the graph in a file, and the names of its actors without execution times.
 
-    The names of the latter come third; they have times of 0 in the graph.
+    Those have times of 0 in the graph. Otherwise as `read`.
     """
     if Path(path).suffix.lower() == ".json":
-        graph, untimed = json_format.read_for_analysis(path)
-        return graph, InitialPhases({}, {}, {}), untimed
+        return json_format.read_for_analysis(path)
     return sdf3.read_for_analysis(path, processor)
 
 
 def as_text(graph: Graph, path: str | Path) -> str:
-    """What a file of that name is to hold. Raises `CsdfError`."""
+    """Return the text of a file of that name. Raises `CsdfError`."""
     if Path(path).suffix.lower() == ".json":
         return json_format.write(graph)
     return sdf3_writer.write(graph)

@@ -1,21 +1,19 @@
-"""From a network and a partition to phases and flows (§4.3 of Tang & Stefanov, 2021).
+"""Convert a network and a partition to phases and flows (§4.3 of Tang & Stefanov, 2021).
 
 Every device becomes an actor; its layers are split into phases so that the graph of all phases is
 acyclic (see `csdf.grouping`). A tensor that leaves its phase becomes a flow to every device that
-reads it. `Dataflow.device_graph` and `Dataflow.phase_graph` give the CSDF graphs of the result.
+reads it. `csdf.dataflow_graphs` makes the CSDF graphs of the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 
 from cnn.network import Network, Tensor
 from csdf.dealing import copies_of
 from csdf.errors import ConversionError
-from csdf.graph import Graph
 from csdf.grouping import Edge, group
 
 HOST = "@host"
@@ -26,7 +24,7 @@ SINK = "@sink"
 """The host's two phases: one sends every network input, the other receives every network output."""
 
 STATE_FRAMES = 2
-"""Frames of a state that exist at once: the one that is read and the one that is made."""
+"""Frames of a state that exist at once: the one that is read and the one that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,34 +115,9 @@ class Dataflow:
         }
 
     def state_bytes(self, phase: Phase) -> int:
-        """What a phase's state takes at most: the frame that is read and the one that is made."""
+        """Return the most memory of a phase's state: the frame that is read and the one written."""
         sizes = (self.network.tensors[tensor].bytes for tensor, _ in phase.state)
         return STATE_FRAMES * sum(sizes)
-
-    def device_graph(
-        self,
-        *,
-        times: Mapping[str, Fraction] | None = None,
-        capacity_frames: Mapping[str, int] | None = None,
-        skew: Mapping[str, int] | None = None,
-        with_host: bool = True,
-    ) -> Graph:
-        """The paper's CSDF graph; see `csdf.dataflow_graphs.device_graph`."""
-        from csdf import dataflow_graphs  # noqa: PLC0415 (it needs this module's types)
-
-        return dataflow_graphs.device_graph(self, times, capacity_frames, skew, with_host)
-
-    def phase_graph(
-        self,
-        *,
-        times: Mapping[str, Fraction] | None = None,
-        capacity_frames: Mapping[str, int] | None = None,
-        with_host: bool = True,
-    ) -> Graph:
-        """Every phase an actor; see `csdf.dataflow_graphs.phase_graph`."""
-        from csdf import dataflow_graphs  # noqa: PLC0415 (it needs this module's types)
-
-        return dataflow_graphs.phase_graph(self, times, capacity_frames, with_host)
 
 
 def convert(

@@ -8,7 +8,7 @@ from csdf.capacities import CapacityProgress, Front, Point, Smallest, Unit
 from csdf.report import exact
 
 MOST_COLUMNS = 10
-"""Channels up to which each has a column; where there are more, rows tell what changes."""
+"""Channels up to which each has a column; where there are more, rows list what changes."""
 
 
 def as_text(front: Front, live: Smallest, unit: Unit) -> str:

@@ -2,8 +2,8 @@
 
 Firings of an actor start in the order of its phases, and overlap where no channel prevents it. A
 later, shorter one could then end before an earlier one: it **overtakes** it, its tokens come first,
-and a consumer takes them, for a channel counts tokens and does not tell them apart. The constraints
-of `csdf.event_graph` say who waits for whom on the understanding that nobody overtakes.
+and a consumer takes them, for a channel counts tokens and does not distinguish them. The
+constraints of `csdf.event_graph` say who waits for whom on the understanding that nobody overtakes.
 
 Very often nobody can: the cycles that the actor is on keep its firings far enough apart. Let f and
 g be consecutive firings. If a way of constraints from f to g, over as many iterations as lie

@@ -85,7 +85,7 @@ def parse(data: bytes, origin: str = "JSON") -> Graph:
 
 def read_for_analysis(path: str | Path) -> tuple[Graph, tuple[str, ...]]:
     """Like `read`, of a file in which actors may lack execution times: their names come second, and
-    they have times of 0 in the graph, for as many phases as their channels tell."""
+    they have times of 0 in the graph, for as many phases as their channels have."""
     return parse_for_analysis(_contents(path), str(path))
 
 

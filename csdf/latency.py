@@ -2,7 +2,7 @@
 have ended that belong to it.
 
 Those are the firings of the sink's iteration of the same number, or, if initial tokens lie between,
-of the first one that waits for the source's (`csdf.dependence`): `distance` tells how many later.
+of the first one that waits for the source's (`csdf.dependence`): `distance` is how many later.
 
 It depends on who decides when the source fires:
 
@@ -47,7 +47,7 @@ WORK_LIMIT = 4_000_000
 class Latency:
     """See the module's docstring; all in the graph's unit of time.
 
-    `steady` and `worst` are None if they do not exist or were not found; `reason` tells which.
+    `steady` and `worst` are None if they do not exist or were not found; `reason` says which.
     `periodic` and `minimal` are None where firings may overtake each other, `minimal` for pipelined
     orders, too.
     """

@@ -1,10 +1,10 @@
-"""Liveness: whether a graph can be executed for ever, and if not, why and what would help.
+"""Liveness: whether a graph can be executed for ever; if not, why not and which changes free it.
 
 A consistent graph that completes one iteration is back where it started, so it can go on for ever;
 one that cannot complete it deadlocks. The state in which it stops is the same for every order of
 firing. In it, every actor that has not finished waits for tokens or space that only one other actor
-can give, which waits too: following the waits leads round a cycle. Whatever frees the graph must
-give something to a channel of that cycle.
+can give, which waits too; so following the waits leads round a cycle. Any change that frees the
+graph adds tokens or space to a channel of that cycle.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from csdf.lowered import Arc, Lowered, Origin, lower
 from csdf.reverse_channels import mirrors
 from csdf.untimed import STEP_LIMIT, Execution, waiting_cycle
 
-__all__ = ["Deadlock", "Remedy", "Wait", "check_liveness", "remedies_together", "waiting_cycle"]
-
 SHOWN = 8
-"""Waits of a cycle that a sentence tells one by one."""
+"""Waits of a cycle that a message lists one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Wait:
     room_in: str | None = None
 
     def __str__(self) -> str:
-        """A clause of a sentence."""
+        """Describe the wait in a clause."""
         what = "place" if self.for_space else "token"
         plural = "" if self.missing == 1 else "s"
         room = "" if self.room_in is None else f" (room in {self.room_in!r})"
@@ -57,7 +55,7 @@ class Wait:
 class Remedy:
     """A change of one channel that makes the whole graph live, the smallest for that channel.
 
-    `is_capacity` tells whether the numbers are its capacity or its initial tokens. Where the graph
+    `is_capacity` says whether the numbers are its capacity or its initial tokens. Where the graph
     writes a capacity as a reverse channel, `reverse` names that: its initial tokens are to grow by
     `needed` − `now`.
     """
@@ -69,7 +67,7 @@ class Remedy:
     reverse: str | None = None
 
     def __str__(self) -> str:
-        """A sentence."""
+        """Describe the change in a sentence."""
         if self.is_capacity:
             return (
                 f"Channel {self.channel!r} needs a capacity of {self.needed} instead of {self.now}."
@@ -95,12 +93,12 @@ class Deadlock:
     together: tuple[Remedy, ...] = ()
 
     def __str__(self) -> str:
-        """The diagnosis in a few sentences."""
+        """Describe the deadlock and its remedies in a few sentences."""
         more = f"; and so on, {len(self.cycle)} in all" if len(self.cycle) > SHOWN else ""
         return f"Deadlock: {'; '.join(map(str, self.cycle[:SHOWN]))}{more}. {self.advice()}"
 
     def advice(self) -> str:
-        """What frees the graph."""
+        """Return the sentences that say what frees the graph."""
         if self.remedies:
             return str(self.remedies[0])
         nothing = "No change of a single channel frees it."
@@ -111,7 +109,7 @@ class Deadlock:
 
 
 def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | None:
-    """None if `graph` is live, else the diagnosis.
+    """Return None if `graph` is live, else the diagnosis of its deadlock.
 
     Raises `InconsistentGraphError`, and `TooLargeError` after `step_limit` steps, each of which is
     a firing or a batch of whole cycles of phases.
@@ -133,7 +131,7 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
         tuple(
             _wait(execution, actor, arc, missing, mirrored)
             for actor in execution.stuck
-            for arc, missing in execution.missing(actor)
+            for arc, missing in execution.state.missing(actor)
         ),
         tuple(_wait(execution, actor, arc, missing, mirrored) for actor, arc, missing in cycle),
         tuple(sorted(remedies, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel))),
@@ -143,13 +141,14 @@ def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | Non
 def _wait(
     execution: Execution, actor: int, number: int, missing: int, mirrors: Mapping[str, Channel]
 ) -> Wait:
-    graph, arc = execution.graph, execution.graph.arcs[number]
+    graph = execution.state.graph
+    arc = graph.arcs[number]
     assert arc.channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
     name = arc.channel.name
     room_in = mirrors[name].name if arc.origin is Origin.TOKENS and name in mirrors else None
     return Wait(
         graph.names[actor],
-        execution.phase(actor),
+        execution.state.phase(actor),
         name,
         arc.origin is Origin.SPACE,
         missing,
@@ -159,10 +158,10 @@ def _wait(
 
 
 def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
-    """The fewest tokens more in `arc` that let the iteration complete; None if none do."""
-    execution = Execution(stuck.graph, wanted)
-    execution.tokens = list(stuck.tokens)
-    execution.fired = list(stuck.fired)
+    """Return the fewest more tokens in `arc` that let the iteration complete; None if none do."""
+    execution = Execution(stuck.state.graph, wanted)
+    execution.state.tokens = list(stuck.state.tokens)
+    execution.state.fired = list(stuck.state.fired)
     added = 0
     while True:
         # A change of one channel helps only if that channel is in every cycle of waits.
@@ -172,7 +171,7 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
         if missing is None:
             return None
         added += missing
-        execution.tokens[arc] += missing
+        execution.state.tokens[arc] += missing
         if execution.run():
             return added
 
@@ -180,7 +179,7 @@ def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
 def _frees(graph: Lowered, wanted: list[int], added: Mapping[int, int]) -> bool:
     execution = Execution(graph, wanted)
     for arc, amount in added.items():
-        execution.tokens[arc] += amount
+        execution.state.tokens[arc] += amount
     return execution.run()
 
 
@@ -203,11 +202,11 @@ def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Reme
 
 
 def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ...]:
-    """Changes of several channels that together free a graph that deadlocks.
+    """Return changes of several channels that together free a graph that deadlocks.
 
-    Round one cycle of waits after another, what is missing is given: capacities before initial
-    tokens, and the least of them. Then each is made as small as the others allow, as far as that
-    takes no more than `effort` firings. Empty if that would take too long altogether.
+    For one cycle of waits after another, the function adds what is missing: capacity before initial
+    tokens, and where least is missing. Then it makes each change as small as the others allow, as
+    far as `effort` firings go. Returns nothing if the first part alone takes more than that.
     """
     repetitions = repetition_vector(graph)
     lowered, mirrored = lower(graph, concurrency=False), mirrors(graph)
@@ -222,7 +221,7 @@ def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ..
             )
             _, missing, arc = min(around)
             added[arc] = added.get(arc, 0) + missing
-            execution.tokens[arc] += missing
+            execution.state.tokens[arc] += missing
     except TooLargeError:
         return ()
     left = effort

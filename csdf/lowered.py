@@ -7,7 +7,6 @@ phases and unbounded channels; each channel remembers where it comes from.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -94,23 +93,3 @@ def common_denominator(several: Iterable[Sequence[Fraction]]) -> int:
                 "round the times"
             )
     return common
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """Per actor and phase what a firing takes and gives, as (arc, tokens), zero rates left out."""
-
-    takes: tuple[list[list[tuple[int, int]]], ...]
-    gives: tuple[list[list[tuple[int, int]]], ...]
-
-
-def neighbours(graph: Lowered) -> Neighbours:
-    """The arcs of `graph`, sorted by the firings that they bear on."""
-    takes: list[list[list[tuple[int, int]]]] = [[[] for _ in times] for times in graph.times]
-    gives: list[list[list[tuple[int, int]]]] = [[[] for _ in times] for times in graph.times]
-    for number, arc in enumerate(graph.arcs):
-        for phase in itertools.compress(itertools.count(), arc.production):
-            gives[arc.source][phase].append((number, arc.production[phase]))
-        for phase in itertools.compress(itertools.count(), arc.consumption):
-            takes[arc.target][phase].append((number, arc.consumption[phase]))
-    return Neighbours(tuple(takes), tuple(gives))

@@ -1,5 +1,8 @@
-"""How far a long search is, on standard error: a line that is rewritten on a terminal, else a new
-line now and then; nothing for what is over at once."""
+"""A progress line for long searches, on standard error.
+
+On a terminal the line is rewritten; elsewhere a new line is written now and then. A search that is
+over at once shows none.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from collections.abc import Callable
 from typing import TextIO
 
 FIRST_S = 2.0
-"""What takes less is not told of."""
+"""A search that takes less shows no progress."""
 
 EVERY_S = 10.0
-"""Between lines where there is no terminal."""
+"""Time between lines where there is no terminal."""
 
 
 class ProgressLine:
-    """`tell` often; it shows seldom. `clear` before anything else is written."""
+    """Call `update` often; it writes seldom. Call `clear` before anything else is written."""
 
     def __init__(self, stream: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._now_s = stream, now_s
@@ -23,8 +26,8 @@ class ProgressLine:
         self._next_s = now_s() + FIRST_S
         self._width = 0
 
-    def tell(self, text: Callable[[], str]) -> None:
-        """Shows `text()` if it is time to."""
+    def update(self, text: Callable[[], str]) -> None:
+        """Write `text()` if enough time has passed since the last one."""
         if self._now_s() < self._next_s:
             return
         self._next_s = self._now_s() + (0.2 if self._rewrites else EVERY_S)
@@ -37,7 +40,7 @@ class ProgressLine:
         self._stream.flush()
 
     def clear(self) -> None:
-        """Removes the line from a terminal."""
+        """Remove the line from a terminal."""
         if self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""The state in which a pipelined order is under way: what has been fired until no entry is skipped.
+"""Compute the state after the prologue of pipelined orders, from which on no entry is skipped.
 
 In period n of a processor, an entry with offset l fires for iteration n − l; in its first l periods
 there is no such iteration, and the entry is skipped. These periods are the **prologue**. Whatever
@@ -7,7 +7,7 @@ an ordinary static order, and everything long-run is the same in it.
 
 Best is a state in which all processors are at the first entry of their lists, since phases keep
 their numbers then. How many periods each must have been through for that is a matter of counting:
-each channel says how far its producer must be, or the consumer, for space. The least such numbers
+each channel bounds how far its producer must be, or its consumer, for space. The least such numbers
 are taken. If the order is live from that state on, it can be kept from the beginning too: what is
 done in a period could have been done in every period before, and leaving out what did not exist yet
 delays nobody. If there are no such numbers, the prologue is executed (`csdf.prologue_run`).
@@ -27,11 +27,11 @@ from csdf.prologue_run import PrologueRun
 from csdf.slots import Slot, State
 
 ROUNDS = 100
-"""How often each number of periods is raised, on the average, until there are taken to be none."""
+"""Increases per number of periods, on average, after which no such numbers are assumed to exist."""
 
 
 def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:
-    """The state of `graph` after the prologues of `orders`.
+    """Return the state of `graph` after the prologues of `orders`.
 
     One cycle of an actor's phases is an iteration if it stands in an order. Raises
     `DeadlockError` and `TooLargeError`.
@@ -73,8 +73,8 @@ class _Periods:
             self._periods[processor] = max(slot.lag for slot in order)
 
     def state(self) -> State | None:
-        """None if no numbers of periods are found."""
-        if self._split or not self._raised():
+        """Return the state at the least numbers of periods; None if there are none."""
+        if self._split or not self._satisfied():
             return None
         fired = [self._fired(actor) for actor in range(len(self._block))]
         tokens = {
@@ -89,8 +89,8 @@ class _Periods:
         per_period = len(self._lowered.times[actor])
         return self._periods[self._block[actor]] * per_period - self._behind[actor]
 
-    def _raised(self) -> bool:
-        """Raises the periods until every channel has what has been taken from it."""
+    def _satisfied(self) -> bool:
+        """Increase the periods until every channel holds what is taken; False if that fails."""
         leads: dict[str | int, list[tuple[Arc, int]]] = {block: [] for block in self._periods}
         for arc in self._lowered.arcs:
             room = _put(arc, -self._behind[arc.source]) - _taken(arc, -self._behind[arc.target])
@@ -117,7 +117,10 @@ class _Periods:
 
 
 def _put(arc: Arc, firings: int) -> int:
-    """Tokens in `arc` after so many firings of its source; they may be less than none."""
+    """Return the tokens put into `arc` by so many firings of its source, initial ones included.
+
+    Both numbers may be negative.
+    """
     return arc.tokens + _sum(arc.production, firings)
 
 

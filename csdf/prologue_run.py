@@ -1,8 +1,8 @@
-"""Executes the prologue of orders on demand, firing by firing, until no entry is skipped any more.
+"""Execute the prologue of static orders on demand, firing by firing.
 
-A processor is to come past its prologue; what its next firing waits for is fired first, by whoever
-has to, and nothing else. If somebody waits for himself in the end, no order of firing helps: the
-orders deadlock, and the waits on the way there tell why.
+To bring a processor past its prologue, the engine fires the next entry of its order, and before it
+whatever that entry waits for, but nothing else. If these demands close a cycle, no order of
+firing helps: the orders deadlock, and the waits around the cycle explain why.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from csdf.errors import DeadlockError, TooLargeError
 from csdf.graph import Graph
-from csdf.lowered import Arc, Origin, lower, neighbours
+from csdf.lowered import Arc, Origin, lower
 from csdf.slots import Slot, State
+from csdf.token_state import TokenState
 
 FIRING_LIMIT = 2_000_000
 """Firings of a prologue at most."""
@@ -21,10 +22,7 @@ FIRING_LIMIT = 2_000_000
 
 @dataclass
 class PrologueRun:
-    """A prologue under way; `passed` counts, per processor, the entries that lie behind it.
-
-    Skipped ones are included.
-    """
+    """A prologue under way; `passed` counts the entries behind each processor, skipped or not."""
 
     graph: Graph
     orders: Mapping[str, Sequence[Slot]]
@@ -32,11 +30,9 @@ class PrologueRun:
 
     def __post_init__(self) -> None:
         self._lowered = lower(self.graph, concurrency=False)
-        self._about = neighbours(self._lowered)
         self._names = self._lowered.names
         self._number = {name: i for i, name in enumerate(self._names)}
-        self._tokens = [arc.tokens for arc in self._lowered.arcs]
-        self._fired = [0] * len(self._names)
+        self._state = TokenState(self._lowered)
         self._firings = 0
         self._owner = {
             (self._number[slot.actor], slot.firing): processor
@@ -48,18 +44,21 @@ class PrologueRun:
             self._skip(processor)
 
     def state(self) -> State:
-        """As it is now."""
+        """Return the state that has been reached."""
         tokens = {
             arc.channel.name: held
-            for arc, held in zip(self._lowered.arcs, self._tokens, strict=True)
+            for arc, held in zip(self._lowered.arcs, self._state.tokens, strict=True)
             if arc.channel is not None and arc.origin is Origin.TOKENS
         }
-        fired = dict(zip(self._names, self._fired, strict=True))
+        fired = dict(zip(self._names, self._state.fired, strict=True))
         place = {p: self.passed[p] % len(order) for p, order in self.orders.items()}
         return State(fired, tokens, place)
 
     def demand(self, what: str | int) -> None:
-        """Has `what` fire once, a processor or an actor that is in no order, and all before it."""
+        """Fire `what` once, a processor or an actor in no order, and all that it waits for first.
+
+        Raises `DeadlockError` and `TooLargeError`.
+        """
         asked: list[str | int] = [what]
         because: list[str] = []
         while asked:
@@ -84,8 +83,8 @@ class PrologueRun:
         return self._number[order[self.passed[who] % len(order)].actor]
 
     def _blocker(self, who: str | int, actor: int) -> tuple[str | int | None, str]:
-        """Who has to fire before `actor` can on behalf of `who`, and why."""
-        firing = self._fired[actor] % len(self._lowered.times[actor])
+        """Return who has to fire before `actor` can fire for `who`, and why; None if nobody."""
+        firing = self._state.phase(actor)
         if isinstance(who, str):
             order = self.orders[who]
             wanted = order[self.passed[who] % len(order)].firing
@@ -94,14 +93,13 @@ class PrologueRun:
                 return self._who_fires(actor), (
                     f"firing {wanted} of {name!r} waits for firing {firing} of {name!r}"
                 )
-        for number, rate in self._about.takes[actor][firing]:
-            if self._tokens[number] < rate:
-                arc = self._lowered.arcs[number]
-                return self._who_fires(arc.source), self._reason(actor, arc)
+        for number, _ in self._state.missing(actor)[:1]:
+            arc = self._lowered.arcs[number]
+            return self._who_fires(arc.source), self._reason(actor, arc)
         return None, ""
 
     def _who_fires(self, actor: int) -> str | int:
-        firing = self._fired[actor] % len(self._lowered.times[actor])
+        firing = self._state.phase(actor)
         return self._owner.get((actor, firing), actor)
 
     def _reason(self, actor: int, arc: Arc) -> str:
@@ -113,13 +111,10 @@ class PrologueRun:
         return f"{self._names[actor]!r} waits for {what} in {channel!r} from {by!r}{comes}"
 
     def _fire(self, actor: int) -> None:
-        phase = self._fired[actor] % len(self._lowered.times[actor])
+        phase = self._state.phase(actor)
         owner = self._owner.get((actor, phase))
-        for number, rate in self._about.takes[actor][phase]:
-            self._tokens[number] -= rate
-        for number, rate in self._about.gives[actor][phase]:
-            self._tokens[number] += rate
-        self._fired[actor] += 1
+        self._state.consume(actor)
+        self._state.produce(self._state.produces[actor][phase])
         self._firings += 1
         if self._firings > FIRING_LIMIT:
             raise TooLargeError(f"the prologue of the orders has more than {FIRING_LIMIT} firings")
@@ -128,7 +123,7 @@ class PrologueRun:
             self._skip(owner)
 
     def _skip(self, processor: str) -> None:
-        """Past the entries whose iteration would be a negative one."""
+        """Pass the entries whose iteration would be a negative one."""
         order = self.orders[processor]
         while self.passed[processor] // len(order) < order[self.passed[processor] % len(order)].lag:
             self.passed[processor] += 1

@@ -32,6 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from csdf.consistency import repetition_vector
+from csdf.dataflow_graphs import device_graph, phase_graph
 from csdf.errors import GraphError, InconsistentGraphError, NotProvedError
 from csdf.from_network import SINK, SOURCE, Dataflow
 from csdf.graph import Graph
@@ -87,10 +88,10 @@ def prove(dataflow: Dataflow, pipeline: Pipeline) -> Proof:
         if name not in skews:
             raise NotProvedError(f"phase {name!r} has no skew")
     orders: dict[str, Callable[[], Graph]] = {
-        "in any work-conserving order": lambda: dataflow.phase_graph(capacity_frames=capacities),
-        "frame by frame": lambda: dataflow.device_graph(capacity_frames=capacities),
-        "in the pipelined order": lambda: dataflow.device_graph(
-            capacity_frames=capacities, skew=skews
+        "in any work-conserving order": lambda: phase_graph(dataflow, capacity_frames=capacities),
+        "frame by frame": lambda: device_graph(dataflow, capacity_frames=capacities),
+        "in the pipelined order": lambda: device_graph(
+            dataflow, capacity_frames=capacities, skew=skews
         ),
     }
     for order, graph in orders.items():

@@ -106,7 +106,7 @@ def _slack(slack: Mapping[str, Fraction | None]) -> str:
 
 
 def _steps(critical: Sequence[CycleStep]) -> list[str]:
-    """Firings of one actor that wait for each other through one channel are told together."""
+    """Firings of one actor that wait for each other through one channel share one entry."""
     shown = []
     for (actor, channel, for_space), run in itertools.groupby(
         critical, lambda step: (step.actor, step.channel, step.for_space)

@@ -5,10 +5,10 @@ for all phases. An SDF graph is the case of one phase. SDF3 knows neither capaci
 overlapping firings: a capacity is written as a reverse channel, a bound as a self-channel, and both
 are read as the channels that they are. `tokenSize` counts bits. Buffer sizes (`bufferSize`) are
 results of a mapping in SDF3, not bounds, and are not read. Of several processors of an actor the
-default one counts, the last of them if there is more than one.
+default one counts, the last of them if there is more than one. Phases that happen once, before the
+cycle (`3,3;1,1,0`, as the K-Iter tool writes them), are refused.
 
-Sources: S. Stuijk, M. C. W. Geilen, T. Basten, "SDF3: SDF for free", ACSD 2006; for initial phases,
-the K-Iter tool of B. Bodin et al.
+Source: S. Stuijk, M. C. W. Geilen, T. Basten, "SDF3: SDF for free", ACSD 2006.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from pathlib import Path
 from csdf import safe_xml
 from csdf.errors import CsdfError, GraphError
 from csdf.graph import Actor, Channel, Graph
-from csdf.initial_phases import InitialPhases
 from csdf.safe_xml import Element
-from csdf.sdf3_lists import COUNT, Lists, Phases, ReadError, get, short
+from csdf.sdf3_lists import COUNT, Lists, ReadError, get, short
 
 
 class Sdf3Error(CsdfError):
@@ -29,7 +28,7 @@ class Sdf3Error(CsdfError):
 
 
 def read(path: str | Path, processor: str | None = None) -> Graph:
-    """The graph in an SDF3 file of type `sdf` or `csdf`; see `parse`.
+    """Return the graph in an SDF3 file of type `sdf` or `csdf`; see `parse`.
 
     Raises `Sdf3Error`, which starts with the path.
     """
@@ -37,46 +36,39 @@ def read(path: str | Path, processor: str | None = None) -> Graph:
 
 
 def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -> Graph:
-    """The graph in `data`; `origin` starts the messages of errors.
+    """Return the graph in `data`; `origin` starts the messages of errors.
 
     An actor's times are those of the processor type `processor` where it has that, else of its
-    (last) default one. Raises `Sdf3Error`, also if there are initial phases.
+    (last) default one. Raises `Sdf3Error`, also if an actor has no execution time.
     """
-    graph, initial, untimed = _parse(data, origin, processor)
+    graph, untimed = _parse(data, origin, processor)
     for error in untimed.values():
         raise Sdf3Error(f"{origin}: {error}")
-    for actor, times in initial.times.items():
-        if times:
-            raise Sdf3Error(
-                f"{origin}: actor {actor!r} has initial phases, which only `csdf analyze` knows"
-            )
     return graph
 
 
 def read_for_analysis(
     path: str | Path, processor: str | None = None
-) -> tuple[Graph, InitialPhases, tuple[str, ...]]:
-    """Like `read`, of a file that may have initial phases and actors without execution times.
+) -> tuple[Graph, tuple[str, ...]]:
+    """Return the graph in a file, and the names of its actors without execution times.
 
-    The names of the latter come third; they have times of 0 in the graph.
+    Those have times of 0 in the graph. Otherwise as `read`.
     """
     return parse_for_analysis(_contents(path), str(path), processor)
 
 
 def parse_for_analysis(
     data: bytes, origin: str = "SDF3 XML", processor: str | None = None
-) -> tuple[Graph, InitialPhases, tuple[str, ...]]:
+) -> tuple[Graph, tuple[str, ...]]:
     """Like `read_for_analysis`, of data."""
-    graph, initial, untimed = _parse(data, origin, processor)
-    return graph, initial, tuple(untimed)
+    graph, untimed = _parse(data, origin, processor)
+    return graph, tuple(untimed)
 
 
-def _parse(
-    data: bytes, origin: str, processor: str | None
-) -> tuple[Graph, InitialPhases, dict[str, ReadError]]:
+def _parse(data: bytes, origin: str, processor: str | None) -> tuple[Graph, dict[str, ReadError]]:
     try:
         reader = _Reader(safe_xml.parse(data), processor)
-        return *reader.graph(), reader.untimed
+        return reader.graph(), reader.untimed
     except (safe_xml.XmlError, GraphError, ReadError) as error:
         raise Sdf3Error(f"{origin}: {error}") from None
 
@@ -89,26 +81,23 @@ def _contents(path: str | Path) -> bytes:
         raise Sdf3Error(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-_UNTIMED = Phases[Fraction]((), (Fraction(0),))
+_UNTIMED = (Fraction(0),)
 
 
 class _Reader:
-    """One pass over the tree; `graph` puts together what the other methods read."""
+    """One pass over the tree: `graph` builds the graph from what the other methods read."""
 
     def __init__(self, root: Element, processor: str | None) -> None:
         self._processor = processor
         self._lists = Lists()
         self._body, self._properties = _parts(root)
         self._ports: dict[tuple[str, str], Element] = {}
-        self._rates: dict[tuple[str, str], Phases[int]] = {}
+        self._rates: dict[tuple[str, str], tuple[int, ...]] = {}
         self._phases: dict[str, int] = {}
-        self._times: dict[str, tuple[Fraction, ...]] = {}
-        self._production: dict[str, tuple[int, ...]] = {}
-        self._consumption: dict[str, tuple[int, ...]] = {}
         self.untimed: dict[str, ReadError] = {}
         """Actors without execution times, and the sentence for those who need them."""
 
-    def graph(self) -> tuple[Graph, InitialPhases]:
+    def graph(self) -> Graph:
         times: dict[str, Element] = {}
         for about in self._about("actorProperties"):
             name = get(about, "actor")
@@ -124,8 +113,7 @@ class _Reader:
         channels = tuple(
             self._channel(element, token_bytes) for element in self._body.all("channel")
         )
-        graph = Graph(self._body.attributes.get("name", ""), actors, channels)
-        return graph, InitialPhases(self._times, self._production, self._consumption)
+        return Graph(self._body.attributes.get("name", ""), actors, channels)
 
     def _about(self, tag: str) -> list[Element]:
         return self._properties.all(tag) if self._properties is not None else []
@@ -136,22 +124,19 @@ class _Reader:
             raise ReadError(element, f"two actors are called {name!r}")
         duration = self._duration(element, times.get(name), name)
         own = _UNTIMED if duration is None else self._lists.times(duration)
-        phases = len(own.repeated)
+        phases = len(own)
         for port in element.all("port"):
             key = (name, get(port, "name"))
             if key in self._ports:
                 raise ReadError(port, f"actor {name!r} has two ports {key[1]!r}")
             self._ports[key] = port
             self._rates[key] = self._lists.rates(port)
-            phases = max(phases, len(self._rates[key].repeated))
+            phases = max(phases, len(self._rates[key]))
         self._phases[name] = phases
-        self._times[name] = own.initial
-        return Actor(
-            name, self._lists.spread(own.repeated, phases, duration or element, "times", name)
-        )
+        return Actor(name, self._lists.spread(own, phases, duration or element, "times", name))
 
     def _duration(self, element: Element, about: Element | None, actor: str) -> Element | None:
-        """The actor's execution times; None if it has none, which `untimed` then tells."""
+        """Return the element with the actor's times; None, with a note in `untimed`, if none."""
         if about is None:
             why = f"actor {actor!r} has no execution time: there is no actorProperties for it"
             self.untimed[actor] = ReadError(element, why)
@@ -200,13 +185,10 @@ class _Reader:
                 f"channel {name!r} starts with {short(tokens)} tokens; "
                 "give a whole number ≥ 0 of at most 18 digits",
             )
-        self._production[name] = production.initial
-        self._consumption[name] = consumption.initial
         size = token_bytes.get(name, 1)
-        rates = production.repeated, consumption.repeated
-        return Channel(name, source, target, *rates, int(tokens), None, size)
+        return Channel(name, source, target, production, consumption, int(tokens), None, size)
 
-    def _end(self, element: Element, end: str, direction: str) -> tuple[str, Phases[int]]:
+    def _end(self, element: Element, end: str, direction: str) -> tuple[str, tuple[int, ...]]:
         name = get(element, "name")
         actor, port = get(element, f"{end}Actor"), get(element, f"{end}Port")
         if actor not in self._phases:
@@ -216,15 +198,7 @@ class _Reader:
         about, rates = self._ports[actor, port], self._rates[actor, port]
         if about.attributes.get("type") != direction:
             raise ReadError(about, f"port {port!r} of {actor!r} should have type {direction!r}")
-        initial = len(self._times[actor])
-        if len(rates.initial) != initial:
-            raise ReadError(
-                about,
-                f"{len(rates.initial)} rates for the {initial} initial phases of actor {actor!r}",
-            )
-        phases = self._phases[actor]
-        repeated = self._lists.spread(rates.repeated, phases, about, "rates", actor)
-        return actor, Phases(rates.initial, repeated)
+        return actor, self._lists.spread(rates, self._phases[actor], about, "rates", actor)
 
 
 def _parts(root: Element) -> tuple[Element, Element | None]:

@@ -1,16 +1,14 @@
-"""Lists of rates and times in SDF3 XML: `1,2,1`, `18*32` for eighteen times 32, `3,3;1,1,0`.
+"""Read the lists of rates and times in SDF3 XML: `1,2,1`, or `18*32` for eighteen times 32.
 
-What stands before a `;` happens once, the rest again and again. All lists of a file together are
-bounded, however short they are written.
+The entries of all lists of a file together are bounded, however briefly they are written.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from csdf.errors import CsdfError
 from csdf.safe_xml import Element
@@ -33,25 +31,17 @@ class ReadError(CsdfError):
         super().__init__(f"line {element.line}: {message}")
 
 
-@dataclass(frozen=True)
-class Phases(Generic[_Number]):
-    """One entry per phase; `initial` ones happen once, before those that are `repeated`."""
-
-    initial: tuple[_Number, ...]
-    repeated: tuple[_Number, ...]
-
-
 class Lists:
     """Reads the lists of one file. All methods raise `ReadError`."""
 
     def __init__(self) -> None:
         self._entries = 0
 
-    def rates(self, port: Element) -> Phases[int]:
+    def rates(self, port: Element) -> tuple[int, ...]:
         """Of a `port` element."""
         return self._read(port, "rate", COUNT, int)
 
-    def times(self, execution_time: Element) -> Phases[Fraction]:
+    def times(self, execution_time: Element) -> tuple[Fraction, ...]:
         """Of an `executionTime` element."""
         return self._read(execution_time, "time", _TIME, Fraction)
 
@@ -74,22 +64,14 @@ class Lists:
         attribute: str,
         pattern: re.Pattern[str],
         number: Callable[[str], _Number],
-    ) -> Phases[_Number]:
-        text = get(element, attribute)
-        parts = text.split(";", 2)
-        if len(parts) > 2:
-            raise ReadError(element, f"{attribute} {short(text)} has two semicolons")
-        found = [self._entries_of(element, attribute, part, pattern, number) for part in parts]
-        return Phases(found[0] if len(found) == 2 else (), found[-1])
-
-    def _entries_of(
-        self,
-        element: Element,
-        attribute: str,
-        text: str,
-        pattern: re.Pattern[str],
-        number: Callable[[str], _Number],
     ) -> tuple[_Number, ...]:
+        text = get(element, attribute)
+        if ";" in text:
+            raise ReadError(
+                element,
+                f"{attribute} {short(text)} has initial phases, which are not supported; "
+                "give only those after the semicolon, and the tokens that the others leave",
+            )
         if text.count(",") >= MAX_ENTRIES:  # before all of them are looked at
             self._count(element, MAX_ENTRIES + 1)
         found: list[_Number] = []

@@ -1,10 +1,11 @@
-"""Self-timed execution: every actor fires as soon as it can, until a state comes back.
+"""Self-timed execution: every actor fires as soon as it can, until a state recurs.
 
-The state is the tokens in all channels, the phases of all actors, and what is left of the firings
-under way. A strongly connected, live graph can only reach finitely many, so one comes back, and
-the time between its two visits, divided by the iterations between them, is the exact period. This
-follows the definition of the model to the letter, overtaking firings included, but takes as many
-steps as there are firings until then; `csdf.throughput` uses it where cycle ratios do not apply.
+The state is the tokens in all channels, the phases of all actors, and the times that remain of the
+firings under way. A strongly connected, live graph has finitely many such states, so one recurs,
+and the time between its two visits, divided by the iterations between them, is the exact period.
+This follows the definition of the model to the letter, overtaking firings included, but takes as
+many steps as there are firings until then. `csdf.throughput` uses it where cycle ratios do not
+apply.
 
 Source: A. H. Ghamarian et al., "Throughput analysis of synchronous data flow graphs", ACSD 2006.
 """
@@ -13,12 +14,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
 from collections.abc import Sequence
 from fractions import Fraction
 
 from csdf.errors import TooLargeError
-from csdf.lowered import Lowered, neighbours
+from csdf.lowered import Lowered
+from csdf.token_state import TokenState
 
 FIRING_LIMIT = 2_000_000
 """Firings after which the search for a recurring state gives up."""
@@ -35,46 +36,46 @@ class SelfTimed:
 
     def __init__(self, graph: Lowered, per_iteration: Sequence[int]) -> None:
         self.unit = math.lcm(*(time.denominator for times in graph.times for time in times))
-        self.tokens = [arc.tokens for arc in graph.arcs]
-        self.started = [0] * len(graph.names)
         self.now = 0
+        self._state = TokenState(graph)
         self._times = [[int(time * self.unit) for time in times] for times in graph.times]
         self._per_iteration = per_iteration
+        self._at_once = [min(count, FIRING_LIMIT) for count in per_iteration]
         self._ends: list[tuple[int, int, int]] = []
-        self._about = neighbours(graph)
-        self._waiting = deque(range(len(graph.names)))
-        self._targets = [arc.target for arc in graph.arcs]
-        # Per waiting actor one arc that lacks tokens, and how many that is to hold.
-        self._lacks = [(-1, 0)] * len(graph.names)
+
+    @property
+    def started(self) -> Sequence[int]:
+        """How many firings of each actor have started."""
+        return self._state.fired
 
     def instant(self) -> bool:
-        """Everything that happens now; False if that never ends.
+        """Let everything happen that happens now; return False if that never ends.
 
         It never ends if tokens and phases come back although no time has passed, as around a cycle
         of zero times. Raises `TooLargeError` if that is not seen within `FIRING_LIMIT` firings.
         """
+        state, ends, now, produces = self._state, self._ends, self.now, self._state.produces
         started, seen = 0, set()
         look = every = 1 + sum(self._per_iteration)
-        while self._waiting or (self._ends and self._ends[0][0] == self.now):
-            while self._ends and self._ends[0][0] == self.now:
-                _, actor, phase = heapq.heappop(self._ends)
-                self._end(actor, phase)
-            if not self._waiting:
-                continue
-            now = self._start(self._waiting.popleft())
-            started += now
-            if now and started > look:
-                state = (tuple(self.tokens), self.phases())
-                if state in seen:
+        while True:
+            while ends and ends[0][0] == now:
+                _, actor, phase = heapq.heappop(ends)
+                state.produce(produces[actor][phase])
+            if not state.woken:
+                return True
+            count = self._start(state.woken.popleft())
+            started += count
+            if count and started > look:
+                reached = (tuple(state.tokens), self.phases())
+                if reached in seen:
                     return False
-                seen.add(state)
+                seen.add(reached)
                 look += every
             if started > FIRING_LIMIT:
                 raise TooLargeError(f"more than {FIRING_LIMIT} firings start at the same time")
-        return True
 
     def advance(self) -> bool:
-        """On to the next end of a firing; False if there is none."""
+        """Let time pass until the next firing ends; return False if none is under way."""
         if not self._ends:
             return False
         self.now = self._ends[0][0]
@@ -85,40 +86,26 @@ class SelfTimed:
         return tuple(n % len(times) for n, times in zip(self.started, self._times, strict=True))
 
     def state(self) -> tuple[tuple[object, ...], ...]:
-        """All that decides what happens from now on, relative to now."""
+        """Return all that decides what happens from now on, with times relative to now."""
         left = tuple(sorted((end - self.now, actor, phase) for end, actor, phase in self._ends))
-        return (tuple(self.tokens), self.phases(), left)
+        return (tuple(self._state.tokens), self.phases(), left)
 
     def _start(self, actor: int) -> int:
-        """Starts firings of `actor`, an iteration's worth at most; returns how many."""
-        tokens, takes = self.tokens, self._about.takes[actor]
-        started, most = 0, min(self._per_iteration[actor], FIRING_LIMIT)
+        """Start firings of `actor`, an iteration's worth at most; return how many."""
+        state, times, ends, now = self._state, self._times[actor], self._ends, self.now
+        started, most = 0, self._at_once[actor]
         while started < most:
-            phase = self.started[actor] % len(takes)
-            for arc, rate in takes[phase]:
-                if tokens[arc] < rate:
-                    self._lacks[actor] = (arc, rate)
-                    return started
-            for arc, rate in takes[phase]:
-                tokens[arc] -= rate
-            self.started[actor] += 1
+            phase = state.begin(actor)
+            if phase < 0:
+                return started
             started += 1
-            time = self._times[actor][phase]
+            time = times[phase]
             if time:
-                heapq.heappush(self._ends, (self.now + time, actor, phase))
+                heapq.heappush(ends, (now + time, actor, phase))
             else:
-                self._end(actor, phase)
-        self._waiting.append(actor)
+                state.produce(state.produces[actor][phase])
+        state.woken.append(actor)
         return started
-
-    def _end(self, actor: int, phase: int) -> None:
-        for arc, rate in self._about.gives[actor][phase]:
-            self.tokens[arc] += rate
-            target = self._targets[arc]
-            lacks, enough = self._lacks[target]
-            if lacks == arc and self.tokens[arc] >= enough:
-                self._lacks[target] = (-1, 0)
-                self._waiting.append(target)
 
 
 def period(graph: Lowered, repetitions: Sequence[int]) -> Fraction:

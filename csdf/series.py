@@ -1,10 +1,9 @@
-"""Channels in series, whose capacities only count together.
+"""Channels in series, of whose capacities only the sum counts.
 
-Where an actor takes and puts the same number of tokens in every firing, and all its firings take
-the same time, room in the channel before it and room in the one behind it are the same to whoever
-waits for room through both: by as many firings as there is more in one, less in the other will do.
-So a cycle of waits that passes such channels one after the other holds for every way to share out
-the room between them.
+Where an actor consumes and produces the same number of tokens in every firing, and all its firings
+take the same time, a firing that waits for room through both its input and its output channel does
+not distinguish room in the one from room in the other: what one gains, the other may lose. So a
+cycle of waits through such channels persists for every way to divide the room between them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from csdf.lowered import Lowered
 
 
 def pairs(graph: Lowered, sized: Iterable[int]) -> set[tuple[int, int]]:
-    """(arc, next arc) of those `sized` that are in series: the one's source is the other's target.
+    """Return the pairs of `sized` arcs in series: the source of the first is the second's target.
 
     `sized` are arcs of free room, which run against their channels.
     """
@@ -41,7 +40,7 @@ def pairs(graph: Lowered, sized: Iterable[int]) -> set[tuple[int, int]]:
 def passages(
     arcs: Sequence[int], series: Collection[tuple[int, int]]
 ) -> dict[tuple[int, ...], list[int]]:
-    """Arcs in series that a cycle of `arcs` only ever passes together → where it leaves them."""
+    """Return the series that a cycle of `arcs` passes only as a whole → where it leaves each."""
     runs = _runs(arcs, series)
     alone = set(range(len(arcs))) - {i for run in runs for i in run}
     spoiled = {arcs[i] for i in alone}
@@ -59,7 +58,7 @@ def passages(
 
 
 def _runs(arcs: Sequence[int], series: Collection[tuple[int, int]]) -> list[list[int]]:
-    """The places in the cycle that are in series, two or more together."""
+    """Return the runs of two or more places of the cycle whose arcs are in series."""
     count = len(arcs)
     joined = [(arcs[i], arcs[(i + 1) % count]) in series for i in range(count)]
     if not any(joined) or all(joined):

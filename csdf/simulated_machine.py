@@ -1,12 +1,11 @@
-"""A machine whose CPUs several processors share: how far each firing is at any moment.
+"""A simulated machine whose CPUs several processors share, and the progress of each firing.
 
-In a simulation a processor runs one firing at a time: it is a thread, say, or a device. Where
-several of them stand on one machine, their firings share its CPUs. A firing runs on one CPU; those
-that are on the same CPU at the same time progress equally fast (processor sharing, as a fair
-scheduler does it). It starts on the CPU, of those that its processor may use, with the fewest
-firings; a CPU that has none left takes one over from where there are two or more. CPUs may slow
-each other down, as hyperthreads of one core do: `speeds[k − 1]` is how fast each is when k are
-busy.
+A processor of a simulation, such as a thread or a device, runs one firing at a time. Where several
+processors stand on one machine, their firings share its CPUs. A firing runs on one CPU, and firings
+on the same CPU progress equally fast (processor sharing, as by a fair scheduler). A firing starts
+on the CPU with the fewest firings among those that its processor may use; a CPU that has none left
+takes a firing over from one that has two or more. CPUs may slow each other down, as hyperthreads of
+one core do: `speeds[k − 1]` is the speed of each CPU when k are busy.
 
 Time is counted in whole ticks. A firing that shares its CPU ends at the first whole tick by which
 it is done; one that has a CPU of speed 1 to itself ends exactly.
@@ -21,16 +20,16 @@ from fractions import Fraction
 from csdf.errors import CsdfError
 
 EVEN = 720_720
-"""Ticks that 1 to 16 firings can share evenly."""
+"""A number of ticks that 1 to 16 firings can share evenly."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """CPUs by name, and which of them each processor may use.
+    """CPUs by name, and the CPUs that each processor may use.
 
-    `speeds` are above 0; beyond its length the last one holds, and none at all means 1. With
-    `slices`, one for each processor, firings do not progress equally fast, but their processors
-    take turns as `csdf.simulated_slices` says; a CPU that nobody used takes time to `rouse` then.
+    `speeds` are above 0; beyond its length the last one holds, and without any the speed is 1. With
+    `slices`, one for each processor, firings do not progress equally fast: their processors take
+    turns as in `csdf.simulated_slices`, and an idle CPU takes the time `rouse` to wake up.
     """
 
     cpus: tuple[str, ...]
@@ -60,14 +59,14 @@ class Machine:
 class Platform:
     """How processors differ from ideal ones.
 
-    Those of one of the `machines` share its CPUs. A firing takes as much longer as `wakes` says of
-    its processor if that was idle just before. Processors look `ahead` by as many firings: those
-    are chosen, and have what they take, while others still run, and what firings of such a
-    processor give each other is there as soon as they are chosen; so an agent keeps its executor
-    busy. A firing takes less or more time than its actor says by up to its processor's `spread` (a
-    share from 0 to 1), at random (`seed`): without that, firings fall into step as they never do.
-    Of the firings of actors that have one of the `ranks`, those of the lowest go first on their
-    processor, and of these the one that could begin first; others count as of rank 0.
+    The processors of one of the `machines` share its CPUs. A processor that was idle takes the time
+    in `wakes` to begin a firing. A processor that looks `ahead` chooses so many firings while
+    another still runs; they consume their tokens at once, and what they produce for actors of the
+    same processor is there at once too, as an agent keeps its executor busy. A firing takes less or
+    more time than its actor's by up to its processor's `spread` (a share from 0 to 1), drawn from
+    `seed`: without that, firings fall into step as they never do. Among actors with `ranks`, a
+    processor fires those of the lowest rank first, and of these the one that was enabled first;
+    actors without a rank count as of rank 0, and the oldest iteration goes first.
     """
 
     machines: tuple[Machine, ...] = ()
@@ -92,13 +91,13 @@ class Platform:
 
 
 IDEAL = Platform()
-"""Processors that take exactly their time, and choose a firing when the one before has ended."""
+"""Processors that take exactly the actors' times, and choose a firing when the last has ended."""
 
 
 @dataclass(slots=True)
 class _Cpu:
     jobs: dict[int, int] = field(default_factory=dict)
-    """Firing → work that is left, in ticks at speed 1."""
+    """Firing → the work that remains, in ticks at speed 1."""
 
 
 class Sharing:
@@ -118,7 +117,7 @@ class Sharing:
         self._since = 0
 
     def start(self, now: int, processor: str, firing: int, work: int) -> None:
-        """Begin a firing of so much work; all that ended by `now` has been taken."""
+        """Begin a firing of so much work. The caller has taken all that ended by `now`."""
         self._advance(now)
         allowed, latest = self._allowed[processor], self._latest[processor]
         cpu = min(allowed, key=lambda c: (len(self._cpus[c].jobs), c != latest))
@@ -127,7 +126,7 @@ class Sharing:
         self._cpus[cpu].jobs[firing] = work
 
     def next_end(self) -> int | None:
-        """When the next firing ends if none begins before; None if nothing runs."""
+        """Return when the next firing ends if none begins before; None if none runs."""
         number, over = self._speed()
         found = [
             self._since + -(-min(cpu.jobs.values()) * over * len(cpu.jobs) // number)
@@ -137,7 +136,7 @@ class Sharing:
         return min(found, default=None)
 
     def take_ended(self, now: int) -> list[int]:
-        """The firings that are done by `now`, which are then gone; in the order of their starts."""
+        """Remove and return the firings that are done by `now`, in the order of their starts."""
         self._advance(now)
         ended = sorted(
             firing for cpu in self._cpus for firing, left in cpu.jobs.items() if left <= 0
@@ -165,7 +164,7 @@ class Sharing:
                 cpu.jobs[firing] -= done
 
     def _balance(self) -> None:
-        """CPUs that have nothing to do take over what waits its turn elsewhere."""
+        """Let idle CPUs take over firings of crowded ones."""
         for place, idle in enumerate(self._cpus):
             if idle.jobs:
                 continue

@@ -1,8 +1,8 @@
-"""The engine of `csdf.simulation`: a heap of ends, and for each actor the one thing it waits for.
+"""Discrete-event simulation of a graph on processors: the engine of `csdf.simulation`.
 
-All times are whole ticks of `1 / unit`. An actor that cannot fire remembers the first channel that
-lacks tokens for it, and is looked at again when that one has enough; so the work is proportional to
-the firings and the channels that they touch, however many actors there are.
+A heap holds the ends of all firings under way. At each instant the engine ends the firings that are
+due, looks at the actors that their tokens wake (`csdf.token_state`), and lets every free processor
+choose among its enabled actors. All times are whole ticks of `1 / unit`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from random import Random
 
 from csdf.errors import DeadlockError
 from csdf.graph import Graph
-from csdf.lowered import Origin, lower, neighbours
+from csdf.lowered import Origin, lower
 from csdf.simulated_machine import EVEN, Platform, Sharing
 from csdf.simulated_slices import Slicing
-
-NOTHING = (-1, 0)
+from csdf.token_state import Rates, TokenState
 
 
 @dataclass(slots=True)
@@ -34,7 +33,7 @@ class _Processor:
     spread: Fraction
     busy: bool = False
     worked: int = 0
-    """Ticks of work that it was given, at speed 1."""
+    """Ticks of work that it has done, at speed 1."""
     next: int = 0
     ended: int = -1
     """When its last firing ended."""
@@ -42,10 +41,10 @@ class _Processor:
     """(rank, iteration or when it came, actor), as a heap; in a static order just the actors that
     could fire."""
     chosen: deque[tuple[int, int]] = field(default_factory=deque)
-    """Firings, as (actor, how manieth), that have what they take but wait for the processor."""
+    """Firings, as (actor, index), that have consumed their tokens but wait for the processor."""
 
     def take(self) -> int | None:
-        """The actor to fire next, which is then no longer ready."""
+        """Remove and return the ready actor to fire next; None if there is none."""
         if len(self.chosen) + self.busy > self.ahead or not self.ready:
             return None
         if self.order is None:
@@ -60,7 +59,7 @@ class _Processor:
 
 
 class Run:
-    """The state of a simulation; `all` runs it to its end."""
+    """A simulation under way; `all` runs it to its end."""
 
     def __init__(
         self,
@@ -81,11 +80,7 @@ class Run:
         self.unit = math.lcm(*(t.denominator for t in times)) * (EVEN if rounds else 1)
         self._times = [[int(t * self.unit) for t in times] for times in self._graph.times]
         self.phases = [len(times) for times in self._times]
-        about = neighbours(self._graph)
-        self._takes, self._gives = about.takes, about.gives
-        self._targets = [arc.target for arc in self._graph.arcs]
-        self._tokens = [arc.tokens for arc in self._graph.arcs]
-        self._started = [0] * len(number)
+        self._state = TokenState(self._graph)
         self.completed = [0] * iterations
         self.rows = [on.get(name, name) for name in number]
         machines = platform.machines
@@ -112,39 +107,37 @@ class Run:
         self._ranks = [platform.ranks.get(name) for name in number]
         self._came = 0
         self._stirred: set[int] = set()
-        self._settled = self._split_gives()
+        self._settled = self._settled_when_chosen()
         self._limit = [actor.concurrency for actor in graph.actors]
         self._running = [0] * len(number)
         self._now = 0
         self._ends: list[tuple[int, int]] = []
         """(end, firing); for one on a machine, (when the machine is due, −1 − machine)."""
         self.found: list[tuple[int, int, int]] = []
-        """Of each firing in the order of starts: start, actor, how manieth of that actor."""
+        """(start, actor, index among the actor's firings) of all firings, by their starts."""
         self.ended: list[int] = []
-        """When each ended."""
-        self._waiting = deque(range(len(number)))
-        self._lacks = [NOTHING] * len(number)
+        """The end of each of them."""
         self._full = [False] * len(number)
 
     def all(self) -> None:
-        """Fires all there is to fire; raises `DeadlockError`."""
+        """Fire every actor as often as asked. Raises `DeadlockError`."""
         while True:
             self._instant()
             if not self._ends:
                 break
             self._now = self._ends[0][0]
-        for actor, started in enumerate(self._started):
+        for actor, started in enumerate(self._state.fired):
             if started < self._wanted[actor]:
                 raise DeadlockError(self._story())
 
-    def _split_gives(self) -> dict[int, list[list[tuple[int, int]]]]:
-        """Actor → per phase, what its firings give when they are chosen, taken out of `_gives`.
+    def _settled_when_chosen(self) -> dict[int, list[Rates]]:
+        """Return, by actor and phase, what firings produce when they are chosen, not at their end.
 
-        That is what goes to its own processor, where that looks ahead: whatever is chosen later
-        begins after they have ended.
+        Where a processor looks ahead, that is what goes to actors of the same processor: whatever
+        it chooses later begins after these firings have ended.
         """
-        settled = {}
-        for actor, gives in enumerate(self._gives):
+        settled: dict[int, list[Rates]] = {}
+        for actor, gives in enumerate(self._state.produces):
             own = self._processor[actor]
             if own < 0 or not self._processors[own].ahead:
                 continue
@@ -154,14 +147,14 @@ class Run:
         return settled
 
     def _gets(self, processor: int, give: tuple[int, int]) -> bool:
-        return self._processor[self._targets[give[0]]] == processor
+        return self._processor[self._state.targets[give[0]]] == processor
 
     def worked(self) -> dict[str, int]:
-        """Processor → ticks of work that it was given, waking up included."""
+        """Return each processor's ticks of work at speed 1, waking up included."""
         return {processor.name: processor.worked for processor in self._processors}
 
     def _instant(self) -> None:
-        ends, now = self._ends, self._now
+        ends, now, woken = self._ends, self._now, self._state.woken
         while True:
             while ends and ends[0][0] == now:
                 _, firing = heapq.heappop(ends)
@@ -169,25 +162,25 @@ class Run:
                     self._end(firing)
                 else:
                     self._look_at(-1 - firing)
-            while self._waiting:
-                self._see(self._waiting.popleft())
+            while woken:
+                self._see(woken.popleft())
             if self._stirred:
                 stirred, self._stirred = self._stirred, set()
                 for number in sorted(stirred) if len(stirred) > 1 else stirred:
-                    self._give(self._processors[number])
-            if not self._waiting and not (ends and ends[0][0] == now):
+                    self._choose(self._processors[number])
+            if not woken and not (ends and ends[0][0] == now):
                 return
 
-    def _give(self, processor: _Processor) -> None:
-        """A processor that is free takes what is ready for it."""
+    def _choose(self, processor: _Processor) -> None:
+        """Let the processor choose a firing, and begin one if it is free."""
         chosen = processor.take()
         if chosen is not None:
             number = self._claim(chosen)
             settled = self._settled.get(chosen)
             if settled is not None:
-                self._hand_on(settled[number % self.phases[chosen]])
+                self._state.produce(settled[number % self.phases[chosen]])
             processor.chosen.append((chosen, number))
-            self._waiting.append(chosen)
+            self._state.woken.append(chosen)
             if processor.ahead:
                 self._stirred.add(self._processor[chosen])
         if not processor.busy and processor.chosen:
@@ -196,7 +189,7 @@ class Run:
 
     def _look_at(self, machine: int) -> None:
         if self._due[machine] != self._now:
-            return  # something has begun since that was said
+            return  # a firing that began since then has changed when the machine is due
         for firing in self._sharings[machine].take_ended(self._now):
             self._end(firing)
         self._call_again(machine)
@@ -207,14 +200,11 @@ class Run:
             heapq.heappush(self._ends, (due, -1 - machine))
 
     def _see(self, actor: int) -> None:
-        """Starts what `actor` can, or notes what it waits for."""
-        takes, number = self._takes[actor], self._processor[actor]
-        tokens = self._tokens
-        while self._started[actor] < self._wanted[actor]:
-            for arc, rate in takes[self._started[actor] % len(takes)]:
-                if tokens[arc] < rate:
-                    self._lacks[actor] = (arc, rate)
-                    return
+        """Begin or queue the firings for which `actor` has tokens."""
+        state, number = self._state, self._processor[actor]
+        while state.fired[actor] < self._wanted[actor]:
+            if not state.is_enabled(actor):
+                return
             if number >= 0:
                 heapq.heappush(self._processors[number].ready, self._urgency(actor))
                 self._stirred.add(number)
@@ -225,21 +215,17 @@ class Run:
             self._begin(actor, self._claim(actor), None)
 
     def _urgency(self, actor: int) -> tuple[int, int, int]:
-        """What is smaller goes first."""
+        """Return the key by which a processor orders its ready actors, the smallest first."""
         rank = self._ranks[actor]
         if rank is None:
-            return 0, self._started[actor] // self.per_iteration[actor], actor
+            return 0, self._state.fired[actor] // self.per_iteration[actor], actor
         self._came += 1
         return rank, self._came, actor
 
     def _claim(self, actor: int) -> int:
-        """Takes the tokens of the actor's next firing; returns how manieth it is."""
-        number = self._started[actor]
-        for arc, rate in self._takes[actor][number % self.phases[actor]]:
-            self._tokens[arc] -= rate
-        self._started[actor] += 1
+        """Consume the tokens of the actor's next firing; return its index among the actor's."""
         self._running[actor] += 1
-        return number
+        return self._state.consume(actor)
 
     def _begin(self, actor: int, number: int, processor: _Processor | None) -> None:
         firing, work = len(self.found), self._times[actor][number % self.phases[actor]]
@@ -273,29 +259,19 @@ class Run:
             self._stirred.add(place)
         elif self._full[actor]:
             self._full[actor] = False
-            self._waiting.append(actor)
+            self._state.woken.append(actor)
         iteration = number // self.per_iteration[actor]
         self.completed[iteration] = self._now
-        self._hand_on(self._gives[actor][number % self.phases[actor]])
-
-    def _hand_on(self, gives: list[tuple[int, int]]) -> None:
-        tokens = self._tokens
-        for arc, rate in gives:
-            tokens[arc] += rate
-            target = self._targets[arc]
-            lacks, enough = self._lacks[target]
-            if lacks == arc and tokens[arc] >= enough:
-                self._lacks[target] = NOTHING
-                self._waiting.append(target)
+        self._state.produce(self._state.produces[actor][number % self.phases[actor]])
 
     def _story(self) -> str:
         waits = []
-        for actor, (number, rate) in enumerate(self._lacks):
+        for actor, (number, rate) in enumerate(self._state.awaited):
             arc = self._graph.arcs[number] if number >= 0 else None
             if arc is None or arc.channel is None:
                 continue
             what = "room" if arc.origin is Origin.SPACE else "tokens"
-            missing = rate - self._tokens[number]
+            missing = rate - self._state.tokens[number]
             name = self.names[actor]
             waits.append(f"{name!r} waits for {missing} more {what} in {arc.channel.name!r}")
         at = Fraction(self._now, self.unit)

@@ -1,12 +1,12 @@
-"""A machine whose CPUs threads use in turn, as Linux's scheduler shares them (EEVDF).
+"""A simulated machine whose threads take turns on its CPUs, as under Linux's scheduler (EEVDF).
 
-Where firings are as short as the turns of the threads that they are on, equal progress
-(`csdf.simulated_machine.Sharing`) is not what happens: a thread that has the CPU keeps it until it
-has nothing left to do or has used up its *slice*, so messages and firings come in bursts. Each
-thread has a virtual runtime v, the time that it has run, and a deadline, v plus its slice. Those
-whose v is not beyond the mean of all that want the CPU are *eligible*; of these, the one with the
-earliest deadline is next. The one that runs goes on until its deadline, unless one with a shorter
-slice wakes up that is eligible. A thread that wakes up starts at the mean.
+Where firings are as short as a thread's turn, they do not progress equally fast
+(`csdf.simulated_machine.Sharing`): a thread that has the CPU keeps it until it has nothing left to
+do or has used up its *slice*, so messages and firings come in bursts. Each thread has a virtual
+runtime v, the time that it has run, and a deadline, v plus its slice. A thread is *eligible* if its
+v is not beyond the mean of all threads that want the CPU; the eligible thread with the earliest
+deadline runs next. It runs until its deadline, unless an eligible thread with a shorter slice wakes
+up. A thread that wakes up starts at the mean.
 
 Source: Stoica & Abdel-Wahab, "Earliest eligible virtual deadline first", 1995; protection until the
 deadline and preemption by shorter slices are those of Linux 6.12 (kernel/sched/fair.c), with equal
@@ -27,7 +27,7 @@ class _Thread:
     allowed: tuple[int, ...]
     cpu: int
     firing: int = -1
-    """What it is at; -1 if nothing."""
+    """The firing that it executes; −1 if none."""
     left: int = 0
     runtime: int = 0
     deadline: int = 0
@@ -37,16 +37,16 @@ class _Thread:
 @dataclass(slots=True)
 class _Cpu:
     threads: list[_Thread] = field(default_factory=list)
-    """Those that want it, in the order in which they came."""
+    """The threads that want it, in the order in which they came."""
     running: _Thread | None = None
-    """The one that had it last; it may have nothing to do by now."""
+    """The thread that had it last; it may have nothing left to do."""
 
 
 class Slicing:
     """The firings that are under way on one machine; `now` never goes back.
 
-    A tick is 1 / `unit`. Decisions are taken when time passes, so that a thread
-    whose next firing begins when the one before ends has never given up the CPU.
+    A tick is 1 / `unit`. Decisions fall when time passes, so a thread whose next firing begins when
+    the last one ends does not give up the CPU in between.
     """
 
     def __init__(self, machine: Machine, unit: int) -> None:
@@ -64,7 +64,7 @@ class Slicing:
         self._since = 0
 
     def start(self, now: int, processor: str, firing: int, work: int) -> None:
-        """Begin a firing of so much work; all that ended by `now` has been taken."""
+        """Begin a firing of so much work. The caller has taken all that ended by `now`."""
         self._advance(now)
         thread = self._threads[processor]
         thread.firing, thread.left = firing, work
@@ -72,7 +72,7 @@ class Slicing:
             self._wake(thread)
 
     def next_end(self) -> int | None:
-        """When a firing ends or a slice is used up, if nothing begins before; None if none runs."""
+        """Return when a firing ends or a slice is used up, if none begins; None if none runs."""
         number, over = self._speed()
         found = []
         for cpu in self._cpus:
@@ -86,7 +86,7 @@ class Slicing:
         return min(found, default=None)
 
     def take_ended(self, now: int) -> list[int]:
-        """The firings that are done by `now`, which are then gone; in the order of their starts."""
+        """Remove and return the firings that are done by `now`, in the order of their starts."""
         self._advance(now)
         ended = []
         for cpu in self._cpus:
@@ -101,7 +101,7 @@ class Slicing:
         return self._speeds[min(max(busy, 1), len(self._speeds)) - 1]
 
     def _wake(self, thread: _Thread) -> None:
-        """Onto the CPU, of those that it may use, that the fewest want."""
+        """Put the thread on the CPU that the fewest threads want, of those that it may use."""
         thread.asleep = False
         thread.cpu = min(thread.allowed, key=lambda c: (_wanted(self._cpus[c]), c != thread.cpu, c))
         self._join(thread)
@@ -117,7 +117,7 @@ class Slicing:
         cpu.threads.append(thread)
         running = cpu.running
         if running is not None and thread.slice < running.slice:
-            cpu.running = None  # no longer protected: whoever is eligible and due first is next
+            cpu.running = None  # no longer protected: the thread that is due first is next
 
     def _advance(self, now: int) -> None:
         passed, self._since = now - self._since, now
@@ -136,7 +136,7 @@ class Slicing:
                 cpu.running = None
 
     def _settle(self) -> None:
-        """Threads without a firing sleep; CPUs that nobody wants take over one that waits."""
+        """Let threads without a firing sleep, and idle CPUs take over waiting threads."""
         for cpu in self._cpus:
             for thread in [t for t in cpu.threads if t.firing < 0]:
                 cpu.threads.remove(thread)
@@ -160,7 +160,7 @@ def _wanted(cpu: _Cpu) -> int:
 
 
 def _next(cpu: _Cpu) -> _Thread | None:
-    """The thread that has the CPU from now on."""
+    """Return the thread that has the CPU from now on; None if no thread wants it."""
     wanting = [thread for thread in cpu.threads if thread.firing >= 0]
     if len(wanting) < 2:
         return wanting[0] if wanting else None

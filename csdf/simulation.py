@@ -1,4 +1,4 @@
-"""Self-timed execution of some iterations on processors: what happens when, exactly.
+"""Simulate some iterations of a graph on processors, with exact times.
 
 Every actor fires as soon as its tokens and places are there and its processor is free. A processor
 (a device, or a link) runs one firing at a time. If several actors could fire on it, the one with
@@ -53,20 +53,20 @@ class Timeline:
 
     @cached_property
     def completed(self) -> tuple[Fraction, ...]:
-        """When each iteration was complete."""
+        """The time at which each iteration was complete."""
         return tuple(Fraction(end, self._unit) for end in self._run.completed)
 
     @property
     def end(self) -> Fraction:
-        """When the last firing ended."""
+        """The time at which the last firing ended."""
         return max(self.completed, default=Fraction(0))
 
     def of(self, actor: str) -> tuple[Firing, ...]:
-        """The firings of one actor, in the order of starts; nothing if there is no such actor."""
+        """Return the firings of `actor` in the order of starts; none if there is no such actor."""
         return tuple(map(self._firing, self._by_actor.get(actor, ())))
 
     def busy(self) -> dict[str, Fraction]:
-        """Row → the time of all its firings, overlapping ones counted twice."""
+        """Return the time of all firings of each row; overlapping ones count twice."""
         found: dict[str, int] = {}
         for (start, actor, _), end in zip(self._run.found, self._run.ended, strict=True):
             row = self._run.rows[actor]
@@ -74,8 +74,10 @@ class Timeline:
         return {row: Fraction(ticks, self._unit) for row, ticks in found.items()}
 
     def worked(self) -> dict[str, Fraction]:
-        """Processor → the execution times of its firings and its wake-ups, however long they took
-        on a machine that it shares."""
+        """Return the execution times of each processor's firings and wake-ups.
+
+        They do not depend on how long these took on a machine that the processor shares.
+        """
         worked = self._run.worked()
         return {name: Fraction(ticks, self._unit) for name, ticks in worked.items()}
 
@@ -101,7 +103,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What carries a channel: a processor, the time per firing, and that per token."""
+    """A link that carries a channel: its processor, its time per firing, and that per token."""
 
     processor: str
     time: Fraction = Fraction(0)
@@ -115,7 +117,7 @@ def simulate(
     orders: Mapping[str, Sequence[str]] | None = None,
     platform: Platform = IDEAL,
 ) -> Timeline:
-    """The first `iterations` of `graph`.
+    """Simulate the first `iterations` of `graph`.
 
     `processors` maps actors to processors; `orders` gives processors a static order, the list of
     actors of one iteration, one name per firing; `platform` says what else is known of processors.
@@ -140,10 +142,10 @@ def simulate(
 
 
 def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list[str]]:
-    """An order per processor in which `graph` is live: that of one iteration, simulated.
+    """Return a static order per processor in which `graph` is live: that of a simulated iteration.
 
-    Not always the best: which order gives the shortest period is a hard problem. For
-    `csdf.orders.with_orders`, which tells its period. Raises as `simulate` does.
+    It is not always the best order; finding the one of the shortest period is a hard problem.
+    `csdf.orders.ordered` takes these orders. Raises as `simulate` does.
     """
     orders: dict[str, list[str]] = {processor: [] for processor in processors.values()}
     for firing in simulate(graph, 1, processors).firings:
@@ -153,7 +155,7 @@ def static_orders(graph: Graph, processors: Mapping[str, str]) -> dict[str, list
 
 
 def with_links(graph: Graph, links: Mapping[str, Link]) -> tuple[Graph, dict[str, str]]:
-    """`graph` with an actor in each of these channels, and the processors of those actors.
+    """Return `graph` with an actor in each of these channels, and the processors of those actors.
 
     A link carries what one firing produces in one firing of its own. A capacity bounds what is
     before, in and after the link together. Raises `CsdfError` if a channel is unknown, or a new

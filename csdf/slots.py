@@ -1,4 +1,4 @@
-"""Entries of static orders as firings, and the state of a graph between them."""
+"""The firings that static orders list, and the state of a graph in which orders are under way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class State:
-    """`fired` per actor, tokens per channel; `next` is, per processor, the slot that comes next."""
+    """The firings of each actor, the tokens of each channel, and each processor's next slot."""
 
     fired: Mapping[str, int]
     tokens: Mapping[str, int]

@@ -1,13 +1,14 @@
-"""What a distribution of capacities gives, and what must change for more.
+"""Analyse storage distributions: the period that given capacities allow, and what limits it.
 
-If a cycle of waiting firings holds the period, then every distribution that keeps the channels of
+If a cycle of waiting firings determines the period, every distribution that keeps the channels of
 that cycle as they are, or smaller, has that period or a longer one. The same holds for a deadlock
-and the cycle of its waits. So each look at a distribution yields a **conflict**: a period, and for
-each of some channels a capacity, of which at least one must be reached to do better. Nothing else
-is known, and nothing else is needed, to find the smallest distributions (`csdf.capacities`).
+and the cycle of its waits. So the analysis of a distribution yields a **conflict**: a period, and
+for each of some channels a capacity, of which at least one must be reached to do better. These
+channels are the distribution's storage dependencies. They are all that the search for the smallest
+distributions (`csdf.capacities`) needs; cycle bounds (`csdf.cycle_bounds`) only shorten it.
 
-A capacity is raised as far as the cycle can feel it: in a deadlock by what the waiting firing
-lacks; on a cycle of firings until one of them waits for an earlier one.
+How much room a conflict asks for is the sensitivity of the cycle: in a deadlock, what the waiting
+firing lacks; on a cycle of firings, the least room that lets one of them wait for an earlier one.
 
 Source: S. Stuijk, M. Geilen, T. Basten, "Throughput-buffering trade-off exploration for
 cyclo-static and synchronous dataflow graphs", IEEE Transactions on Computers, 2008, for searching
@@ -22,36 +23,37 @@ from dataclasses import replace
 from fractions import Fraction
 
 from csdf import selftimed
+from csdf.components import components
 from csdf.conflicts import Conflict, Need, PeriodGoal
 from csdf.consistency import repetition_vector
 from csdf.critical import CriticalLink, critical_cycle
+from csdf.cycle_bounds import CycleBound, CycleBounds
+from csdf.cycle_bounds import fits as bounds_fit
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.graph import Channel, Graph
-from csdf.liveness import check_liveness, waiting_cycle
+from csdf.liveness import check_liveness
 from csdf.lowered import Arc, Lowered, Origin, lower
 from csdf.reverse_channels import mirrors
 from csdf.series import pairs
-from csdf.sums import Sum, Sums
-from csdf.sums import fits as fits_sums
-from csdf.throughput import components, overtaking, throughput
-from csdf.untimed import Execution
-from csdf.waits import Felt, Waits, fits
+from csdf.throughput import overtaking, throughput
+from csdf.untimed import Execution, waiting_cycle
+from csdf.waits import Sensitivity, Waits, fits
 
 LOWER_BOUND_STEPS = 10_000
-"""Steps in which the smallest capacity of a channel by itself is sought."""
+"""Steps of the execution that finds the smallest capacity of a channel by itself."""
 
 
 class Storage:
-    """A graph of which some channels (`names`) are to be given capacities.
+    """A graph of which some channels (`names`) are sized, and the analysis of their capacities.
 
     `least` are capacities below which the graph deadlocks, channel by channel; `grain` are the
-    steps in which it feels more than that. `shortest` is the period if none is bounded.
-    `overtakes` tells whether firings may overtake each other. `work` counts what has been
-    analysed: about microseconds on a processor of the 2020s.
+    steps above them in which more room makes a difference. `shortest` is the period without bounds
+    on these channels. `overtakes` says whether firings may overtake each other. `work` counts the
+    effort of all analyses, in about microseconds on a processor of the 2020s.
     """
 
     def __init__(self, graph: Graph, channels: Sequence[str] | None = None) -> None:
-        """`channels` are to be sized; by default all without a bound between different actors.
+        """`channels` are sized; by default all without a bound between different actors.
 
         Raises `CsdfError` if one of them does not exist or is a self-channel, and
         `InconsistentGraphError`, or `DeadlockError` if no capacities make the graph live.
@@ -93,9 +95,9 @@ class Storage:
         self._one_by_one = sum((q * sum(own) for q, own in times), Fraction(0))
         self.overtakes = bool(overtaking(self._lowered))
         self._timeless = not all(time for times in self._lowered.times for time in times)
-        self._sums: Sums | None = None
-        if not self.overtakes and fits_sums(self._lowered):
-            self._sums = Sums(self._lowered, self._repetitions, self._place)
+        self._bounds: CycleBounds | None = None
+        if not self.overtakes and bounds_fit(self._lowered):
+            self._bounds = CycleBounds(self._lowered, self._repetitions, self._place)
         self._waits: Waits | None = None
         # What was analysed last of those whose exact period is known, and that.
         self._met: tuple[tuple[int, ...], Fraction] | None = None
@@ -103,23 +105,23 @@ class Storage:
 
     @property
     def firings(self) -> int:
-        """Of an iteration."""
+        """The firings of an iteration."""
         return sum(self._firings)
 
     def token_bytes(self, place: int) -> int:
-        """The size of a token of the channel at `place`."""
+        """Return the size of a token of the channel at `place`."""
         return self._sized[place].token_bytes
 
     def capacities(self, taken: Sequence[int]) -> tuple[int, ...]:
-        """In tokens, by place, with so many steps above the least."""
+        """Return the capacities in tokens, by place, with `taken` steps above the least."""
         parts = zip(self.least, self.grain, taken, strict=True)
         return tuple(least + grain * steps for least, grain, steps in parts)
 
-    def ample(self, goal: PeriodGoal) -> tuple[int, ...]:
-        """Steps that no cycle which misses the goal can feel, nor more.
+    def sufficient(self, goal: PeriodGoal) -> tuple[int, ...]:
+        """Return steps beyond which more room does not help any channel to meet the goal.
 
-        Whoever waits for room then waits for so early an iteration that even a cycle of all firings
-        takes less than the goal per iteration.
+        With so much room, a firing that waits for room waits for so early an iteration that even a
+        cycle of all firings takes less than the goal per iteration.
         """
         iterations = 1
         if goal.period:
@@ -130,15 +132,15 @@ class Storage:
             for least, grain, channel, moved in parts
         )
 
-    def missed_sum(self, taken: Sequence[int], goal: PeriodGoal) -> Sum | None:
-        """A sum of steps that the goal asks for and these miss, if any is known."""
-        if self._sums is None:
+    def violated_bound(self, taken: Sequence[int], goal: PeriodGoal) -> CycleBound | None:
+        """Return a cycle bound of the goal that these steps violate; None if none is known."""
+        if self._bounds is None:
             return None
-        self.work += 200 + self._sums.edges
-        return self._sums.missed(taken, goal)
+        self.work += 200 + self._bounds.edges
+        return self._bounds.violated(taken, goal)
 
     def conflict(self, taken: Sequence[int], goal: PeriodGoal) -> Conflict | None:
-        """A conflict that shows that these steps miss the goal; None if they meet it.
+        """Return a conflict that shows why these steps miss the goal; None if they meet it.
 
         Raises `TooLargeError`.
         """
@@ -149,7 +151,7 @@ class Storage:
         if self.overtakes:
             period = self._followed(taken)
             self._met = tuple(taken), period
-            # Nothing is known of why; so any channel may be the one.
+            # The execution does not show why, so every channel counts as a storage dependency.
             needed = tuple(Need((place,), steps + 1) for place, steps in enumerate(taken))
             return Conflict(period, needed) if goal.misses(period) else None
         found = self._slowest(taken, goal)
@@ -161,7 +163,7 @@ class Storage:
         return self._deadlock(taken) if self._timeless else None
 
     def period(self, taken: Sequence[int]) -> Fraction:
-        """The exact period of so many steps that are live. Raises `TooLargeError`."""
+        """Return the exact period of these steps, which are live. Raises `TooLargeError`."""
         if self._met is not None and self._met[0] == tuple(taken):
             return self._met[1]
         if self.overtakes:
@@ -171,21 +173,23 @@ class Storage:
         return period
 
     def _deadlock(self, taken: Sequence[int]) -> Conflict | None:
-        """None if the graph is live, else what must change."""
+        """Return a conflict if the graph deadlocks with these steps, None if it is live."""
         waits = self._waits_with(taken)
         if waits is not None:
             self.work += 300 + 2 * len(taken) + (waits.edges + self.firings) // 20
-            felt = waits.deadlock()
-            return None if felt is None else self._conflict(None, taken, felt)
+            found = waits.deadlock()
+            return None if found is None else self._conflict(None, taken, found)
         self.work += 200 + 2 * min(self.firings, 1_000_000)
         execution = Execution(self._with(taken), self._firings)
         if execution.run():
             return None
         waiting = waiting_cycle(execution)
-        return self._conflict(None, taken, [Felt((arc,), missing) for _, arc, missing in waiting])
+        return self._conflict(
+            None, taken, [Sensitivity((arc,), missing) for _, arc, missing in waiting]
+        )
 
     def _waits_with(self, taken: Sequence[int]) -> Waits | None:
-        """None if there are too many firings."""
+        """Return the waits of an iteration with these steps; None if there are too many firings."""
         capacities = self.capacities(taken)
         if not fits(self._lowered, self._repetitions, max(capacities, default=0)):
             return None
@@ -193,15 +197,15 @@ class Storage:
             series = pairs(self._lowered, self._place)
             self._waits = Waits(self._lowered, self._repetitions, self._place, series)
         for arc, place in self._place.items():
-            self._waits.hold(arc, capacities[place] - self._sized[place].initial_tokens)
+            self._waits.set_tokens(arc, capacities[place] - self._sized[place].initial_tokens)
         return self._waits
 
     def _conflict(
-        self, period: Fraction | None, taken: Sequence[int], felt: Iterable[Felt]
+        self, period: Fraction | None, taken: Sequence[int], sensitivities: Iterable[Sensitivity]
     ) -> Conflict:
-        """Needs so much that it is felt."""
+        """Return the conflict that these sensitivities imply."""
         needed: dict[tuple[int, ...], int] = {}
-        for one in felt:
+        for one in sensitivities:
             if any(arc not in self._place for arc in one.arcs):
                 continue
             places = tuple(sorted(self._place[arc] for arc in one.arcs))
@@ -211,7 +215,7 @@ class Storage:
         return Conflict(period, tuple(Need(places, steps) for places, steps in needed.items()))
 
     def _slowest(self, taken: Sequence[int], goal: PeriodGoal | None) -> Conflict:
-        """The period, or, with a goal, enough to see that it is missed; and why."""
+        """Return a slowest cycle, or, with a goal, one slow enough to show that it is missed."""
         waits = self._waits_with(taken)
         if waits is None:
             return self._by_cycle_ratio(taken)
@@ -222,22 +226,22 @@ class Storage:
         found = waits.slowest(at_least, enough)
         steps = waits.steps - before + 1
         self.work += 200 + 2 * len(taken) + steps * (60 + waits.edges // 30)
-        return self._conflict(found.period, taken, found.felt)
+        return self._conflict(found.period, taken, found.sensitivities)
 
     def _by_cycle_ratio(self, taken: Sequence[int]) -> Conflict:
-        """The same for very many firings, of which most need not be looked at one by one."""
+        """Do the same for very many firings, most of which need not be looked at one by one."""
         self.work += 5000 + 10 * min(self.firings, 1_000_000)
         graph = self._with(taken)
         found = critical_cycle(graph, self._repetitions)
-        felt = [
-            Felt((link.arc,), _felt(graph.arcs[link.arc], link))
+        sensitivities = [
+            Sensitivity((link.arc,), _sensitivity(graph.arcs[link.arc], link))
             for link in found.links
             if link.arc in self._place
         ]
-        return self._conflict(found.period, taken, felt)
+        return self._conflict(found.period, taken, sensitivities)
 
     def _followed(self, taken: Sequence[int]) -> Fraction:
-        """The period where firings may overtake each other."""
+        """Return the period where firings may overtake each other, by executing the graph."""
         # Following an execution until it recurs costs many times as much as a cycle ratio.
         self.work += 50_000 + 100 * self.firings
         parts = components(self._with(taken))
@@ -258,7 +262,7 @@ class Storage:
         return replace(self._lowered, arcs=tuple(arcs))
 
     def _alone(self, channel: Channel) -> int:
-        """The smallest capacity with which the channel and its two actors are live."""
+        """Return the smallest capacity with which the channel and its two actors are live."""
         tokens = channel.initial_tokens
         if len(channel.production) == len(channel.consumption) == 1:
             put, taken = channel.production[0], channel.consumption[0]
@@ -276,7 +280,7 @@ class Storage:
         try:
             while not execution.run():
                 missing = sum(missing for _, arc, missing in waiting_cycle(execution) if arc == 1)
-                execution.tokens[1] += missing
+                execution.state.tokens[1] += missing
                 room += missing
         except TooLargeError:
             return max(tokens, *channel.production, *channel.consumption)
@@ -284,7 +288,7 @@ class Storage:
 
 
 def unbounded(graph: Graph) -> list[str]:
-    """Channels between different actors that nothing bounds, nor are themselves a bound."""
+    """Return the channels between different actors that nothing bounds and that bound nothing."""
     bounds = mirrors(graph)
     bounded = {channel.name for channel in bounds.values()}
     return [
@@ -298,7 +302,7 @@ def unbounded(graph: Graph) -> list[str]:
 
 
 def with_capacities(graph: Graph, room: Mapping[str, int | None]) -> Graph:
-    """`graph` with these channels' capacities."""
+    """Return `graph` with the capacities of the channels in `room` replaced."""
     channels = tuple(
         replace(channel, capacity=room.get(channel.name, channel.capacity))
         for channel in graph.channels
@@ -306,8 +310,8 @@ def with_capacities(graph: Graph, room: Mapping[str, int | None]) -> Graph:
     return replace(graph, channels=channels)
 
 
-def _felt(arc: Arc, link: CriticalLink) -> int:
-    """By how many tokens more in `arc` the constraint of `link` becomes another one."""
+def _sensitivity(arc: Arc, link: CriticalLink) -> int:
+    """Return how many more tokens in `arc` make the target of `link` wait for another firing."""
     put = link.cycles[0] * sum(arc.production)
     taken = link.cycles[1] * sum(arc.consumption)
     before = _sum(arc.production, link.source_firing)

@@ -24,22 +24,11 @@ from typing import Literal
 from csdf import critical, event_graph, selftimed
 from csdf.components import components
 from csdf.consistency import repetition_vector
-from csdf.critical import EFFORT, Critical, CriticalLink, Growth, critical_cycle
+from csdf.critical import EFFORT, CriticalLink, Growth, critical_cycle
 from csdf.errors import DeadlockError, PeriodBoundsError, TooLargeError
 from csdf.graph import Graph
 from csdf.liveness import check_liveness
 from csdf.lowered import Lowered, Origin, lower
-
-__all__ = [
-    "EFFORT",
-    "Critical",
-    "CriticalLink",
-    "CycleStep",
-    "Throughput",
-    "components",
-    "critical_cycle",
-    "throughput",
-]
 
 Method = Literal["auto", "cycle ratio", "expansion", "state space"]
 
@@ -171,7 +160,7 @@ def _by_execution(part: Lowered, counts: Sequence[int], known: _Bounds) -> _Boun
 
 
 def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None:
-    """Raises `DeadlockError`, and `TooLargeError` if it cannot be told."""
+    """Raise `DeadlockError` if the graph deadlocks, `TooLargeError` if that takes too long."""
     firings = sum(q * len(times) for q, times in zip(counts, lowered.times, strict=True))
     if firings > EXECUTED and critical.has_schedule(lowered, counts):
         return

@@ -1,10 +1,10 @@
-"""Which firing waits for which in an iteration, kept up to date while the tokens in arcs change.
+"""The waits between the firings of an iteration, updated while the tokens in arcs change.
 
 With all firings of an iteration taken at once (K = q in `csdf.event_graph`), each firing waits for
-just one other per arc that it takes tokens from: that which puts in the last of them. More tokens
-in an arc only move these waits to earlier firings. So when one distribution of capacities is
-analysed after the other, the same edges stay, most of them unchanged, and the search for the
-slowest cycle (`csdf.cycle_ratio`) starts from where it ended the last time.
+one other per arc that it consumes from: the firing that produces the last of its tokens. More
+tokens in an arc only move these waits to earlier firings. So when many distributions of capacities
+are analysed one after the other, the same edges stay, most of them unchanged, and the search for
+the slowest cycle (`csdf.cycle_ratio`) starts from where it ended the last time.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from csdf.whole_numbers import SAFE, integers
 Indices = npt.NDArray[np.int64]
 
 MOST_FIRINGS = 200_000
-"""Of an iteration, up to which all are taken at once."""
+"""Firings of an iteration up to which `Waits` takes all of them at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Felt:
-    """`arcs` in series on a cycle of waits: `tokens` more in the last one would be felt.
+class Sensitivity:
+    """The least increase of room that changes a cycle of waits: `tokens` in the last of `arcs`.
 
-    As many firings' worth of tokens more in any of the others would too, and as many less in one as
-    there are more in another would not.
+    The arcs are in series on the cycle, so only their sum counts: as many firings' worth of tokens
+    in any of the others changes it too, and what one gains and another loses changes nothing.
     """
 
     arcs: tuple[int, ...]
@@ -43,18 +43,18 @@ class Felt:
 
 @dataclass(frozen=True, slots=True)
 class Slowest:
-    """A cycle of waits that takes `period` (None: for ever), and what could be felt on it."""
+    """A cycle of waits that takes `period` (None: for ever), and its `sensitivities`."""
 
     period: Fraction | None
-    felt: tuple[Felt, ...]
+    sensitivities: tuple[Sensitivity, ...]
 
 
 @dataclass(frozen=True)
 class _Arc:
-    """The numbers of its edges, in the order of the firings that wait.
+    """An arc's waits: the numbers of its `edges`, in the order of the firings that wait.
 
-    `needed`: tokens taken by then; `makers`: firings that put some in, `made` by then; `put`: by
-    all of an iteration.
+    `needed` are the tokens consumed by each of these and before; `makers` the firings that produce,
+    `made` the tokens produced by each of those and before, and `put` those of a whole iteration.
     """
 
     edges: Indices
@@ -65,10 +65,9 @@ class _Arc:
 
 
 class Waits:
-    """Of one iteration of `graph`, whose firings must not be able to overtake each other.
+    """The waits of one iteration of a graph whose firings cannot overtake each other.
 
-    `steps` counts improvements over all searches, `edges` the waits, each of which is looked at in
-    a step.
+    `edges` counts the waits; each improvement of a policy looks at all of them.
     """
 
     def __init__(
@@ -78,10 +77,9 @@ class Waits:
         sized: Collection[int] = (),
         series: Collection[tuple[int, int]] = (),
     ) -> None:
-        """`repetitions` count cycles of phases. What is felt is told of the `sized` arcs.
+        """`repetitions` count cycles of phases; sensitivities are reported for `sized` arcs only.
 
-        `series` are pairs of these: the source of the one is the target of the other, and neither
-        its rates nor its times differ from firing to firing. See `fits`.
+        `series` are pairs of sized arcs in series (`csdf.series.pairs`). See `fits` for the size.
         """
         self._sized, self._series = np.array(sorted(sized), np.int64), frozenset(series)
         counts = [len(times) * q for times, q in zip(graph.times, repetitions, strict=True)]
@@ -128,15 +126,15 @@ class Waits:
         self._search = PolicyIteration(self._firings, self._waiting)
         self._tokens = [-1] * len(graph.arcs)
         for number, arc in enumerate(graph.arcs):
-            self.hold(number, arc.tokens)
+            self.set_tokens(number, arc.tokens)
 
     @property
     def steps(self) -> int:
-        """Improvements of policies, over all searches."""
+        """Improvements of policies in all searches so far."""
         return self._search.steps
 
-    def hold(self, arc: int, tokens: int) -> None:
-        """Lets the arc of this number start with `tokens`."""
+    def set_tokens(self, arc: int, tokens: int) -> None:
+        """Let the arc of this number start with `tokens`."""
         if self._tokens[arc] == tokens:
             return
         self._tokens[arc] = tokens
@@ -149,10 +147,10 @@ class Waits:
         self._delay[about.edges] = -iteration
 
     def slowest(self, at_least: Fraction, enough: Fraction | None = None) -> Slowest:
-        """The slowest cycle, if it takes longer than `at_least`; else a period of `at_least`.
+        """Return the slowest cycle if it takes longer than `at_least`, else that period and none.
 
-        Any that takes `enough` will do. A cycle that takes no time at all is not found, even if
-        its firings wait for themselves (`deadlock`).
+        The search ends early at a cycle that takes `enough`. A cycle that takes no time at all is
+        not found, even if its firings wait for themselves (`deadlock`).
         """
         found = self._search.run(
             self._on,
@@ -162,10 +160,10 @@ class Waits:
             None if enough is None else enough * self._unit,
         )
         period = None if found.ratio is None else found.ratio / self._unit
-        return Slowest(period, self._felt(found.cycle))
+        return Slowest(period, self._sensitivities(found.cycle))
 
-    def deadlock(self) -> tuple[Felt, ...] | None:
-        """None if the graph is live, else what could be felt on a cycle that waits for ever.
+    def deadlock(self) -> tuple[Sensitivity, ...] | None:
+        """Return the sensitivities of a cycle that waits for ever; None if the graph is live.
 
         Firings of such a cycle all wait for others of the same iteration.
         """
@@ -186,22 +184,23 @@ class Waits:
         while edge not in seen:
             seen[edge] = len(seen)
             edge = follow[int(self._on[edge])]
-        return self._felt(list(seen)[seen[edge] :])
+        return self._sensitivities(list(seen)[seen[edge] :])
 
-    def _felt(self, cycle: Sequence[int]) -> tuple[Felt, ...]:
+    def _sensitivities(self, cycle: Sequence[int]) -> tuple[Sensitivity, ...]:
         edges = np.array(cycle, np.int64)
         arcs = self._arc[edges]
         together = passages(arcs.tolist(), self._series)
-        felt = [
-            Felt(passed, self._more(passed[-1], edges[last])) for passed, last in together.items()
+        found = [
+            Sensitivity(passed, self._more(passed[-1], edges[last]))
+            for passed, last in together.items()
         ]
         joined = {arc for passed in together for arc in passed}
         alone = [arc for arc in np.intersect1d(arcs, self._sized).tolist() if arc not in joined]
-        felt += [Felt((arc,), self._more(arc, edges[arcs == arc])) for arc in alone]
-        return tuple(felt)
+        found += [Sensitivity((arc,), self._more(arc, edges[arcs == arc])) for arc in alone]
+        return tuple(found)
 
     def _more(self, arc: int, edges: Indices) -> int:
-        """By how many tokens more in `arc` the first of these waits becomes another one."""
+        """Return how many more tokens in `arc` move the first of these waits to another firing."""
         about = self._arcs[arc]
         needed = about.needed[np.searchsorted(about.edges, edges)] - self._tokens[arc]
         before = np.append(about.made[-1:] - about.put, about.made)  # 0, then what is made by then
@@ -210,10 +209,10 @@ class Waits:
 
 
 def fits(graph: Lowered, repetitions: Sequence[int], most_tokens: int) -> bool:
-    """Whether `Waits` can be built, and hold as many as `most_tokens` in an arc.
+    """Return whether `Waits` can be built, and hold up to `most_tokens` in an arc.
 
     What an arc holds, and what an iteration moves, are then below 2^60, so that no sum of four of
-    them wraps: `hold` and `_more` add up no more.
+    them wraps: `set_tokens` and `_more` add up no more.
     """
     firings = sum(len(times) * q for times, q in zip(graph.times, repetitions, strict=True))
     moved = (repetitions[arc.source] * sum(arc.production) for arc in graph.arcs)

@@ -1,4 +1,4 @@
-"""Local search: many chains of simulated annealing side by side, each a row of one array.
+"""Simulated annealing: many chains side by side, each a row of one array.
 
 In every step each chain makes a random move (such as `ga.operators.move_run`) and keeps it if its
 score falls, or, at temperature T, with probability exp(−rise / T). Scores are
@@ -40,7 +40,7 @@ def anneal(
     schedule: CoolingSchedule,
     on_step: Callable[[int], None],
 ) -> Population:
-    """The best state that each chain has seen, [chains, …]; `on_step` gets the steps done.
+    """Return the best state that each chain has seen, [chains, …]; `on_step` gets the steps done.
 
     `population` holds the chains' first states; `move` makes a new state of each; `score` prices
     states row by row, in one way for all chains, and smaller is better.

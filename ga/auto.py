@@ -1,4 +1,4 @@
-"""The default strategy: tries several ways to divide the network and takes the best for the user.
+"""The default strategy: it tries several strategies and takes the best plan for the objective.
 
 Every candidate becomes a plan, so that they are compared by what plans predict, whatever they
 rewrite (`ga.ranking`). The search of `vertical` goes by the same preference here. Candidates:
@@ -23,6 +23,7 @@ from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
 from ga.replicated import Replicated
 from ga.vertical import Vertical
+from partition.devices import machines
 from partition.energy import energy_j
 from partition.errors import PartitionError
 from partition.fair_memory import fair_memory
@@ -71,7 +72,7 @@ class Auto:
         self._vertical = vertical
 
     def candidates(self, problem: Problem) -> tuple[Strategy, ...]:
-        """The strategies that are tried on a problem, whole layers first."""
+        """Return the strategies to try on a problem, those that keep layers whole first."""
         usual = (
             Sequential(),
             self._vertical(problem, preference_for(problem)),
@@ -104,20 +105,20 @@ class Auto:
         best = ranked[0]
         others = ", ".join(candidate.name for candidate in found if candidate is not best)
         compared = f" (compared with {others})" if others else ""
-        told = f"{best.name}{compared}: {best.solution.explanation}"
+        explanation = f"{best.name}{compared}: {best.solution.explanation}"
         beside_it = _others([*ranked[1:], *([] if alone is None else [alone])])
         if alone is None:
-            return replace(best.solution, explanation=told, others=beside_it)
+            return replace(best.solution, explanation=explanation, others=beside_it)
         value, without = _value(problem, best.plan), _value(problem, alone.plan)
         device = alone.plan.phases[0].device
         beside = f"{_shown(problem, without)} instead of {_shown(problem, value)}"
         margin = ALONE_MARGIN if problem.objective == "period" else 0.0
         if without * (1 + margin) < value:
-            explanation = f"one device alone, {device}, is better: {beside} with {best.name}"
-            return replace(alone.solution, explanation=explanation, others=_others(ranked))
+            better = f"one device alone, {device}, is better: {beside} with {best.name}"
+            return replace(alone.solution, explanation=better, others=_others(ranked))
         if without <= value:
-            told = f"{told}; one device alone, {device}, would do: {beside}, for more memory"
-        return replace(best.solution, explanation=told, others=beside_it)
+            explanation += f"; one device alone, {device}, would do: {beside}, for more memory"
+        return replace(best.solution, explanation=explanation, others=beside_it)
 
     def _solved(self, problem: Problem) -> tuple[list[_Candidate], list[PartitionError]]:
         found: list[_Candidate] = []
@@ -136,7 +137,7 @@ class Auto:
 
 
 def _devices(plan: Plan) -> int:
-    """How many take part."""
+    """Count the devices that take part."""
     return len({phase.device for phase in plan.phases})
 
 
@@ -161,7 +162,7 @@ def _candidate(problem: Problem, strategy: Strategy, number: int, total: int) ->
 
 
 def _applies(strategy: Strategy, problem: Problem) -> bool:
-    """Whether it can give a plan, and one that may be better than the others."""
+    """Return whether it can give a plan, and one that may be better than the others."""
     if isinstance(strategy, BatchSplit | Replicated) and (
         problem.objective != "period"
         or problem.model is None
@@ -170,8 +171,7 @@ def _applies(strategy: Strategy, problem: Problem) -> bool:
     ):
         return False
     if isinstance(strategy, Replicated):
-        machines = {device.host or device.name for device in problem.devices}
-        return len(machines) > 1 and bool(strategy.counts(problem))
+        return len(machines(problem.devices)) > 1 and bool(strategy.counts(problem))
     return True
 
 
@@ -196,7 +196,7 @@ def _is_uneven(problem: Problem, found: Sequence[_Candidate]) -> bool:
 
 
 def _alone(problem: Problem) -> _Candidate | None:
-    """Everything on the one device that does it best, if there is one that can."""
+    """Return the plan of everything on the best single device, if any device can."""
     pinned = set(problem.pins.values())
     plans = []
     for device in problem.devices:
@@ -213,7 +213,7 @@ def _alone(problem: Problem) -> _Candidate | None:
 
 
 def _value(problem: Problem, plan: Plan) -> float:
-    """What the objective is about, of a plan: seconds, joules, or the fullest device's bytes."""
+    """Return the objective's value of a plan: seconds, joules, or the fullest device's bytes."""
     match problem.objective:
         case "period":
             return plan.period_s

@@ -1,4 +1,4 @@
-"""Steepest descent at the end of a search: the best of all moves that relieve a fullest device.
+"""Steepest descent, which ends a search: the best of all moves that relieve a fullest device.
 
 Where devices are many, a random move seldom hits a device that holds the score up. Here every gene
 of such a device goes to every other device, alone and in exchange for every gene of it; the best of
@@ -26,7 +26,7 @@ def descend(
     steps: int,
     neighbours: int,
 ) -> NDArray[np.int16]:
-    """A state [genes] that no neighbour betters, or the best after `steps` steps.
+    """Return a state [genes] that no neighbour betters, or the best after `steps` steps.
 
     If a state has more than so many `neighbours`, as many are drawn at random.
 
@@ -51,7 +51,7 @@ def descend(
 def _neighbours(
     state: NDArray[np.int16], pinned: NDArray[np.integer], sizes: NDArray[np.float64]
 ) -> Population:
-    """What relieves a device that is fullest in one of the ways."""
+    """Return the states that relieve a device that is fullest in one of the ways."""
     genes, devices = sizes.shape[1:]
     places, free = np.arange(genes), pinned < 0
     found = []

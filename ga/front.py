@@ -1,4 +1,4 @@
-"""The Pareto front of what a search has found, and how far from the best its choice may be."""
+"""The Pareto front of the assignments that a search has found, and the optimality gap of one."""
 
 from __future__ import annotations
 
@@ -6,30 +6,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga.objectives import Priced
-from partition.nondominated import nondominated
+from partition.devices import machines
 from partition.strategies.base import Candidate, Problem
 
 
 def front_of(problem: Problem, layers: NDArray[np.intp], priced: Priced) -> tuple[Candidate, ...]:
-    """The front of assignments `layers` [individuals, layers], by ascending period; only what fits
-    the devices' memory, if anything does.
+    """Return the Pareto front of assignments `layers` [individuals, layers], by ascending period.
+
+    Where something fits the devices' memory, so does the whole front.
     """
-    fitting = np.flatnonzero(priced.costs.overrun_bytes <= 0)
-    among = fitting if len(fitting) else np.arange(len(layers))
-    rows = among[nondominated(priced.objectives[among])]
+    from deap import tools  # noqa: PLC0415 (takes 0.1 s to import)
+
+    from ga.individuals import Individual, population_of  # noqa: PLC0415
+
+    found = population_of(Individual, layers.astype(np.int16))
+    for individual, values in zip(found, priced.fitness.tolist(), strict=True):
+        individual.fitness.values = values
+    front = tools.ParetoFront(similar=_always)
+    front.update(found)
     return tuple(
-        Candidate(
-            problem.assignment(layers[row]),
-            float(priced.objectives[row, 0]),
-            float(priced.objectives[row, 1]),
-            float(priced.costs.wire_bytes[row]),
-        )
-        for row in rows[np.argsort(priced.objectives[rows, 0], kind="stable")]
+        Candidate(problem.assignment(np.array(each)), *each.fitness.values[1:]) for each in front
     )
 
 
+def _always(_one: object, _other: object) -> bool:
+    """Of assignments with the same objectives, the front keeps one."""
+    return True
+
+
 def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
-    """By which fraction an assignment could better the chosen one's objective at most.
+    """Return by which fraction any assignment could better the chosen one's objective at most.
 
     None for objectives without a bound (latency, energy). The period of no assignment is below
     what all devices take if the work were a fluid spread over them, nor below the longest layer on
@@ -37,7 +43,7 @@ def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
     Nobody's memory is below an even share, nor below the largest layer's.
     """
     if problem.objective == "period":
-        value, bound = float(priced.objectives[chosen, 0]), _least_period_s(problem)
+        value, bound = float(priced.costs.period_s[chosen]), _least_period_s(problem)
     elif problem.objective == "memory":
         memory = priced.memory[chosen]
         value, bound = float(memory.max()), float(memory.mean())
@@ -49,11 +55,8 @@ def gap_of(problem: Problem, priced: Priced, chosen: int) -> float | None:
 def _least_period_s(problem: Problem) -> float:
     seconds = problem.costs.layer_s
     quickest = seconds.min(axis=1)
-    machines: dict[str, list[int]] = {}
-    for number, device in enumerate(problem.devices):
-        machines.setdefault(device.host or f"@{number}", []).append(number)
     at_once = sum(
         min(len(members), max(problem.devices[number].host_cores for number in members))
-        for members in machines.values()
+        for members in machines(problem.devices)
     )
     return max(float(quickest.sum()) / at_once, float(quickest.max()))

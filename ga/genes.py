@@ -1,4 +1,4 @@
-"""Genes: groups of layers that the search keeps together.
+"""Genes: groups of layers that the genetic search keeps on one device.
 
 A layer without multiply-accumulates and with hardly any weights (activation, addition, pooling,
 concatenation, flattening) joins the layer that feeds it last. It costs next to nothing itself,
@@ -41,22 +41,23 @@ class Genes:
         return len(self.pinned)
 
     def layers(self, population: NDArray[np.integer]) -> NDArray[np.intp]:
-        """Assignments of genes [individuals, genes] as assignments of layers."""
+        """Return assignments of genes [individuals, genes] as assignments of layers."""
         return np.asarray(population[:, self.of_layer], dtype=np.intp)
 
     def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum over each gene's layers of `values` [layers]: [genes]."""
+        """Sum `values` [layers] over each gene's layers: [genes]."""
         sums = np.bincount(self.of_layer, values, minlength=self.count)
         return np.asarray(sums, dtype=np.float64)
 
     def of(self, assignment: NDArray[np.integer]) -> NDArray[np.int16]:
-        """An assignment of layers [layers] as one of genes: that of each gene's first layer."""
+        """Return an assignment of layers [layers] as one of genes: that of each gene's first
+        layer."""
         _, first = np.unique(self.of_layer, return_index=True)
         return np.asarray(assignment[first], dtype=np.int16)
 
 
 def genes(problem: Problem) -> Genes:
-    """Group the layers of a problem."""
+    """Group the layers of a problem into genes."""
     network, pins = problem.network, problem.pinned
     number = {layer.name: index for index, layer in enumerate(network.layers)}
     of_layer: list[int] = []

@@ -1,4 +1,4 @@
-"""Hybrid: layers that hold the period or the memory are split, then any part goes to any device.
+"""The hybrid strategy: layers that limit period or memory are split, parts go to any device.
 
 Vertical partitioning stops gaining where a single layer is more than a device's fair share; here
 such a layer is divided, by channels or by rows, and only such a layer.
@@ -8,8 +8,8 @@ such a layer is divided, by channels or by rows, and only such a layer.
 2. **Annealing** over states (`ga.shares`) decides at once what is split, how, and where it goes; it
    starts from runs and necklaces (`ga.share_seeds`).
 3. The best states are carried out, and priced exactly as any plan is.
-4. The estimates learn what they have missed of the best one, and the search goes on near it, until
-   neither improves.
+4. The estimates are calibrated by the best one, and the search goes on near it, until neither
+   improves.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import numpy as np
 from cnn.rewrites import Bands
 from ga import annealing, share_seeds
 from ga.share_moves import Moves
-from ga.shares import ExchangeRates, Shares, States
+from ga.shares import Shares, States, Weights
 from ga.splitting import Split, carry_out
 from ga.unit_rows import UnitRows, unit_rows
 from partition.cost import Costs
 from partition.fair_memory import fair_memory
 from partition.objective import Objective
 from partition.paper_equations import beta_bytes, layer_beta_bytes
-from partition.rewriting import model_of
+from partition.rewriting import required_model
 from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 from partition.traffic import Floats
 from partition.units import find_units
 
-RATES: Mapping[Objective, ExchangeRates] = {
-    "period": ExchangeRates(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
-    "memory": ExchangeRates(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
-    "latency": ExchangeRates(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
-    "energy": ExchangeRates(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
+WEIGHTS: Mapping[Objective, Weights] = {
+    "period": Weights(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
+    "memory": Weights(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
+    "latency": Weights(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
+    "energy": Weights(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
 }
-"""Exchange rates by objective."""
+"""How much the costs weigh, by objective."""
 
 FUSED = (None, 0.05, 0.1)
 """Ways to form units: by channels only (None), or by rows too, and fused where a tensor is larger
@@ -74,7 +74,7 @@ class HybridEffort:
     refinements: int = 4
 
     def steps(self, rows: UnitRows) -> int:
-        """Annealing steps for units and devices of this number."""
+        """Return the number of annealing steps for so many units and devices."""
         cost = self.chains * rows.layer_s.size
         return int(np.clip(self.work / cost, self.least_steps, self.most_steps))
 
@@ -89,7 +89,7 @@ class Hybrid:
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; pinned layers are not split."""
-        model = model_of(problem, self.name)
+        model = required_model(problem, self.name)
         if len(problem.devices) == 1:
             problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
             numbers = np.zeros(len(problem.network.layers), dtype=np.intp)
@@ -147,7 +147,7 @@ class _Way:
         self.steps = effort.steps(rows)
 
     def search(self, progress: _Progress) -> _Finalist:
-        """The best that annealing finds from runs and necklaces."""
+        """Return the best that annealing finds from runs and necklaces."""
         first = share_seeds.seeds(self._rng, self._rows, self._fair)
         ranked = first[np.argsort(self._score(first), kind="stable")]
         starts = ranked[np.arange(self._effort.chains) % len(ranked)]
@@ -156,7 +156,7 @@ class _Way:
         )
 
     def alone(self) -> _Finalist:
-        """The best with everything that is not pinned on one device, whole."""
+        """Return the best with all that is not pinned, whole, on one device."""
         rows = self._rows
         grains = np.asarray(rows.grains)
         states = np.zeros((len(self._fair), len(grains), len(self._fair)), dtype=np.int16)
@@ -166,9 +166,9 @@ class _Way:
         return min(map(self._finalist, states), key=lambda finalist: finalist.rank)
 
     def refine(self, best: _Finalist, progress: _Progress) -> _Finalist:
-        """The best near `best`, by estimates that have learnt from it."""
+        """Return the best near `best`, by estimates that are calibrated by it."""
         truth = best.costs
-        self._shares.learn(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
+        self._shares.calibrate(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
         starts = np.repeat(best.state[None], self._effort.chains, axis=0)
         schedule = annealing.CoolingSchedule(max(1, self.steps // 4), START / 4, EPOCH)
         return self._best(starts, starts[:0], schedule, progress)
@@ -190,7 +190,7 @@ class _Way:
         )
 
     def _score(self, states: States) -> Floats:
-        return self._shares.score(states, RATES[self._problem.objective])
+        return self._shares.score(states, WEIGHTS[self._problem.objective])
 
     def _finalist(self, state: States) -> _Finalist:
         split = carry_out(self._problem, self._model, self._rows, state)
@@ -203,23 +203,23 @@ class _Way:
 
 
 class _Progress:
-    """Tells of steps; refinements that turn out to be unnecessary are skipped at the end."""
+    """Reports steps; refinements that turn out to be unnecessary are skipped at the end."""
 
     def __init__(self, problem: Problem, steps: int, refinements: int) -> None:
-        self._tell = problem.on_progress
+        self._report = problem.on_progress
         self._total = steps + refinements * steps // 4
         self._done = 0
 
     def step(self, _: int) -> None:
-        """One more step of annealing is done."""
+        """Count one more step of annealing."""
         self._done += 1
         if self._done % 50 == 0:
             done = min(self._done, self._total)
-            self._tell(SearchProgress(done, self._total, "what to split and where"))
+            self._report(SearchProgress(done, self._total, "what to split and where"))
 
     def end(self) -> None:
-        """The search is over."""
-        self._tell(SearchProgress(self._total, self._total, "done"))
+        """Report the end of the search."""
+        self._report(SearchProgress(self._total, self._total, "done"))
 
 
 def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Way]:
@@ -234,7 +234,7 @@ def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Wa
 
 def _exact_score(problem: Problem, costs: Costs, memory_bytes: float) -> float:
     """As `Shares.score`, from exact costs of one assignment, with phases in the place of parts."""
-    rates = RATES[problem.objective]
+    weights = WEIGHTS[problem.objective]
     network = problem.network
     match problem.objective:
         case "latency":
@@ -246,7 +246,7 @@ def _exact_score(problem: Problem, costs: Costs, memory_bytes: float) -> float:
     ends = {*network.inputs, *network.outputs}
     traffic = costs.wire_bytes[0] + sum(network.tensors[name].bytes for name in ends)
     terms = np.log([time, memory_bytes, traffic, costs.phases.sum()])
-    return float(terms @ [rates.time, rates.memory, rates.traffic, rates.parts])
+    return float(terms @ [weights.time, weights.memory, weights.traffic, weights.parts])
 
 
 def _solution(problem: Problem, best: _Finalist) -> Solution:

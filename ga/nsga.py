@@ -1,9 +1,9 @@
-"""NSGA-II over several objectives at once, with DEAP.
+"""NSGA-II over three objectives, by DEAP.
 
-Parents are selected by `selTournamentDCD` (rank, then crowding), children are made by two-point
-crossover and by moving runs of genes (`ga.operators`), and `selNSGA2` keeps the better half of
-parents and children. Children are made and priced as one array; only the selection handles
-individuals one by one.
+Parents are selected by tournaments (`selTournamentDCD`: rank, then crowding), their children come
+from two-point crossover and from moving a run of genes (`ga.operators.move_run`), and `selNSGA2`
+keeps the better half of parents and children. What exceeds memory limits loses to what does not
+(`ga.feasibility`).
 
 Source: K. Deb et al., "A fast and elitist multiobjective genetic algorithm: NSGA-II", IEEE
 Transactions on Evolutionary Computation, 2002.
@@ -11,20 +11,17 @@ Transactions on Evolutionary Computation, 2002.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ga import operators
-from ga.operators import Population
+from ga.operators import Population, move_run
 
-Evaluate = Callable[[Population], NDArray[np.float64]]
-"""[individuals, genes] → objectives [individuals, 3], all to be minimised."""
+if TYPE_CHECKING:
+    from ga.individuals import Evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +33,14 @@ class Parameters:
     crossover: float = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Evolved:
+    """The last population [individuals, genes], and DEAP's logbook: a record per generation."""
+
+    population: Population
+    generations: tuple[Mapping[str, float], ...]
+
+
 def evolve(
     rng: np.random.Generator,
     population: Population,
@@ -43,65 +48,49 @@ def evolve(
     devices: int,
     evaluate: Evaluate,
     parameters: Parameters,
-    on_generation: Callable[[int, NDArray[np.float64]], None],
-) -> Population:
-    """The last generation's population; `on_generation` gets (generations done, objectives).
+    on_generation: Callable[[int, float], None],
+) -> Evolved:
+    """Run the algorithm; `on_generation` gets (generations done, least period of the population).
 
-    `population` is the first, of any size ≥ 1; it is filled up or cut to `individuals`.
+    `population` is the first, of any size ≥ 1; it is filled up or cut to `individuals`. `evaluate`
+    prices [individuals, genes]: the excess over memory limits, then three objectives, the period
+    first, [individuals, 4].
     """
-    from deap import base, tools  # noqa: PLC0415 (takes 0.1 s to import)
+    from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
 
-    toolbox: Any = base.Toolbox()
-    toolbox.register("select", tools.selNSGA2, k=parameters.individuals, nd="standard")
-    toolbox.register("mate", operators.two_point_crossover, rng, probability=parameters.crossover)
-    toolbox.register("mutate", operators.move_run, rng, pinned=pinned, devices=devices)
-    wrap = _individual_type()
+    from ga import individuals  # noqa: PLC0415
 
-    def individuals(genes: Population) -> list[Any]:
-        return [wrap(row, values) for row, values in zip(genes, evaluate(genes), strict=True)]
+    def mutate(individual: Any) -> tuple[Any]:
+        moved = move_run(rng, individuals.genes_of([individual]), pinned, devices)
+        individual[:] = type(individual)(moved.tobytes())
+        return (individual,)
 
-    fill = rng.integers(0, len(population), max(parameters.individuals - len(population), 0))
-    mutants = toolbox.mutate(toolbox.mutate(population[fill])) if len(fill) else population[:0]
-    parents = toolbox.select(individuals(np.concatenate([population, mutants])))
-    for generation in range(parameters.generations):
-        chosen = _tournament(rng, parents, parameters.individuals)
-        children = toolbox.mutate(toolbox.mate(np.array([parent.genes for parent in chosen])))
-        parents = toolbox.select(parents + individuals(children))
-        on_generation(generation + 1, np.array([parent.fitness.values for parent in parents]))
-    return np.array([parent.genes for parent in parents])
+    toolbox: Any = individuals.new_toolbox(individuals.Individual, evaluate)
+    toolbox.register("select", tools.selNSGA2, k=parameters.individuals)
+    toolbox.register("mate", tools.cxTwoPoint)
+    toolbox.register("mutate", mutate)
+    statistics = tools.Statistics(lambda individual: individual.fitness.values)
+    for column, name in enumerate(("excess_bytes", "period_s", "memory", "wire_bytes")):
+        statistics.register(f"least_{name}", _least, column)
+    logbook = tools.Logbook()
+    crossover = parameters.crossover if population.shape[1] > 1 else 0.0
+    missing = rng.integers(0, len(population), max(parameters.individuals - len(population), 0))
+    with individuals.seeded(rng):
+        parents = toolbox.population(population)
+        mutants = [toolbox.clone(parents[number]) for number in missing]
+        parents += [toolbox.mutate(toolbox.mutate(mutant)[0])[0] for mutant in mutants]
+        individuals.price(toolbox, parents)
+        parents = toolbox.select(parents)
+        for generation in range(1, parameters.generations + 1):
+            chosen = tools.selTournamentDCD(parents, parameters.individuals)
+            children = algorithms.varAnd(chosen, toolbox, crossover, mutpb=1.0)
+            evaluations = individuals.price(toolbox, children)
+            parents = toolbox.select(parents + children)
+            found = statistics.compile(parents)
+            logbook.record(generation=generation, evaluations=evaluations, **found)
+            on_generation(generation, found["least_period_s"])
+    return Evolved(individuals.genes_of(parents), individuals.records(logbook))
 
 
-def _tournament(rng: np.random.Generator, parents: list[Any], count: int) -> list[Any]:
-    """DEAP's tournament on rank and crowding; it draws from `random`, which is seeded from `rng`
-    for it and left as it was.
-    """
-    from deap import tools  # noqa: PLC0415
-
-    state = random.getstate()
-    random.seed(int(rng.integers(2**63)))
-    try:
-        return list(tools.selTournamentDCD(parents, count))
-    finally:
-        random.setstate(state)
-
-
-@cache
-def _individual_type() -> type[Any]:
-    """What DEAP selects among: a row of genes and its fitness. DEAP is imported on first use."""
-    from deap import base  # noqa: PLC0415
-
-    class Minimised(base.Fitness):  # type: ignore[misc]
-        """Three objectives, all to be minimised."""
-
-        weights = (-1.0, -1.0, -1.0)
-
-    class Individual:
-        """A row of the population, [genes]."""
-
-        __slots__ = ("fitness", "genes")
-
-        def __init__(self, genes: NDArray[np.int16], objectives: NDArray[np.float64]) -> None:
-            self.genes = genes
-            self.fitness = Minimised(objectives.tolist())
-
-    return Individual
+def _least(column: int, values: tuple[tuple[float, ...], ...]) -> float:
+    return min(value[column] for value in values)

@@ -1,10 +1,10 @@
-"""What the default search weighs, and which compromise it takes.
+"""The objectives of the default search, and the preference by which it chooses a compromise.
 
 **The front** is over three objectives, all to be minimised: the period, the heaviest device's
 memory, and the bytes that are sent per frame. Memory is the heaviest device's weights relative to
 its share of all devices' memory; for the objective `memory` it is the largest β of Eq. 2 (Tang &
-Stefanov, 2021) relative to that share. Memory limits are no objective but a constraint: what
-exceeds them is worse in every objective than what does not.
+Stefanov, 2021) relative to that share. Memory limits are no objective but a constraint
+(`ga.feasibility`).
 
 **The choice** among the front is a `Preference`: the weighted sum of logarithms of costs. A weight
 is thus an exchange rate: with time at 1 and memory at 0.35, one per cent of time is worth nearly
@@ -30,15 +30,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
+from ga.feasibility import feasible_first
 from ga.smooth_maximum import smooth_maximum
 from partition.cost import CostModel, Costs
 from partition.fair_memory import fair_memory
 from partition.objective import Objective
 from partition.paper_equations import beta_bytes
 from partition.strategies.base import Problem
-
-OVER_LIMIT = 10.0
-"""The factor by which every objective worsens as soon as a memory limit is exceeded."""
 
 WORK = 0.9
 """How much the busiest device's layers count beside the period in the usual compromise."""
@@ -94,16 +92,17 @@ FASTEST = Preference(memory=0.0, traffic=0.0, work=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Costs of a population, its objectives [individuals, 3] and what its memory is counted by
-    [individuals, devices]."""
+    """The costs of a population, the values of its fitness [individuals, 4] (bytes beyond memory
+    limits, period, memory, bytes sent), and what memory is counted by [individuals, devices]."""
 
     costs: Costs
-    objectives: Floats
+    fitness: Floats
     memory: Floats
 
 
 def negligible_bytes(network: Network) -> float:
-    """How many bytes of weights are nothing beside all of them and the largest activation."""
+    """Return how many bytes of weights are negligible beside all weights and the largest
+    activation."""
     activation = max(network.activation_bytes(layer.name) for layer in network.layers)
     return NEGLIGIBLE * (sum(tensor.bytes for tensor in network.weights.values()) + activation)
 
@@ -127,19 +126,18 @@ class Objectives:
         self._allowed = float(sum(limit for limit in limits if limit is not None))
 
     def price(self, population: NDArray[np.integer]) -> Priced:
-        """Price `population` [individuals, units]."""
+        """Return the costs and fitness values of `population` [individuals, units]."""
         costs = self._model.evaluate(population)
         if self._beta is None:
             memory = costs.weight_bytes / self._fair + self._negligible
         else:
             memory = beta_bytes(self._beta, population, len(self._fair)) / self._fair
-        values = [costs.period_s, memory.max(axis=1), costs.wire_bytes + self._floor]
-        penalty = self._penalty(costs)
-        objectives = np.maximum(np.column_stack(values), np.finfo(float).tiny) * penalty[:, None]
-        return Priced(costs, objectives, memory)
+        values = [costs.overrun_bytes, costs.period_s, memory.max(axis=1), costs.wire_bytes]
+        return Priced(costs, np.column_stack(values), memory)
 
     def score(self, priced: Priced, preference: Preference, *, smooth: bool) -> Floats:
-        """Smaller is better: [individuals]; `smooth` for the search, without for the choice."""
+        """Return scores [individuals], smaller is better; `smooth` for the search, not for the
+        choice."""
         costs = priced.costs
         busiest = _smooth if smooth else _largest
         period = costs.period_s
@@ -148,7 +146,7 @@ class Objectives:
         work = preference.work * _log(busiest(costs.compute_s) + self._firing_s)
         total = preference.time * ((1 - preference.work) * _log(period) + work)
         total = total + preference.memory * _log(busiest(priced.memory))
-        total = total + preference.traffic * _log(priced.objectives[:, 2])
+        total = total + preference.traffic * _log(costs.wire_bytes + self._floor)
         for weight, cost in (
             (preference.held, busiest(costs.tensor_bytes / self._fair) + self._negligible),
             (preference.phases, costs.phases.sum(axis=1)),
@@ -157,19 +155,10 @@ class Objectives:
         ):
             if weight:
                 total = total + weight * _log(cost)
-        return np.asarray(total + _WORST * np.log(self._penalty(costs)))
-
-    def _penalty(self, costs: Costs) -> Floats:
-        """1 where memory limits are kept, at least `OVER_LIMIT` elsewhere: [individuals]."""
-        if not self._allowed:
-            return np.ones(len(costs.period_s))
-        excess = costs.overrun_bytes / self._allowed
-        return np.asarray(np.where(excess > 0, OVER_LIMIT * (1 + 10 * excess), 1.0))
+        return feasible_first(total, costs.overrun_bytes / max(self._allowed, 1.0))
 
 
 _TINY = np.finfo(float).tiny
-_WORST = 10.0
-"""How much the logarithm of the penalty counts: more than any weights do."""
 
 
 def _log(values: Floats) -> Floats:

@@ -1,10 +1,13 @@
-"""Genetic operators on whole populations: arrays of device numbers, [individuals, genes].
+"""Random moves on whole populations: arrays of device numbers, [individuals, genes].
 
-Every operator takes its random generator as an argument and returns a new array. `devices` is the
-number of devices; `free` lists the genes that may change (the others are pinned by the user).
+Annealing moves all its chains at once by them; NSGA-II mutates by `move_run`. Selection and
+crossover are DEAP's. Every move takes its random generator as an argument and returns a new array;
+`devices` is the number of devices, and genes that the user has pinned stay.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +15,8 @@ from numpy.typing import NDArray
 Population = NDArray[np.int16]
 
 RELIEFS = 0.3
+"""How often `shift_or_relieve` relieves a fullest device."""
+
 SHIFTS = 0.6
 """How often `move_run` shifts a boundary."""
 
@@ -19,49 +24,19 @@ SHIFTS = 0.6
 def random_population(
     rng: np.random.Generator, individuals: int, pinned: NDArray[np.integer], devices: int
 ) -> Population:
-    """Uniformly random genes; `pinned` [genes] holds a device number, or −1 for a free gene."""
+    """Draw uniformly random genes; `pinned` [genes] holds a device number, or −1 for a free
+    gene."""
     drawn = rng.integers(0, devices, (individuals, len(pinned)), dtype=np.int16)
     return np.where(pinned >= 0, pinned.astype(np.int16), drawn)
 
 
-def tournament(
-    rng: np.random.Generator, fitness: NDArray[np.float64], count: int, size: int
-) -> NDArray[np.intp]:
-    """Row numbers of `count` winners, each the fittest (smallest) of `size` random rows."""
-    drawn = rng.integers(0, len(fitness), (count, size))
-    return np.asarray(drawn[np.arange(count), fitness[drawn].argmin(axis=1)])
-
-
-def two_point_crossover(
-    rng: np.random.Generator, parents: Population, probability: float
-) -> Population:
-    """Rows 2k and 2k + 1 exchange the genes between two random points, with `probability`."""
-    children = parents.copy()
-    pairs, genes = len(parents) // 2, parents.shape[1]
-    points = np.sort(rng.integers(0, genes + 1, (pairs, 2)), axis=1)
-    mates = rng.random(pairs) < probability
-    places = np.arange(genes)
-    swapped = (places >= points[:, :1]) & (places < points[:, 1:]) & mates[:, None]
-    first, second = parents[0 : 2 * pairs : 2], parents[1 : 2 * pairs : 2]
-    children[0 : 2 * pairs : 2] = np.where(swapped, second, first)
-    children[1 : 2 * pairs : 2] = np.where(swapped, first, second)
-    return children
-
-
-def single_gene_mutation(
-    rng: np.random.Generator,
-    population: Population,
-    probability: float,
-    free: NDArray[np.intp],
-    devices: int,
-) -> Population:
-    """With `probability`, one random free gene of a row becomes a random device."""
-    mutated = population.copy()
+def change_one_gene(
+    rng: np.random.Generator, individual: Any, free: NDArray[np.intp], devices: int
+) -> tuple[Any]:
+    """Give one random gene of `free` a random device, in place: a mutation as DEAP calls it."""
     if len(free):
-        rows = np.flatnonzero(rng.random(len(population)) < probability)
-        genes = free[rng.integers(0, len(free), len(rows))]
-        mutated[rows, genes] = rng.integers(0, devices, len(rows))
-    return mutated
+        individual[free[rng.integers(len(free))]] = int(rng.integers(devices))
+    return (individual,)
 
 
 def move_run(

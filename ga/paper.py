@@ -7,12 +7,13 @@ leaves the rest to "standard" choices, which here are: tournaments of three, cro
 in ten, and survival of the best individual. Part of the first population is assigned by longest
 processing time first, which the paper does not do.
 
-DEAP's toolbox holds the operators; each works on the whole population as one array.
+DEAP runs it: `selTournament`, `cxTwoPoint`, `HallOfFame` for the survivor, `Statistics` and
+`Logbook`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,10 @@ from partition.strategies.base import Problem
 from partition.strategies.longest_first import longest_first
 
 if TYPE_CHECKING:
-    from deap import base, tools
+    from deap import base
 
-Penalty = Callable[[Population], NDArray[np.float64]]
-"""What exceeds the devices' memory limits, in bytes, for each row."""
+Excess = Callable[[Population], NDArray[np.float64]]
+"""[individuals, genes] → what exceeds the devices' memory limits, in bytes: [individuals]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,18 @@ class PaperParameters:
 @dataclass(frozen=True, slots=True)
 class Evolution:
     """The best individual found (device number per layer), its φ in bytes, a bound below which φ
-    cannot be, and DEAP's logbook: one record per generation with the least and the mean φ.
+    cannot be, and DEAP's logbook: a record per generation with the least and the mean φ.
     """
 
     best: NDArray[np.intp]
     phi: float
     phi_bound: float
     generations: int
-    logbook: tools.Logbook
+    logbook: tuple[Mapping[str, float], ...]
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no assignment can have a smaller φ."""
+        """Whether it is proved that no assignment has a smaller φ."""
         return self.phi <= self.phi_bound
 
 
@@ -73,86 +74,85 @@ def evolve(
     problem: Problem,
     parameters: PaperParameters,
     on_generation: Callable[[int, NDArray[np.intp], float], None],
-    penalty: Penalty | None = None,
+    excess: Excess | None = None,
 ) -> Evolution:
     """Run the algorithm; `on_generation` gets (generations done, best so far, its φ).
 
-    With a `penalty`, whatever exceeds the memory limits ranks behind all that does not.
+    Given the `excess`, what exceeds memory limits loses to what does not (`ga.feasibility`);
+    without, limits play no part, as in the paper.
     """
-    from deap import tools  # noqa: PLC0415 (takes 0.1 s to import)
+    from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
 
+    from ga import individuals  # noqa: PLC0415
+
+    rng = np.random.default_rng(problem.seed)
     beta = layer_beta_bytes(problem.network)
     bound = phi_lower_bound(beta, len(problem.devices))
-    toolbox = _toolbox(problem, parameters, beta, penalty)
-    statistics = tools.Statistics(key=float)
+    toolbox = _toolbox(rng, problem, parameters, beta, excess)
+    statistics = tools.Statistics(lambda individual: individual.fitness.values[1])
     statistics.register("least", np.min)
     statistics.register("mean", np.mean)
     logbook = tools.Logbook()
-    logbook.header = ("generation", "least", "mean")
-    population: Population = toolbox.population()
-    fitness: NDArray[np.float64] = toolbox.evaluate(population)
-    generation = 0
-    while True:
-        leader = int(fitness.argmin())
-        best, least = population[leader].copy(), float(fitness[leader])
-        logbook.record(generation=generation, **statistics.compile(fitness))
-        on_generation(generation, best.astype(np.intp), least)
-        optimal = parameters.stop_when_optimal and least <= bound
-        if generation == parameters.generations or optimal:
-            return Evolution(best.astype(np.intp), least, bound, generation, logbook)
-        population = toolbox.mutate(toolbox.mate(population[toolbox.select(fitness)]))
-        population[0] = best
-        fitness = toolbox.evaluate(population)
-        generation += 1
+    elite = tools.HallOfFame(1)
+    crossover = parameters.crossover if len(beta) > 1 else 0.0
+    with individuals.seeded(rng):
+        population = toolbox.population(_first_population(rng, problem, parameters, beta))
+        generation = 0
+        while True:
+            evaluations = individuals.price(toolbox, population)
+            elite.update(population)
+            best, least = np.array(elite[0], dtype=np.intp), elite[0].fitness.values[1]
+            found = statistics.compile(population)
+            logbook.record(generation=generation, evaluations=evaluations, **found)
+            on_generation(generation, best, least)
+            optimal = parameters.stop_when_optimal and least <= bound
+            if generation == parameters.generations or optimal:
+                rows = individuals.records(logbook)
+                return Evolution(best, least, bound, generation, rows)
+            chosen = toolbox.select(population)
+            population = algorithms.varAnd(chosen, toolbox, crossover, parameters.mutation)
+            population[0] = toolbox.clone(elite[0])
+            generation += 1
 
 
 def _toolbox(
+    rng: np.random.Generator,
     problem: Problem,
     parameters: PaperParameters,
     beta: NDArray[np.float64],
-    penalty: Penalty | None,
+    excess: Excess | None,
 ) -> base.Toolbox:
-    from deap import base  # noqa: PLC0415
+    from deap import tools  # noqa: PLC0415
 
-    rng = np.random.default_rng(problem.seed)
-    devices, pinned = len(problem.devices), problem.pinned
+    from ga import individuals  # noqa: PLC0415
 
-    def first_population() -> Population:
-        drawn = operators.random_population(rng, parameters.individuals, pinned, devices)
-        seeds = round(parameters.seeded * parameters.individuals)
-        if seeds:
-            sizes = np.repeat(beta[:, None], devices, axis=1)
-            drawn[:seeds] = longest_first(rng, seeds, sizes, pinned, parameters.spread)
-        return drawn
+    devices = len(problem.devices)
+    free = np.flatnonzero(problem.pinned < 0)
 
-    def fitness(population: Population) -> NDArray[np.float64]:
+    def evaluate(population: Population) -> NDArray[np.float64]:
         values = phi(beta_bytes(beta, population, devices))
-        if penalty is None:
-            return values
-        excess = penalty(population)
-        return np.where(excess > 0, _BEHIND + excess, values)
+        over = np.zeros_like(values) if excess is None else excess(population)
+        return np.column_stack([over, values])
 
-    toolbox: Any = base.Toolbox()
-    toolbox.register("population", first_population)
-    toolbox.register("evaluate", fitness)
+    toolbox: Any = individuals.new_toolbox(individuals.PaperIndividual, evaluate)
     toolbox.register(
-        "select",
-        operators.tournament,
-        rng,
-        count=parameters.individuals,
-        size=parameters.tournament,
+        "select", tools.selTournament, k=parameters.individuals, tournsize=parameters.tournament
     )
-    toolbox.register("mate", operators.two_point_crossover, rng, probability=parameters.crossover)
-    toolbox.register(
-        "mutate",
-        operators.single_gene_mutation,
-        rng,
-        probability=parameters.mutation,
-        free=np.flatnonzero(pinned < 0),
-        devices=devices,
-    )
+    toolbox.register("mate", tools.cxTwoPoint)
+    toolbox.register("mutate", operators.change_one_gene, rng, free=free, devices=devices)
     return toolbox
 
 
-_BEHIND = 1e18
-"""Above any φ in bytes."""
+def _first_population(
+    rng: np.random.Generator,
+    problem: Problem,
+    parameters: PaperParameters,
+    beta: NDArray[np.float64],
+) -> Population:
+    devices, pinned = len(problem.devices), problem.pinned
+    drawn = operators.random_population(rng, parameters.individuals, pinned, devices)
+    seeds = round(parameters.seeded * parameters.individuals)
+    if seeds:
+        sizes = np.repeat(beta[:, None], devices, axis=1)
+        drawn[:seeds] = longest_first(rng, seeds, sizes, pinned, parameters.spread)
+    return drawn

@@ -1,4 +1,4 @@
-"""How plans are compared, whatever strategies they come from: by what they predict.
+"""The order of plans of any strategies, by what they predict.
 
 The comparison is by the preference for the problem's objective by what devices hold
 (`ga.objectives.HELD`), with the period that is to be expected: the slowest of many stages is slower
@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 from cnn.rewrites import original_name
 from ga.objectives import HELD, Preference, negligible_bytes
+from partition.busy import rates_of
 from partition.energy import energy_j
 from partition.fair_memory import fair_memory
 from partition.plan import MemoryPrediction, Plan
@@ -30,12 +31,13 @@ _POINTS = 1000
 
 
 def preference_for(problem: Problem) -> Preference:
-    """What plans are compared by."""
+    """Return the preference by which plans of a problem are compared."""
     return HELD[problem.objective]
 
 
 def ranking(problem: Problem) -> Callable[[Plan], float]:
-    """Ranks plans by the preference, with the expected period for time; smaller is better."""
+    """Return a key that ranks plans by the preference and the expected period; smaller is
+    better."""
     preference, network = preference_for(problem), problem.network
     fair = fair_memory(problem.devices)
     floor = negligible_bytes(network)
@@ -58,8 +60,11 @@ def ranking(problem: Problem) -> Callable[[Plan], float]:
 
 
 def expected_period_s(plan: Plan) -> float:
-    """The mean period if what each device takes is off by `STAGE_SPREAD`, independently of others
-    unless they compute the same layers. A plan whose phases were measured is taken at its word."""
+    """Return the expected period if each device's time varies by `STAGE_SPREAD`.
+
+    Devices vary independently unless they compute the same layers. If the phases of a plan were
+    measured, its own period is returned.
+    """
     if plan.times == "measured":
         return plan.period_s
     load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
@@ -92,9 +97,10 @@ def _tensor_bytes(memory: MemoryPrediction) -> int:
 
 
 def unloaded_latency_s(plan: Plan) -> float:
-    """Of a frame that finds the pipeline empty: all devices' work and transfers, one by one."""
+    """Return the latency of a frame that finds the pipeline empty: all work and transfers in
+    turn."""
     load = loads(plan.devices, plan.phases, plan.channels, plan.dealing)
     return sum(
-        load[device.name].busy_s + load[device.name].received_bytes / device.link_bytes_per_s
+        rates_of(device).response_s(load[device.name].busy_s, load[device.name].received_bytes)
         for device in plan.devices
     )

@@ -29,9 +29,9 @@ from cnn.rewrites import Copies, copy_name
 from ga.ranking import preference_for, ranking
 from ga.vertical import Vertical
 from partition.errors import PartitionError
-from partition.linear_time import LinearTime, deal
+from partition.linear_time import LinearTime, deal_frames
 from partition.planner import plan_solution
-from partition.rewriting import after, model_of
+from partition.rewriting import apply_rewrites, required_model
 from partition.strategies.alike import likeness
 from partition.strategies.base import (
     Problem,
@@ -80,14 +80,14 @@ class Replicated:
                 f"{len(problem.devices)} devices do not make {self._fewest} pipelines of two, or "
                 "pins forbid it"
             )
-        model_of(problem, self.name)
+        required_model(problem, self.name)
         found: list[tuple[float, int, Solution]] = []
         refusals: list[PartitionError] = []
         rank = ranking(problem)
 
         def attempt(step: int, count: int, within: Strategy) -> None:
-            told = f"{count} pipelines by {within.name}"
-            problem.on_progress(SearchProgress(step, len(counts) + 1, told))
+            shown = f"{count} pipelines by {within.name}"
+            problem.on_progress(SearchProgress(step, len(counts) + 1, shown))
             try:
                 solution = _solution(problem, count, within)
                 plan = plan_solution(problem, solution, model_digest="", strategy=self.name)
@@ -108,7 +108,7 @@ class Replicated:
         return best
 
     def counts(self, problem: Problem) -> range:
-        """The numbers of pipelines that there can be."""
+        """Return the possible numbers of pipelines."""
         most = 1 if problem.pins else max(1, len(problem.devices) // 2)
         return range(self._fewest, most + 1)
 
@@ -124,9 +124,9 @@ def _solution(problem: Problem, count: int, within: Strategy) -> Solution:
     if count == 1:
         assignment = problem.assignment(np.array(pipelines[0].places))
         return Solution(assignment, f"one pipeline, divided by {within.name}")
-    frames = dealt([pipeline.period_s for pipeline in pipelines])
+    frames = frames_per_pipeline([pipeline.period_s for pipeline in pipelines])
     rewrites = (Copies(frames),)
-    copied = after(problem, model_of(problem, Replicated.name), rewrites)
+    copied = apply_rewrites(problem, required_model(problem, Replicated.name), rewrites)
     assignment = {
         copy_name(layer.name, copy): problem.devices[group[place]].name
         for copy, (group, pipeline) in enumerate(zip(groups, pipelines, strict=True), start=1)
@@ -143,8 +143,11 @@ def _solution(problem: Problem, count: int, within: Strategy) -> Solution:
 
 
 def groups_of(problem: Problem, count: int) -> tuple[Group, ...]:
-    """The devices in `count` groups whose sizes differ by one at most, as fast as can be alike: the
-    fastest device that is left goes to the slowest group that has room."""
+    """Divide the devices into `count` groups of about equal speed, whose sizes differ by one at
+    most.
+
+    The fastest device that is left goes to the slowest group that has room.
+    """
     speed = 1 / np.maximum(problem.costs.layer_s.sum(axis=0), np.finfo(float).tiny)
     sizes = [len(speed) // count + (place < len(speed) % count) for place in range(count)]
     groups: list[list[int]] = [[] for _ in sizes]
@@ -155,11 +158,17 @@ def groups_of(problem: Problem, count: int) -> tuple[Group, ...]:
     return tuple(tuple(sorted(group)) for group in groups)
 
 
-def dealt(periods_s: Sequence[float]) -> tuple[int, ...]:
-    """How many frames of a cycle each pipeline gets, one at least: the shortest cycle of at most
-    `LONGEST_CYCLE` frames whose period is within `TOLERANCE` of the best."""
+def frames_per_pipeline(periods_s: Sequence[float]) -> tuple[int, ...]:
+    """Return how many frames of a cycle each pipeline gets, one at least.
+
+    The cycle is the shortest of at most `LONGEST_CYCLE` frames whose period is within `TOLERANCE`
+    of the best.
+
+    >>> frames_per_pipeline([1.0, 2.0])
+    (2, 1)
+    """
     speeds = [LinearTime(0.0, period_s) for period_s in periods_s]
-    cycles = [deal(speeds, frames) for frames in range(len(speeds), LONGEST_CYCLE + 1)]
+    cycles = [deal_frames(speeds, frames) for frames in range(len(speeds), LONGEST_CYCLE + 1)]
     usable = [cycle for cycle in cycles if all(cycle)] or [(1,) * len(speeds)]
 
     def period_s(cycle: Sequence[int]) -> float:
@@ -171,7 +180,7 @@ def dealt(periods_s: Sequence[float]) -> tuple[int, ...]:
 
 
 def _kind(problem: Problem, group: Group) -> Hashable:
-    """Groups for which it is equal are divided alike."""
+    """Return a key that is equal for groups that are divided alike."""
     return tuple(likeness(problem, number) for number in group)
 
 

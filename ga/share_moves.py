@@ -1,4 +1,4 @@
-"""Random moves between states of `ga.shares`: some grains go to another device."""
+"""Random moves of the hybrid search: some grains of a unit go to another device."""
 
 from __future__ import annotations
 

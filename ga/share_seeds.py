@@ -1,4 +1,6 @@
-"""States of `ga.shares` to start from, which deal the grains out in topological order.
+"""Initial states of the hybrid search: runs of grains and split necklaces.
+
+Both deal the grains of `ga.shares` out in topological order.
 
 **Runs** give each device consecutive grains, as much as is fair: the least traffic. If each device
 is to have its share of work and of bytes at once, runs do not suffice, as work is at a network's
@@ -27,7 +29,8 @@ JITTERS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.2, 0.2, 0.2)
 
 
 def seeds(rng: np.random.Generator, rows: UnitRows, fair: Floats) -> States:
-    """Some states; `fair` [devices] is how much memory each device may use, relative to others."""
+    """Return initial states; `fair` [devices] is how much memory each device may use, relative to
+    others."""
     return np.array([*_runs(rows, fair), *(_necklace(rng, rows, fair, j) for j in JITTERS)])
 
 

@@ -1,4 +1,4 @@
-"""How much of each unit every device computes: a search space between assigning and splitting.
+"""The states of the hybrid search: how much of each unit every device computes.
 
 A state says how many **grains** of each unit (`partition.units`) each device has: integers
 [units, devices], whose rows sum up to the unit's grains. A unit whose grains are all on one device
@@ -17,26 +17,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ga.feasibility import feasible_first
 from ga.smooth_maximum import smooth_maximum
 from ga.unit_rows import UnitRows
+from partition.devices import machines
 from partition.engine_memory import START_UP_BYTES, engine_bytes
 from partition.strategies.base import Problem
-from partition.traffic import Floats, Flows
+from partition.traffic import Floats, Flows, frames_between_devices
 
 States = NDArray[np.int16]
 """[individuals, units, devices]."""
 
-OVER_LIMIT = 10.0
-"""The factor by which a state is worse as soon as it exceeds a memory limit."""
-
-HELD_FRAMES = 2
-"""Frames that a channel holds in the estimate of memory, without the slack."""
-
 
 @dataclass(frozen=True, slots=True)
-class ExchangeRates:
-    """Exchange rates between costs, as weights of their logarithms: with time at 1 and memory at
-    0.5, one per cent of time is worth two per cent of memory.
+class Weights:
+    """Weights of the logarithms of costs: with time at 1 and memory at 0.5, one per cent of time is
+    worth two per cent of memory.
 
     Time is the geometric mean of the period and of the busiest device's work; memory is Eq. 2 of
     the fullest device, relative to what is fair; traffic is bytes per frame.
@@ -68,8 +64,8 @@ class ShareCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """What estimates have missed of the truth, each [devices, 1]."""
+class Correction:
+    """True figures minus estimates, each [devices, 1]."""
 
     compute_s: Floats
     busy_s: Floats
@@ -77,7 +73,7 @@ class Missed:
 
 
 class Shares:
-    """Prices states of one problem's units; see the module's docstring.
+    """Estimates the costs of states of one problem's units; see the module's docstring.
 
     `fair` [devices] is how much memory each may use relative to the mean of all.
     """
@@ -93,30 +89,30 @@ class Shares:
         self._floor_bytes = sum(network.tensors[name].bytes for name in ends)
         limits = [device.memory_bytes for device in problem.devices]
         self._allowed = float(sum(limit for limit in limits if limit is not None))
-        self._touched_s = np.array([[device.cut_s_per_byte] for device in problem.devices])
-        self._link_s_per_byte = np.array([[1 / d.link_bytes_per_s] for d in problem.devices])
-        hosts = [device.host for device in problem.devices]
-        alone = [host is None or hosts.count(host) == 1 for host in hosts]
-        self._on_link = np.array(alone, dtype=np.float64)[:, None]
+        self._on_link = np.zeros((self.devices, 1))
+        for members in machines(problem.devices):
+            self._on_link[list(members)] = len(members) == 1
         zeros = np.zeros((self.devices, 1))
-        self._missed = Missed(zeros, zeros, zeros)
+        self._correction = Correction(zeros, zeros, zeros)
 
-    def learn(self, state: States, compute_s: Floats, busy_s: Floats, beta_bytes: Floats) -> None:
-        """Add to all estimates from now on what those for `state` [units, devices] have missed.
+    def calibrate(
+        self, state: States, compute_s: Floats, busy_s: Floats, beta_bytes: Floats
+    ) -> None:
+        """Correct all further estimates by the error of those for `state` [units, devices].
 
         The true figures, [devices], are those after the state has been carried out.
         """
         zeros = np.zeros((self.devices, 1))
-        self._missed = Missed(zeros, zeros, zeros)
+        self._correction = Correction(zeros, zeros, zeros)
         costs = self.evaluate(state[None])
-        self._missed = Missed(
+        self._correction = Correction(
             compute_s[:, None] - costs.compute_s,
             busy_s[:, None] - costs.busy_s,
             beta_bytes[:, None] - costs.beta_bytes,
         )
 
     def evaluate(self, states: States) -> ShareCosts:
-        """Price every state."""
+        """Estimate the costs of every state."""
         rows = self.rows
         share = states / rows.grains[:, None]
         has = (states > 0).astype(np.float64)
@@ -127,25 +123,25 @@ class Shares:
         beta = _total(share, rows.own_bytes) + _total(has, rows.shared_bytes)
         beta += self._cut_bytes(share, parts)
         flows = self._flows(share, has, parts)
-        copying = (flows.received_bytes + flows.sent_bytes) * self._touched_s
-        counted = has.sum(axis=1).T
-        phases = compute + copying + self._missed.busy_s
+        moved = flows.received_bytes + flows.sent_bytes
+        counted, rates = has.sum(axis=1).T, self._costs.rates
+        phases = rates.phases_s(compute, moved, np.zeros_like(moved)) + self._correction.busy_s
         busy, period = self._costs.times(phases, np.minimum(counted, 1.0), flows)
-        link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
+        link = rates.link_s(flows.link_sent_bytes, flows.link_received_bytes)
         memory = self._memory(share, has, counted, flows)
         return ShareCosts(
-            compute + self._missed.compute_s,
+            compute + self._correction.compute_s,
             busy,
-            np.maximum(busy, link * self._link_s_per_byte),
+            np.maximum(busy, link),
             period,
-            beta + self._missed.beta_bytes,
+            beta + self._correction.beta_bytes,
             flows.wire_bytes,
             parts.sum(axis=1),
             self._costs.overrun(memory),
         )
 
-    def score(self, states: States, rates: ExchangeRates) -> Floats:
-        """What `rates` make of every state: smaller is better, [individuals].
+    def score(self, states: States, weights: Weights) -> Floats:
+        """Return the weighted score of every state: [individuals], smaller is better.
 
         Maxima over devices are smooth (`ga.smooth_maximum`).
         """
@@ -153,15 +149,12 @@ class Shares:
         load = costs.load_s
         period = costs.period_s * smooth_maximum(load, 0) / load.max(axis=0)
         score = (
-            rates.time * (np.log(period) + np.log(smooth_maximum(costs.compute_s, 0))) / 2
-            + rates.memory * np.log(smooth_maximum(costs.beta_bytes / self._fair, 0))
-            + rates.traffic * np.log(costs.wire_bytes + self._floor_bytes)
-            + rates.parts * np.log(costs.parts)
+            weights.time * (np.log(period) + np.log(smooth_maximum(costs.compute_s, 0))) / 2
+            + weights.memory * np.log(smooth_maximum(costs.beta_bytes / self._fair, 0))
+            + weights.traffic * np.log(costs.wire_bytes + self._floor_bytes)
+            + weights.parts * np.log(costs.parts)
         )
-        if self._allowed:
-            excess = costs.overrun_bytes / self._allowed
-            score = score + np.where(excess > 0, np.log(OVER_LIMIT * (1 + 10 * excess)), 0.0)
-        return np.asarray(score)
+        return feasible_first(score, costs.overrun_bytes / max(self._allowed, 1.0))
 
     def _cut_bytes(self, share: Floats, parts: Floats) -> Floats:
         """Eq. 2 of the layers that cut rows out of tensors, where these are made.
@@ -207,7 +200,7 @@ class Shares:
         weights = _total(share, rows.weight_bytes * ~rows.by_rows)
         weights += _total(has, rows.weight_bytes * rows.by_rows)
         live = (share * rows.live_bytes[:, None]).max(axis=1).T
-        frames = HELD_FRAMES + self._slack_frames
+        frames = frames_between_devices(self._slack_frames)
         held = frames * (flows.received_bytes + flows.sent_bytes)
         engine = np.array([engine_bytes(count) for count in range(int(parts.max()) + 1)])
         total = weights + live + held + engine[parts.astype(int)]

@@ -1,4 +1,4 @@
-"""From a state of `ga.shares` to rewrites and a device for every part."""
+"""Conversion of a state of `ga.shares` to rewrites and a device for every part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cnn.network import Layer, Network
 from cnn.rewrites import Rewrite, part_name
 from ga.unit_rows import UnitRows
-from partition.rewriting import after
+from partition.rewriting import apply_rewrites
 from partition.strategies.base import Problem, Rewritable
 
 
@@ -44,7 +44,7 @@ def carry_out(
         for layer in unit.layers:
             for number, holder in enumerate(holders, start=1):
                 device[part_name(layer, number, len(holders))] = int(holder)
-    split = after(problem, model, rewrites) if rewrites else problem
+    split = apply_rewrites(problem, model, rewrites) if rewrites else problem
     return Split(tuple(rewrites), split, _placed(split.network, device))
 
 

@@ -1,4 +1,4 @@
-"""Every strategy by the name that users write: those of `partition` and the genetic ones."""
+"""The registry of all strategies, by the names that users write."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({each.name: each for each 
 
 
 def find_strategy(name: str) -> Strategy:
-    """The strategy called `name`; raises `PartitionError` listing all names if there is none."""
+    """Return the strategy called `name`; raises `PartitionError` with all names if there is none.
+
+    >>> find_strategy("sequential").name
+    'sequential'
+    """
     if name not in STRATEGIES:
         raise PartitionError(
             f"there is no strategy {name!r}; choose one of {', '.join(STRATEGIES)}"

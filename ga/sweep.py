@@ -3,7 +3,7 @@
 A trial searches a few times with the same parameters and different seeds (the same seeds in all
 trials), and its value is the mean. Parameters are suggested by Optuna's tree-structured Parzen
 estimator; a trial whose best value so far is worse than the median of the earlier ones at the same
-point is given up. What mattered is told by PED-ANOVA.
+point is given up. PED-ANOVA then says which parameters mattered.
 
 Sources: T. Akiba et al., "Optuna: A next-generation hyperparameter optimization framework", KDD,
 2019. S. Watanabe et al., "PED-ANOVA: Efficiently quantifying hyperparameter importance in arbitrary
@@ -58,8 +58,8 @@ class Sweep:
     repeats: int = 3
     budget: float = 1.0
 
-    def made_for(self) -> dict[str, str]:
-        """What values of a study depend on: what it is → a digest or a value."""
+    def conditions(self) -> dict[str, str]:
+        """Return the conditions that a study's values depend on, each as a digest or a value."""
         problem = self.problem
         layer_s = problem.layer_s
         measured = {} if layer_s is None else {"times": _digest(layer_s.tolist())}
@@ -109,7 +109,7 @@ class Result:
     interrupted: bool = field(default=False)
 
     def count(self, state: str) -> int:
-        """How many trials are `complete`, `pruned`, `fail` or `running`."""
+        """Count the trials that are `complete`, `pruned`, `fail` or `running`."""
         return sum(trial.state == state for trial in self.trials)
 
     @property
@@ -198,7 +198,7 @@ def _open(sweep: Sweep, storage: RDBStorage, seed: int | None) -> optuna.Study:
         pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=POINTS // 4),
         load_if_exists=True,
     )
-    given, found = sweep.made_for(), study.user_attrs.get(_MADE_FOR)
+    given, found = sweep.conditions(), study.user_attrs.get(_MADE_FOR)
     if found is None and not study.get_trials(deepcopy=False):
         study.set_user_attr(_MADE_FOR, given)
     elif found != given:
@@ -269,7 +269,7 @@ def _trial(trial: FrozenTrial) -> Trial:
 
 
 def _importance(study: optuna.Study, values: list[float]) -> dict[str, float]:
-    """What it takes to be among the best tenth, or the best two if trials are few."""
+    """Return how much each parameter matters for being in the best tenth, or of the best two."""
     if len(values) < UNPRUNED or min(values) == max(values):
         return {}
     evaluator = PedAnovaImportanceEvaluator(target_quantile=max(0.1, 2 / len(values)))

@@ -1,4 +1,4 @@
-"""What a sweep tunes: the parameters of a genetic strategy, and how one search with them is judged.
+"""Search spaces of a sweep: the parameters of each genetic strategy, and the value of a search.
 
 Every search of a sweep may price the same number of states, whatever its parameters: a larger
 population has fewer generations, and what NSGA-II does not spend is left to annealing. So a sweep
@@ -43,36 +43,36 @@ class Space(Protocol):
 
     @property
     def value_name(self) -> str:
-        """What is made small, in a few words."""
+        """The name of the value that is minimised."""
         ...
 
     def usual(self, problem: Problem, budget: float) -> Parameters:
-        """The parameters that the strategy has by itself."""
+        """Return the default parameters of the strategy."""
         ...
 
     def suggest(self, trial: optuna.Trial) -> Parameters:
-        """Parameters to try."""
+        """Return parameters to try."""
         ...
 
     def settings(self, problem: Problem, parameters: Parameters, budget: float) -> Parameters:
-        """All that the strategy is given then, what follows from `parameters` included."""
+        """Return all settings of the strategy, with those that follow from `parameters`."""
         ...
 
     def search(
         self, problem: Problem, parameters: Parameters, budget: float, watch: Watch
     ) -> float:
-        """Search once, with the problem's seed: the value of the solution that the strategy chose.
+        """Search once, with the problem's seed, and return the value of the chosen solution.
 
         Raises `PartitionError` as the strategy does.
         """
         ...
 
     def strategy(self, problem: Problem, parameters: Parameters, budget: float) -> Strategy:
-        """The strategy with these parameters, for this problem."""
+        """Return the strategy with these parameters, for this problem."""
         ...
 
     def gain(self, usual: float, best: float) -> float:
-        """By which part of its costs `best` is better than `usual`."""
+        """Return by which share of its costs `best` is better than `usual`."""
         ...
 
 
@@ -141,7 +141,8 @@ class VerticalSpace:
         return float(1 - np.exp(best - usual))
 
     def effort(self, problem: Problem, parameters: Parameters, budget: float) -> Effort:
-        """What `vertical` is given: with the usual parameters and budget 1, its usual effort."""
+        """Return the effort of `vertical`: with default parameters and budget 1, its default
+        effort."""
         states, usual = _states(problem, budget), Effort()
         individuals, chains = int(parameters["individuals"]), int(parameters["chains"])
         generations = round(parameters["evolved"] * states / individuals)

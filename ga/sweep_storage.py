@@ -1,4 +1,4 @@
-"""Where a sweep keeps its trials: a SQLite file, or any database that SQLAlchemy can reach."""
+"""The storage of a sweep: a SQLite file, or any database that SQLAlchemy can reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _ATTEMPTS = 5
 
 
 def storage_url(text: str) -> str:
-    """The URL of a database; what is no URL is the path of a SQLite file."""
+    """Return the URL of a database; text that is no URL is the path of a SQLite file.
+
+    >>> storage_url("sqlite:////tmp/a.db")
+    'sqlite:////tmp/a.db'
+    """
     return text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
 
 

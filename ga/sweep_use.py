@@ -1,7 +1,6 @@
-"""The genetic strategies with the parameters that a sweep has found, or that somebody has written.
+"""The genetic strategies with parameters from a sweep, or from the user.
 
-What a trial has tried comes out as it did there: the same parameters, budget and seed lead to the
-same search.
+A search with the parameters, budget and seed of a trial gives the result of that trial.
 """
 
 from __future__ import annotations

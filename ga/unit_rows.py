@@ -1,4 +1,4 @@
-"""Units (`partition.units`) as arrays: what of their work and bytes divides, and what does not."""
+"""Units (`partition.units`) as arrays: the work and bytes that divide, and those that do not."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Tensors:
 def unit_rows(
     problem: Problem, model: Rewritable, units: Sequence[Unit], fineness: float
 ) -> UnitRows:
-    """The arrays of `units`.
+    """Return the arrays of `units`.
 
     A unit whose share of a device's fair load, of time or of Eq. 2, is above `fineness` is divided
     into grains of about that share.

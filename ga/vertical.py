@@ -1,4 +1,4 @@
-"""Any layer on any device, weighing time, memory and bytes together.
+"""The vertical strategy: any layer on any device, by NSGA-II and annealing.
 
 1. **Seeds**: contiguous cuts at several tolerances, which move few bytes, cuts that balance memory,
    and longest-processing-time assignments by time, weights and Eq. 2, which balance best.
@@ -9,15 +9,15 @@
    that the problem's preference ranks first is taken. The whole front is returned with it.
 
 Else the search is over genes (`ga.genes`). Its effort is counted in steps, not seconds, so that a
-seed determines the result on any machine. How far a better solution could be is told by bounds that
-no assignment can pass: the work of all devices together, and the heaviest layer on its best device.
+seed determines the result on any machine. Two lower bounds give the optimality gap: the work of all
+devices together, and the heaviest layer on its best device.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -81,22 +81,22 @@ class Effort:
     reliefs: float = RELIEFS
 
     def steps(self, network: Network, devices: int) -> int:
-        """Annealing steps for a network of this size."""
+        """Return the number of annealing steps for a network of this size."""
         most = self.work / (self.chains * _cost(network, devices))
         return int(np.clip(most, self.least_steps, self.most_steps))
 
     def fast(self, network: Network, devices: int) -> int:
-        """Steps of the chains that go for the period alone."""
+        """Return the number of steps of the chains that minimise the period alone."""
         return self.steps(network, devices) if self.fast_steps is None else self.fast_steps
 
     def neighbours(self, network: Network, devices: int) -> int:
-        """How many of a state's neighbours a step of a descent looks at."""
+        """Return how many of a state's neighbours a step of a descent prices."""
         steps = max(1, self.descents * self.descent)
         return max(1, int(self.descent_work / (steps * _cost(network, devices))))
 
 
 def _cost(network: Network, devices: int) -> int:
-    """What pricing a state costs, relative to states of other networks."""
+    """Return the cost of pricing a state, relative to states of other networks."""
     return len(network.tensors) * (devices + 3)
 
 
@@ -130,7 +130,8 @@ class Vertical:
             numbers = np.maximum(problem.pinned, 0)
             return Solution(problem.assignment(numbers), "no layer has a choice of device"), True
         preference = self._preference or PREFERENCES[problem.objective]
-        layers = grouped.layers(self._search(problem, grouped, preference))
+        found, generations = self._search(problem, grouped, preference)
+        layers = grouped.layers(found)
         exact = Objectives(problem, problem.costs, layer_beta_bytes(problem.network))
         layers = np.unique(np.concatenate([layers, self._fastest(problem, exact, layers)]), axis=0)
         priced = exact.price(layers)
@@ -146,16 +147,27 @@ class Vertical:
         elif problem.slack_frames == 0:
             explanation += "; channels have no spare frame, for want of memory"
         assignment = problem.assignment(layers[chosen])
-        return Solution(assignment, explanation, optimal=False, gap=gap, front=front), fits
+        solution = Solution(
+            assignment,
+            explanation,
+            optimal=False,
+            gap=gap,
+            front=front,
+            generations=generations,
+        )
+        return solution, fits
 
-    def _search(self, problem: Problem, grouped: Genes, preference: Preference) -> Population:
+    def _search(
+        self, problem: Problem, grouped: Genes, preference: Preference
+    ) -> tuple[Population, tuple[Mapping[str, float], ...]]:
+        """Return all that was found, and the record of each generation."""
         devices, effort = len(problem.devices), self._effort
         rng = np.random.default_rng(problem.seed)
         objectives = Objectives(problem, grouped.costs, grouped.sums(_beta(problem)))
         steps = effort.steps(grouped.network, devices)
         total = effort.nsga.generations + steps
-        evolved = effort.nsga.individuals * effort.nsga.generations
-        states = evolved + effort.chains * steps
+        bred = effort.nsga.individuals * effort.nsga.generations
+        states = bred + effort.chains * steps
         least_score = math.inf
 
         def rate(priced: Priced) -> NDArray[np.float64]:
@@ -167,27 +179,27 @@ class Vertical:
         def evaluate(population: Population) -> NDArray[np.float64]:
             priced = objectives.price(population)
             rate(priced)
-            return priced.objectives
+            return priced.fitness
 
         def score(population: Population) -> NDArray[np.float64]:
             return rate(objectives.price(population))
 
-        def on_generation(done: int, values: NDArray[np.float64]) -> None:
-            least = values[:, 0].min() * 1000
-            problem.on_progress(SearchProgress(done, total, f"period {least:.1f} ms"))
+        def on_generation(done: int, least_period_s: float) -> None:
+            shown = f"period {least_period_s * 1000:.1f} ms"
+            problem.on_progress(SearchProgress(done, total, shown))
             self._watch(effort.nsga.individuals * done / states, least_score)
 
         def on_step(done: int) -> None:
             if done % 10 == 0 or done == steps:
                 progress = SearchProgress(effort.nsga.generations + done, total, "refining")
                 problem.on_progress(progress)
-                self._watch((evolved + effort.chains * done) / states, least_score)
+                self._watch((bred + effort.chains * done) / states, least_score)
 
         seeds = _seeds(rng, problem, grouped)
-        population = nsga.evolve(
+        evolved = nsga.evolve(
             rng, seeds, grouped.pinned, devices, evaluate, effort.nsga, on_generation
         )
-        ranked = np.concatenate([seeds, population])
+        ranked = np.concatenate([seeds, evolved.population])
         ranked = ranked[np.argsort(score(ranked), kind="stable")]
         starts = ranked[np.arange(effort.chains) % max(1, effort.chains // 4) % len(ranked)]
         schedule = annealing.CoolingSchedule(steps, effort.heat, effort.epoch)
@@ -207,12 +219,13 @@ class Vertical:
             descend(rng, state, grouped.pinned, sizes, score, effort.descent, neighbours)
             for state in leading[: effort.descents]
         ]
-        return np.concatenate([seeds, population, refined, np.array(relieved)])
+        found = np.concatenate([seeds, evolved.population, refined, np.array(relieved)])
+        return found, evolved.generations
 
     def _fastest(
         self, problem: Problem, objectives: Objectives, found: NDArray[np.intp]
     ) -> Population:
-        """The fastest of the assignments `found` [individuals, layers], layer by layer faster."""
+        """Improve the fastest of the assignments `found` [individuals, layers] layer by layer."""
         effort, devices = self._effort, len(problem.devices)
 
         def score(population: Population) -> NDArray[np.float64]:
@@ -236,8 +249,8 @@ class Vertical:
 
 
 def _sizes(problem: Problem, grouped: Genes) -> NDArray[np.float64]:
-    """What each gene costs a device in time and in what the objective balances: [2, genes,
-    devices], relative to the whole."""
+    """Return each gene's share of a device's time and of the memory that the objective balances:
+    [2, genes, devices]."""
     network, beta = grouped.network, grouped.sums(_beta(problem))
     weights = [network.weight_bytes((layer.name,)) for layer in network.layers]
     memory = beta if problem.objective == "memory" or not any(weights) else np.array(weights, float)

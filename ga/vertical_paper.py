@@ -1,4 +1,4 @@
-"""The paper's strategy as it stands: Eq. 1 alone, by its genetic algorithm (`ga.paper`).
+"""The paper's own strategy: Eq. 1 alone, by its genetic algorithm (`ga.paper`).
 
 Eq. 1 balances Eq. 2's memory and sees neither speeds nor links nor limits. If its result exceeds a
 device's memory limit, the algorithm runs once more with all that exceeds limits ranked last.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ga.operators import Population
-from ga.paper import Evolution, PaperParameters, Penalty, evolve
+from ga.paper import Evolution, Excess, PaperParameters, evolve
 from partition.paper_equations import beta_bytes, layer_beta_bytes
 from partition.strategies.base import Problem, SearchProgress, Solution
 
@@ -42,13 +42,14 @@ class VerticalPaper:
             f"Eq. 1 of Tang & Stefanov (2021){limited}: Eq. 2 saves "
             f"{saving_percent(problem, evolution.best):.2f} % of memory per device; "
             + _how(evolution),
+            generations=evolution.logbook,
         )
 
     def _evolve(
         self,
         problem: Problem,
         parameters: PaperParameters,
-        penalty: Penalty | None = None,
+        excess: Excess | None = None,
     ) -> Evolution:
         def on_generation(done: int, best: NDArray[np.intp], _: float) -> None:
             saving = saving_percent(problem, best)
@@ -56,11 +57,11 @@ class VerticalPaper:
                 SearchProgress(done, parameters.generations, f"Eq. 2 saves {saving:.2f} %")
             )
 
-        return evolve(problem, parameters, on_generation, penalty)
+        return evolve(problem, parameters, on_generation, excess)
 
 
 def saving_percent(problem: Problem, numbers: NDArray[np.integer]) -> float:
-    """The paper's memory saving per device: 100 (1 − max β / total β) under Eq. 2."""
+    """Return the paper's memory saving per device, in per cent: 100 (1 − max β / total β)."""
     beta = beta_bytes(layer_beta_bytes(problem.network), numbers[None], len(problem.devices))[0]
     return float(100 * (1 - beta.max() / beta.sum())) if beta.sum() else 0.0
 

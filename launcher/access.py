@@ -13,6 +13,7 @@ from pathlib import Path
 
 from launcher.errors import BadInputError
 from nodes.core.addresses import host_of, is_exposed
+from nodes.core.events import LinkChange
 from nodes.keys import NODES, PUBLIC, SECRET, SUFFIX, KeyFolder, KeysError
 
 LAUNCHER = "@launcher"
@@ -89,12 +90,7 @@ def _no_keys(who: str, folder: Path) -> str:
     )
 
 
-STRANGER = "our key is not admitted"
-UNLIKE = "one end has keys and the other uses none"
-NO_HANDSHAKE = "the connection was closed before the handshake had ended"
-
-
-def barred(node: str, address: str, folder: Path | None, why: str) -> BadInputError:
+def barred(node: str, address: str, folder: Path | None, why: LinkChange) -> BadInputError:
     """Why the agent at an address and we, with the keys in `folder`, could not agree on who we
     are."""
     where = f"node {node!r} at {address}"
@@ -103,12 +99,12 @@ def barred(node: str, address: str, folder: Path | None, why: str) -> BadInputEr
             f"{where} wants a key, and this launcher uses none there: name the folder of keys in "
             "cluster.yaml (`keys: keys`), or start that agent without --keys"
         )
-    if why == STRANGER:
+    if why is LinkChange.STRANGER:
         return BadInputError(
             f"{where} does not admit this launcher's key: put {folder / PUBLIC} there, as "
             "launchers/launcher.pub in its folder of keys"
         )
-    if why == UNLIKE:
+    if why is LinkChange.UNLIKE:
         return BadInputError(
             f"{where} uses no keys: start its agent with --keys DIR, or write `insecure: true` in "
             "cluster.yaml"

@@ -207,7 +207,8 @@ class ClusterConfig(StrictModel):
         str | None, Field(description="Text file: the class of each input, a number per line")
     ] = None
     profile: Annotated[
-        str | None, Field(description="File of partition profile: measured times for the search")
+        str | None,
+        Field(description="File of csdf-edge partition profile: measured times for the search"),
     ] = None
     keys: Annotated[
         str | None,

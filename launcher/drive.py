@@ -1,19 +1,20 @@
-"""Drives one run: gives the supervisor what sockets and processes report, and performs its actions.
+"""Drives one run: gives the supervisor what has happened, and performs the actions it decides on.
 
-One thread and one wait: until something arrives or the supervisor's next deadline is due.
+Events come from connections, agents' processes and the host's progress. One thread and one wait:
+until something arrives or the supervisor's next deadline is due.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cnn.regular_files import open_regular
-from launcher.access import NO_HANDSHAKE, barred
+from launcher.access import barred
 from launcher.background import Background, IsWanted
+from launcher.connections import Arrival, Barred, Connections
 from launcher.consent import Consent
 from launcher.core.events import (
     Abandoned,
@@ -21,7 +22,6 @@ from launcher.core.events import (
     Begin,
     ClosedEarly,
     Consented,
-    Disconnected,
     End,
     Event,
     Exited,
@@ -29,11 +29,9 @@ from launcher.core.events import (
     Halt,
     Halted,
     Heard,
-    Linked,
     Notice,
     PlanReply,
     PlanRequest,
-    Reached,
     Send,
     SendChunk,
     StageProgress,
@@ -45,34 +43,20 @@ from launcher.errors import BadInputError, BarredError, LauncherError, RunFailed
 from launcher.host import Host
 from launcher.processes import LocalAgent, LocalAgents
 from launcher.runtime import OnUpdate, Update
-from launcher.sockets import (
-    Arrival,
-    Barred,
-    Closed,
-    DescriptorReadable,
-    FromControl,
-    FromData,
-    LinkStands,
-    Sockets,
-    Stands,
-    Unreadable,
-)
 from launcher.tracing import Tracer
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.events import Tick
+from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.messages import Control, Hello, Put, Refused, Traced, Welcome
+from nodes.core.reactor import Reactor
 from nodes.core.session import succession
 from nodes.owner import has_ended
+from nodes.waiter import Readable
 
 FoundPlan = tuple[PlanReply, Mapping[str, Path]]
 """A plan that was found, and its blobs by digest."""
 
 PlanSearch = Callable[[PlanRequest, IsWanted], FoundPlan]
 """Runs in a thread of its own; raises `LauncherError` if there is no such plan."""
-
-FRUITLESS = 5
-"""Connections that may end before their handshake, for no stated reason: an agent that is ending
-closes them, and one whose port is overrun."""
 
 ENDING_S = 1.0
 """How long an agent may take to end after it has closed its standard error."""
@@ -98,7 +82,7 @@ class Drive:
         self,
         supervisor: Supervisor,
         host: Host,
-        sockets: Sockets,
+        connections: Connections,
         agents: LocalAgents,
         files: Mapping[str, Path],
         on_update: OnUpdate,
@@ -113,22 +97,22 @@ class Drive:
         agrees to something."""
         self._consent = consent
         self._supervisor = supervisor
+        self._reactor: Reactor[Event, Action] = Reactor(supervisor.handle, self._perform, _now_s)
         self._host = host
-        self._sockets = sockets
+        self._connections = connections
         self._agents = agents
         self._by_stderr = {agent.stderr: agent for agent in agents.values()}
         self._files = dict(files)
         self._on_update = on_update
         self._keys = keys
         self._tracer = tracer
-        self._fruitless: Counter[str] = Counter()
         self._barred_nodes: set[str] = set()
         self._barred_error: BadInputError | None = None
         self._barred_until_s = 0.0
         self._greeting: dict[str, Hello] = {}
         self._end: End | None = None
         self._has_streamed = False
-        self._told = host.progress
+        self._last_progress = host.progress
         self._replan = replan
         self._background: Background[FoundPlan] = Background()
 
@@ -145,9 +129,9 @@ class Drive:
 
     def _run(self) -> None:
         for descriptor in (*self._by_stderr, self._background.descriptor):
-            self._sockets.watch(descriptor)
+            self._connections.watch(descriptor)
         if self._consent is not None:
-            self._sockets.watch(self._consent.descriptor)
+            self._connections.watch(self._consent.descriptor)
         try:
             self._handle(Begin())
             while self._end is None:
@@ -161,16 +145,15 @@ class Drive:
             raise self._end.error
 
     def _turn(self) -> None:
-        for arrival in self._sockets.poll(self._patience_s()):
-            if not self._traced(arrival):
-                self._arrived(arrival)
+        for arrival in self._connections.wait(self._patience_s()):
+            self._arrived(arrival)
         self._host.advance()
         if self._host.is_busy:
             self._host.step()
         self._tell_progress()
         if self._tracer is not None:
             for node in self._tracer.due(time.monotonic()):
-                self._sockets.send(node, self._tracer.ask(node))
+                self._connections.send(node, self._tracer.ask(node))
         self._give_up_if_barred()
         deadline_s = self._supervisor.deadline_s
         if deadline_s is not None and _now_s() >= deadline_s:
@@ -179,8 +162,8 @@ class Drive:
 
     def _tell_progress(self) -> None:
         progress = self._host.progress
-        if progress != self._told:
-            self._told = progress
+        if progress != self._last_progress:
+            self._last_progress = progress
             self._handle(progress)
 
     def _patience_s(self) -> float | None:
@@ -195,47 +178,36 @@ class Drive:
         ]
         return min(due, default=LOOK_EVERY_S)
 
-    # ------------------------------------------------------------ the trace
-
-    def _traced(self, arrival: Arrival) -> bool:
-        """Take in what belongs to a trace and to nothing else."""
-        if not isinstance(arrival, FromControl) or not isinstance(arrival.message, Traced):
-            return False
-        if self._tracer is not None:
-            self._tracer.heard(arrival.node, arrival.message)
-        return True
-
     def _ask_for_trace(self, node: str, message: Control) -> None:
         question = None if self._tracer is None else self._tracer.before(node, message)
         if question is not None:
-            self._sockets.send(node, question)
+            self._connections.send(node, question)
 
     # ------------------------------------------------------------ events
 
     def _arrived(self, arrival: Arrival) -> None:
         match arrival:
-            case FromControl(node, message, host):
-                if isinstance(message, Welcome) and node in self._agents:
-                    self._agents[node].forget_words()
-                if not (isinstance(message, Refused) and self._has_succeeded(node, message)):
-                    self._handle(Heard(node, message, host))
-            case FromData(node):
+            case DataReceived(str() as node, message, payload, payload_bytes):
                 try:
-                    self._host.arrived(arrival)
+                    self._host.arrived(node, message, payload, payload_bytes)
                 except RemoteProtocolError as error:
                     self._handle(Garbled(node, str(error)))
-            case Unreadable(node, reason):
-                self._handle(Garbled(node, reason))
-            case LinkStands(node):
-                self._handle(Linked(node))
-            case Stands(node):
-                self._handle(Reached(node))
-            case Closed(node):
-                self._handle(Disconnected(node))
+            case DataReceived(link):
+                raise AssertionError(f"data over {link!r}, which this launcher has not dialled")
             case Barred(node, why):
                 self._barred(node, why)
-            case DescriptorReadable(descriptor):
+            case Readable(descriptor):
                 self._readable(descriptor)
+            case Heard(node, Traced() as traced):
+                if self._tracer is not None:
+                    self._tracer.heard(node, traced)
+            case Heard(node, Refused() as refused) if self._has_succeeded(node, refused):
+                pass
+            case Heard(node, Welcome()) if node in self._agents:
+                self._agents[node].forget_words()
+                self._handle(arrival)
+            case _:
+                self._handle(arrival)
 
     def _readable(self, descriptor: int) -> None:
         if descriptor == self._background.descriptor:
@@ -257,15 +229,12 @@ class Drive:
             self._perform(Send(node, again))
         return again is not None
 
-    def _barred(self, node: str, why: str) -> None:
+    def _barred(self, node: str, why: LinkChange) -> None:
         """An agent that was never reached may be one that we shall never agree with."""
         session = self._supervisor.sessions[node]
-        self._fruitless[node] += 1
-        if why == NO_HANDSHAKE:
+        if why is LinkChange.NO_HANDSHAKE:
             self._handle(ClosedEarly(node))
-        in_vain = why != NO_HANDSHAKE or (
-            self._keys is not None and self._fruitless[node] >= FRUITLESS
-        )
+        in_vain = why is not LinkChange.NO_HANDSHAKE or self._keys is not None
         needed = node in self._supervisor.blueprint.deployments
         if session.welcome is None and in_vain and needed and not self._has_streamed:
             self._barred_nodes.add(node)
@@ -287,7 +256,7 @@ class Drive:
 
     def _read_stderr(self, agent: LocalAgent) -> None:
         if not agent.read_stderr():
-            self._sockets.unwatch(agent.stderr)
+            self._connections.unwatch(agent.stderr)
             agent.wait(time.monotonic() + ENDING_S)
             self._look_at(agent)
 
@@ -311,8 +280,7 @@ class Drive:
     # ------------------------------------------------------------ actions
 
     def _handle(self, event: Event) -> None:
-        for action in self._supervisor.handle(event, _now_s()):
-            self._perform(action)
+        self._reactor.take(event)
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -320,17 +288,18 @@ class Drive:
                 self._ask_for_trace(node, message)
                 if isinstance(message, Hello):
                     self._greeting[node] = message
-                self._sockets.send(node, message)
+                self._connections.send(node, message)
             case SendChunk(node, blob, offset, size):
                 data = self._read_blob(blob.digest, offset, size)
-                self._sockets.send(node, Put(blob, offset, data))
+                self._connections.send(node, Put(blob, offset, data))
             case Stream(data_addresses, blueprint):
                 self._has_streamed = True
                 self._host.attach(blueprint, data_addresses)
             case Halt():
                 self._handle(Halted(*self._host.halt()))
-            case PlanRequest(epoch) if self._replan is not None:
-                self._background.start(epoch, functools.partial(self._replan, action))
+            case PlanRequest(epoch):
+                if self._replan is not None:
+                    self._background.start(epoch, functools.partial(self._replan, action))
             case StageProgress(stage, done, total, note):
                 self._on_update(Update(stage, done, total, note))
             case Notice(text):

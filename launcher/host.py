@@ -11,16 +11,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from launcher.connections import Connections
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Taken
 from launcher.core.intake import Pace
 from launcher.core.run_stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.runtime import Array, Frame, Frames, OnDrop, OnResult
-from launcher.sockets import FromData, Sockets
 from nodes.core.deployment import most_bytes
 from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
+from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, Message, TensorHeader
+from nodes.payload import checked_array
+from nodes.sockets import AddressError
 
 
 class Host:
@@ -38,7 +40,7 @@ class Host:
         blueprint: Blueprint,
         frames: Frames,
         on_result: OnResult,
-        sockets: Sockets,
+        connections: Connections,
         began_s: float,
         pace: Pace | None = None,
         on_drop: OnDrop | None = None,
@@ -50,7 +52,7 @@ class Host:
         self.stale = 0
         self._frames = frames
         self._on_result = on_result
-        self._sockets = sockets
+        self._connections = connections
         self._began_s = began_s
         self._attached = False
         self._began = False
@@ -92,31 +94,37 @@ class Host:
             touched = (*feeds, *self._stream.source.channels_to(node))
             agreed = sum(c.capacity_frames for c in touched)  # tensors, and credits one by one
             try:
-                self._sockets.open_data(node, address, longest_bytes, agreed)
-            except ValueError as error:
+                self._connections.open_data(node, address, longest_bytes, agreed)
+            except AddressError as error:
                 raise RunFailedError(f"node {node!r}: its data port: {error}") from error
-            self._sockets.send_data(node, Attach(blueprint.epoch, HOST))
+            self._connections.send_data(node, Attach(blueprint.epoch, HOST))
             for credit in self._stream.sink.attach(node):
-                self._sockets.send_data(node, credit)
+                self._connections.send_data(node, credit)
 
     def halt(self) -> tuple[int, int]:
         """Hang up on all nodes: the deployment is given up. See `RunStream.halt`."""
-        self._sockets.close_data()
+        self._connections.close_data()
         self._attached = False
         self._next = None  # it may be a later frame than the one that is sent next
         first, replayed = self._stream.halt()
         del self.sent_s[first:]
         return first, replayed
 
-    def arrived(self, arrival: FromData) -> None:
+    def arrived(
+        self, node: str, message: Message, payload: object = None, payload_bytes: int = 0
+    ) -> None:
         """Take in a credit or a tensor; raises `RemoteProtocolError` for what may not come."""
-        match arrival.message:
-            case Credit() as credit:
-                fresh = self._stream.credit(credit)
-            case TensorHeader() as header if arrival.tensor is not None:
-                fresh = self._stream.tensor(arrival.node, header, arrival.tensor)
-            case other:
-                raise RemoteProtocolError(f"it sent {type(other).__name__} on the data connection")
+        match message:
+            case TensorHeader():
+                tensor = checked_array(message, payload, payload_bytes)
+                fresh = self._stream.tensor(node, message, tensor)
+            case Credit() if payload is None:
+                fresh = self._stream.credit(message)
+            case _:
+                raise RemoteProtocolError(
+                    f"it sent {type(message).__name__} and {payload_bytes} bytes "
+                    "on the data connection"
+                )
         self.stale += not fresh
         self.received_s += [self._now_s()] * (self._stream.complete - len(self.received_s))
 
@@ -163,7 +171,7 @@ class Host:
                 if channel.kept_from
                 else frame[name(channel.tensor)]
             )
-            self._sockets.send_tensor(channel.target_node, header, array)
+            self._connections.send_tensor(channel.target_node, header, array)
         self.sent_s.append(self._now_s())
 
     def _take(self) -> None:
@@ -175,7 +183,7 @@ class Host:
             self.first_result_s = self._now_s()
         self._on_result(number, outputs)
         for node, credit in self._stream.take():
-            self._sockets.send_data(node, credit)
+            self._connections.send_data(node, credit)
 
     def _load(self, number: int) -> Frame:
         frame, dealing = self._frames[number], self._stream.blueprint.dealing

@@ -32,7 +32,7 @@ from partition.devices import Device, slower
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
-from partition.profiles import Profile, told, with_profile
+from partition.profiles import Profile, measured_part, with_profile
 from partition.rewriting import divided_seconds
 from partition.slowed import slowed
 from partition.strategies.base import Problem, SearchProgress, Strategy
@@ -260,7 +260,7 @@ def search_plan(
         plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
         if profile is None or slower:  # a profile of phases does not know of that
             return plan
-        progress.say(told(plan, profile))
+        progress.say(measured_part(plan, profile))
         return with_profile(plan, profile)
     except PartitionError as error:
         raise BadInputError(f"{cluster.source.name}: {error}") from error

@@ -1,4 +1,5 @@
-"""`partition profile`: measures a model on the nodes of a cluster, what is not known already.
+"""`csdf-edge partition profile`: measures a model on the nodes of a cluster, what is not known
+already.
 
 Layers one by one, node after node, so that nodes of one machine do not disturb each other. Then
 links, two nodes at a time. Then subnets as the engine fuses them: those of the plan that was given,

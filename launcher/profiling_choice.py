@@ -2,11 +2,11 @@
 
 A search goes by layers, and sums of layers are wrong where an engine fuses them. So of what a
 strategy found (its own solution, what it compared that with, its Pareto front) the best few plans
-of different shape are measured by `partition profile`, and ranked by the runs that follow from
-their measured phases and messages (`launcher.prediction.foreseen`) under the preference that `auto`
-goes by (`ga.ranking`). What is chosen stands in the profile, together with what it holds for;
-where the same is asked again, it is the answer, and nothing is searched. A strategy that has proved
-its solution, or knows no other, is measured and not overruled.
+of different shape are measured by `csdf-edge partition profile`, and ranked by the runs that follow
+from their measured phases and messages (`launcher.prediction.foreseen`) under the preference that
+`auto` goes by (`ga.ranking`). What is chosen stands in the profile, together with what it holds
+for; where the same is asked again, it is the answer, and nothing is searched. A strategy that has
+proved its solution, or knows no other, is measured and not overruled.
 """
 
 from __future__ import annotations

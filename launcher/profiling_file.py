@@ -145,7 +145,7 @@ class ProfileFile(_FileModel):
 
         `nodes` are the nodes that it is to be used for, as far as they are known.
         """
-        again = "measure anew with partition profile"
+        again = "measure anew with csdf-edge partition profile"
         if digest != self.model_digest:
             what = f"another model ({self.model}) than {model}"
             if model == self.model:
@@ -187,11 +187,13 @@ class WholeNode(NodePart):
 
 def read_profile(path: Path) -> ProfileFile:
     """Read a profile file; raises `BadInputError` in a sentence."""
-    _, data = read_json(path, missing="there is no such profile; make it with partition profile")
+    _, data = read_json(
+        path, missing="there is no such profile; make it with csdf-edge partition profile"
+    )
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BadInputError(
             f"{path}: is no profile that this version reads (format {FORMAT}); "
-            "make it with partition profile"
+            "make it with csdf-edge partition profile"
         )
     try:
         return ProfileFile.model_validate(data)

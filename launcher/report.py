@@ -35,9 +35,10 @@ class NodeReport:
 
     Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the limit set by the
     user; measured are the peak, what was resident at the end, the part of that which no file
-    backs, and the idle agent before anything was sent to it. `fifo_*` is the most that the FIFOs
-    into the node held at once. Busy seconds are wall-clock time in firings: nodes that share cores
-    are busy while they wait for one, too; `cpu_s_per_frame` is not.
+    backs, and the idle agent before anything was sent to it. Pages of programs and libraries do
+    not count, because the kernel drops them where memory is short. `fifo_*` is the most that the
+    FIFOs into the node held at once. Busy seconds are wall-clock time in firings: nodes that share
+    cores are busy while they wait for one, too; `cpu_s_per_frame` is not.
     """
 
     name: str

@@ -80,7 +80,8 @@ class Request:
         int, typer.Option(min=1, help="Classes per frame in classes.csv, for a classifier")
     ] = 5
     profile: Annotated[
-        Path | None, typer.Option(help="File of partition profile: measured times for the search")
+        Path | None,
+        typer.Option(help="File of csdf-edge partition profile: measured times for the search"),
     ] = None
     journal: Annotated[
         Path | None, typer.Option(help="Folder that keeps results and progress, for --resume")

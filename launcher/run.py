@@ -15,6 +15,7 @@ from pathlib import Path
 
 from launcher.access import launcher_keys
 from launcher.background import IsWanted
+from launcher.connections import Connections
 from launcher.consent import hearing_consent, how_to_consent
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import PlanReply, PlanRequest
@@ -35,10 +36,10 @@ from launcher.runtime import (
     RunResult,
     SubnetFiles,
 )
-from launcher.sockets import Sockets
 from launcher.tracing import Tracer
 from nodes.core.messages import HOST, PROTOCOL, BlobInfo, Hello
 from nodes.owner import process_id
+from nodes.sockets import AddressError
 from partition.plan import Plan
 
 MOST_OWNER = 200
@@ -92,11 +93,18 @@ def run(
         contacts = [_contact(node, agents, options.keep_agents) for node in held]
         access = used[0].access
         keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
-        sockets = stack.enter_context(Sockets(keys, access.guards))
+        connections = stack.enter_context(Connections(keys, access.guards))
         for contact in contacts:
-            _connect(sockets, contact)
+            _connect(connections, contact)
         host = Host(
-            share, frames, on_result, sockets, began_s, options.pace, options.on_drop, options.state
+            share,
+            frames,
+            on_result,
+            connections,
+            began_s,
+            options.pace,
+            options.on_drop,
+            options.state,
         )
         limits = _limits(options)
         supervisor = Supervisor(share, contacts, len(frames), greeting(limits.run.lease_s), limits)
@@ -104,7 +112,7 @@ def run(
         blobs = _blob_files(subnets)
         tracer = None if options.trace is None else Tracer()
         drive = Drive(
-            supervisor, host, sockets, agents, blobs, on_update, replan, folder, tracer, consent
+            supervisor, host, connections, agents, blobs, on_update, replan, folder, tracer, consent
         )
         drive.run()
     if tracer is not None and options.trace is not None:
@@ -149,10 +157,10 @@ def _contact(node: Node, agents: LocalAgents, keep: bool) -> Contact:
     return Contact(node.name, agents[node.name].address, started_by_us=not keep)
 
 
-def _connect(sockets: Sockets, contact: Contact) -> None:
+def _connect(connections: Connections, contact: Contact) -> None:
     try:
-        sockets.open_control(contact.name, contact.address)
-    except ValueError as error:
+        connections.open_control(contact.name, contact.address)
+    except AddressError as error:
         raise BadInputError(f"node {contact.name!r}: {error}") from error
 
 

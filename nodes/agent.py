@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -26,6 +26,7 @@ from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
 from nodes.core.fields import printable
 from nodes.core.messages import Deployment
+from nodes.core.reactor import Reactor
 from nodes.core.session import LONGEST_LEASE_S
 from nodes.executors.base import Executor
 from nodes.keys import KeysError
@@ -36,7 +37,8 @@ from nodes.service import ServiceManager
 from nodes.sockets import AddressError
 from nodes.trace import Recorder
 from nodes.usage import usage
-from nodes.wire import Readable, Wire
+from nodes.waiter import Readable
+from nodes.wire import Wire
 from nodes.worker import Worker
 
 STOP_S = 2.0
@@ -99,7 +101,9 @@ class Shell:
         self.is_abandoned = False
         """Whether the thread that computes is still in a call that does not return, at the end."""
         self._trace = Recorder()
-        self._pending: deque[ev.Event] = deque()
+        self._reactor: Reactor[ev.Event, act.Action] = Reactor(
+            self._core.handle, self._perform, time.monotonic
+        )
         self._reported: deque[ev.Event] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._signals: tuple[int, int] | None = None
@@ -128,7 +132,7 @@ class Shell:
         if not self._worker.stop(0.0 if self.starts_anew else STOP_S):
             self.is_abandoned = True
             log.warning("a computation does not end and is abandoned")
-        self._clean(self._store.release)
+        self._try_cache(self._store.release)
 
     def _report(self, event: ev.Event) -> None:
         """Called by other threads: an event for the core."""
@@ -223,22 +227,55 @@ class Shell:
             log.warning("this node has a new key from now on")
 
     def _take(self, event: ev.Event) -> None:
-        """Hand an event to the core and do what it wants, then what came of that, in order."""
+        """Hand an event to the core and do what it decides on."""
         if self._trace.is_on:
             self._trace.happened(event, time.monotonic())
-        self._pending.append(event)
-        if len(self._pending) > 1:
-            return
-        while self._pending:
-            for action in self._core.handle(self._pending[0], time.monotonic()):
-                self._PERFORM[type(action)](self, action)
-            self._pending.popleft()
+        self._reactor.take(event)
+
+    def _perform(self, action: act.Action) -> None:  # noqa: PLR0912 - one case per action
+        match action:
+            case act.SendData():
+                self._send_data(action)
+            case act.Fire():
+                self._worker.fire(action)
+            case act.Reply(peer, message):
+                if not self._wire.reply(peer, message):
+                    log.info("a launcher was gone before %s", type(message).__name__)
+            case act.Dial(node, address):
+                self._dial(node, address)
+            case act.HangUp(node):
+                self._wire.hang_up(node)
+            case act.CutOffPeer(peer):
+                self._wire.cut_off_peer(peer)
+            case act.CutOffLink(link):
+                self._wire.cut_off_link(link)
+            case act.LookUp(peer, digests):
+                answer = self._lookups.ask(peer, digests)
+                if answer is not None:
+                    self._take(answer)
+            case act.WriteChunk():
+                self._write_chunk(action)
+            case act.LoadPhases(deployment):
+                self._load(deployment)
+            case act.Unload(epoch):
+                self._worker.unload(epoch)
+                self._try_cache(self._store.unpin)
+            case act.Release():
+                self._trace.end()
+                self._try_cache(self._store.release)
+            case act.Measure(purpose):
+                self._take(ev.Measured(purpose, usage()))
+            case act.TellTrace(peer, number, now_s):
+                self._wire.reply(peer, self._trace.answer(number, now_s))
+            case act.Log(level, text):
+                log.log(LEVELS[level], "%s", printable(text))
+            case act.Exit(why):
+                self._why = why
+            case act.Restart(why):
+                self._why = why
+                self.starts_anew = True
 
     # ------------------------------------------------------------ what the core wants done
-
-    def _reply(self, action: act.Reply) -> None:
-        if not self._wire.reply(action.peer, action.message):
-            log.info("a launcher was gone before %s", type(action.message).__name__)
 
     def _send_data(self, action: act.SendData) -> None:
         payload: Any = action.payload
@@ -248,17 +285,12 @@ class Shell:
         elif self._trace.is_on:
             self._trace.sent(action, began_s, time.monotonic())
 
-    def _dial(self, action: act.Dial) -> None:
+    def _dial(self, node: str, address: str) -> None:
         try:
-            self._wire.dial(action.node, action.address)
+            self._wire.dial(node, address)
         except AddressError as error:
             unknown = isinstance(error.__cause__, KeysError)
-            self._take(ev.LinkLost(action.node, str(error), is_barred=unknown))
-
-    def _look_up(self, action: act.LookUp) -> None:
-        answer = self._lookups.ask(action.peer, action.digests)
-        if answer is not None:
-            self._take(answer)
+            self._take(ev.LinkLost(node, str(error), is_barred=unknown))
 
     def _write_chunk(self, action: act.WriteChunk) -> None:
         blob, offset = action.put.blob, action.put.offset_bytes
@@ -269,8 +301,7 @@ class Shell:
         else:
             self._take(ev.ChunkWritten(action.peer, blob.digest, offset, complete))
 
-    def _load(self, action: act.LoadPhases) -> None:
-        deployment = action.deployment
+    def _load(self, deployment: Deployment) -> None:
         excess = self._quotas.excess(deployment)
         if excess is not None:
             self._take(ev.LoadFailed(deployment.epoch, excess))
@@ -297,53 +328,9 @@ class Shell:
             self._report(ev.LoadProgress(deployment.epoch, 0, total, "reading the cache"))
             self._store.verify(blobs)
 
-    def _unload(self, action: act.Unload) -> None:
-        self._worker.unload(action.epoch)
-        self._clean(self._store.unpin)
-
-    def _clean(self, let_go: Callable[[], None]) -> None:
-        """Have the cache let go of something; where it cannot, nothing depends on it."""
+    def _try_cache(self, give_up: Callable[[], None]) -> None:
+        """Let the cache give something up; where it cannot, nothing depends on it."""
         try:
-            let_go()
+            give_up()
         except CacheError as error:
             log.warning("%s", error)
-
-    def _measure(self, action: act.Measure) -> None:
-        self._take(ev.Measured(action.purpose, usage()))
-
-    def _tell_trace(self, action: act.TellTrace) -> None:
-        self._wire.reply(action.peer, self._trace.answer(action.number, action.now_s))
-
-    def _release(self, _: act.Release) -> None:
-        self._trace.end()
-        self._clean(self._store.release)
-
-    def _log(self, action: act.Log) -> None:
-        log.log(LEVELS[action.level], "%s", printable(action.text))
-
-    def _exit(self, action: act.Exit) -> None:
-        self._why = action.why
-
-    def _restart(self, action: act.Restart) -> None:
-        self._why = action.why
-        self.starts_anew = True
-
-    _PERFORM: Mapping[type, Callable[[Shell, Any], None]] = {
-        act.Reply: _reply,
-        act.SendData: _send_data,
-        act.Dial: _dial,
-        act.HangUp: lambda self, action: self._wire.hang_up(action.node),
-        act.CutOffPeer: lambda self, action: self._wire.cut_off_peer(action.peer),
-        act.CutOffLink: lambda self, action: self._wire.cut_off_link(action.link),
-        act.LookUp: _look_up,
-        act.WriteChunk: _write_chunk,
-        act.LoadPhases: _load,
-        act.Fire: lambda self, action: self._worker.fire(action),
-        act.Unload: _unload,
-        act.Release: _release,
-        act.Measure: _measure,
-        act.TellTrace: _tell_trace,
-        act.Log: _log,
-        act.Exit: _exit,
-        act.Restart: _restart,
-    }

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import FrameType
 from typing import get_args
 
+import nodes.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.agent import Shell
 from nodes.cache import BlobStore
-from nodes.code_pages import forget_code_pages
 from nodes.core.addresses import is_exposed
 from nodes.core.agent import Identity
 from nodes.core.errors import NodeError
@@ -139,15 +139,15 @@ def _build(
     """Open everything that can fail; also returns the address of the control port, and why the
     process was not shut in, if so.
 
-    The engine comes before the sockets, because it sets up the heap that all threads share, and
-    forks while there are no threads. Then the process gives up all files but its own.
+    The engine comes before the sockets, because it sets up the heap that all threads share. Then,
+    while there are no threads, the process gives up all files but its own.
     """
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
         allow_descriptors(quotas.connections)
         store = BlobStore(options.cache, quotas.cache_bytes)
         opened.callback(store.release)
-        executor = open_executor(options.engine, store.derived, forks=True, room=store.room)
+        executor = open_executor(options.engine, store.derived, room=store.room)
         opened.callback(executor.close)
         is_open = _shut_in(options, keyring, executor)
         wire = Wire(
@@ -159,7 +159,6 @@ def _build(
         control = wire.listen_control(options.listen)
         data = _listen_data(wire, options, control)
         give_back_free_memory()
-        forget_code_pages()
         identity = Identity(
             name=options.name,
             version=VERSION,

@@ -111,18 +111,14 @@ class Doorkeeper:
 
 
 class Context:
-    """What sockets are made in: one per agent, closed after all of them.
+    """What sockets are made in: one per agent or run, closed after all of them.
 
-    ZeroMQ's threads are started here, not with the first socket: they inherit the control group of
-    the thread that starts them.
-
-    With a `keyring` all its TCP connections are encrypted and authenticated; the `doorkeeper`'s
-    socket must then be waited for too.
+    With a `keyring` it can listen: all its TCP connections are encrypted and authenticated, and the
+    `doorkeeper`'s socket must be waited for too. Whoever only dials needs none here.
     """
 
     def __init__(self, keyring: Keyring | None = None) -> None:
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.zmq.socket(zmq.PAIR).close()
         self.keyring = keyring
         self.doorkeeper: Doorkeeper | None = None
         if keyring is not None:

@@ -22,15 +22,6 @@ HINTS = {
 }
 """What to do about an address, by error number."""
 
-GONE = "it was closed at the other end, or the network went down"
-STRANGER = "the other end does not admit this node's key"
-UNLIKE = "one end has keys and the other uses none"
-NO_HANDSHAKE = (
-    "the other end closes every connection before the handshake has ended: it has another key than "
-    "the one known of it here, or one of both has none, or its port is overrun (its log tells)"
-)
-"""Why a connection that was dialled does not stand."""
-
 Peer: TypeAlias = tuple[str, int]
 """A peer's IP address and port."""
 
@@ -63,8 +54,8 @@ class Connection:
     def traffic(self) -> ConnectionTraffic | None:
         """What has been carried; None if it has ended, or the system does not tell."""
         try:
-            told = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-            acknowledged, received = _ACKNOWLEDGED_AND_RECEIVED.unpack(told)
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+            acknowledged, received = _ACKNOWLEDGED_AND_RECEIVED.unpack(info)
         except (OSError, struct.error):
             return None
         return ConnectionTraffic(received, acknowledged)

@@ -17,7 +17,7 @@ import zmq
 from nodes.curve import Context, caller, guard
 from nodes.endpoints import HINTS, refuse_taken
 from nodes.gate import Gate
-from nodes.keys import CONTROL, DATA
+from nodes.keys import DATA
 from nodes.sockets import (
     DO_NOT_WAIT,
     EVENTS,
@@ -26,11 +26,11 @@ from nodes.sockets import (
     REJECTED,
     AddressError,
     Buffer,
+    ConnectionTerms,
     Part,
     Read,
     Socket,
     close_socket,
-    limit_peer,
     next_event,
     open_monitor,
     receive_parts,
@@ -72,18 +72,14 @@ class Listener:
         self,
         context: Context,
         address: str,
-        max_bytes: int,
-        linger_ms: int = 0,
+        terms: ConnectionTerms,
         port: str = DATA,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.socket: Socket = context.zmq.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self.socket.setsockopt(zmq.LINGER, linger_ms)
+        terms.apply(self.socket)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        limit_peer(self.socket, max_bytes)
-        if port == CONTROL:
-            self.socket.setsockopt(zmq.SNDHWM, MAX_ANSWERS)
         self.keyring = context.keys_for(address)
         self.port = port
         if self.keyring is not None:
@@ -221,7 +217,7 @@ class Listener:
             self.socket.send(peer, MORE_FOLLOWS | DO_NOT_WAIT)
         except zmq.ZMQError as error:
             if error.errno == errno.EHOSTUNREACH:
-                self._forget(peer)  # the end of its connection was perhaps told of before it spoke
+                self._forget(peer)  # its connection may have ended before it was heard
             return False
         send_parts(self.socket, parts)
         return True
@@ -235,7 +231,7 @@ class Listener:
         self._gate.shut(self._peers.pop(peer, -1))
 
     def close(self) -> None:
-        """Stop listening; what waits to be sent gets `linger_ms`."""
+        """Stop listening; what waits to be sent gets the terms' `linger_ms`."""
         close_socket(self.socket, self.monitor)
         self._gate.clear()
 

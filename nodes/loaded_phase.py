@@ -1,4 +1,4 @@
-"""A phase as the executor thread has it: a subnet, and where its tensors come from and go to."""
+"""A phase that the executor thread has loaded: its subnet, its channels and its state."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from nodes.core.errors import NodeError
 from nodes.core.finite import check_finite, is_finite
 from nodes.core.messages import ChannelSpec, Deployment, PhaseSpec
 from nodes.executors.base import LoadedSubnet
-from nodes.made_up import made_up
 from nodes.memory_room import room_bytes
 from nodes.rehearsal import RehearsedPhase
+from nodes.synthetic_inputs import synthetic_input
 
 Array = npt.NDArray[Any]
 
 
 class LoadedPhase:
-    """A subnet and where its tensors come from and go to."""
+    """A loaded subnet with the channels that it reads and writes."""
 
     def __init__(
         self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: LoadedSubnet
@@ -101,21 +101,21 @@ class LoadedPhase:
             )
 
     def keep(self, outputs: Mapping[str, Array]) -> None:
-        """Keep of a frame's outputs what the next frame reads."""
+        """Keep those of a frame's outputs that are the next frame's state."""
         self.state = {tensor: outputs[output] for tensor, output in self.kept_from.items()}
 
     def part(self) -> RehearsedPhase:
-        """What it is in a rehearsal."""
+        """Return what a rehearsal needs of this phase."""
         came = [
             name
             for name, spec in self.inputs.items()
             if spec.source_node != self.node and not spec.kept_from
         ]
-        return RehearsedPhase(self.subnet, self._make_up, came, tuple(self.sent))
+        return RehearsedPhase(self.subnet, self._synthetic_inputs, came, tuple(self.sent))
 
     def watch_values(self) -> None:
-        """From now on look at outputs, but for those that are not finite when it is tried."""
-        tried = self.subnet.run(self._make_up())
+        """Check outputs from now on, except those that are not finite for synthetic inputs."""
+        tried = self.subnet.run(self._synthetic_inputs())
         infinite = (name for name in self.outputs if not is_finite(tried[name]))
         self.may_be_infinite = frozenset(infinite)
 
@@ -125,7 +125,8 @@ class LoadedPhase:
             made = {name: outputs[name] for name in self.outputs}
             check_finite(inputs.values(), made, self.may_be_infinite)
 
-    def _make_up(self) -> dict[str, Array]:
+    def _synthetic_inputs(self) -> dict[str, Array]:
         return {
-            tensor: made_up(channel.dtype, channel.shape) for tensor, channel in self.inputs.items()
+            tensor: synthetic_input(channel.dtype, channel.shape)
+            for tensor, channel in self.inputs.items()
         }

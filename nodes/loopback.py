@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from nodes.core import events as ev
@@ -17,7 +18,7 @@ from nodes.core.errors import NodeError
 from nodes.core.messages import TensorHeader
 from nodes.curve import new_pair
 from nodes.keys import Keyring
-from nodes.sockets import start_releasing
+from nodes.sockets import COPY_BELOW_BYTES
 from nodes.wire import Wire
 
 TIMEOUT_S = 5.0
@@ -32,11 +33,11 @@ def loopback_address(data_address: str) -> str:
 
 
 class Loopback:
-    """Two ends in one process; a context manager. Threads of ZeroMQ and of pyzmq are started by
-    whoever makes it.
+    """Two connected ends in one process; a context manager.
 
     It may be made in one thread and handed to another, which then does all the rest. Encrypted,
-    with a key of their own, if `guarded` and over TCP.
+    with a key of their own, if `guarded` and over TCP. Raises `NodeError` if the ends do not find
+    each other.
     """
 
     def __init__(self, address: str, guarded: bool = False) -> None:
@@ -45,13 +46,16 @@ class Loopback:
             public, secret = new_pair()
             keyring = Keyring(secret, nodes={PEER: public})
         self._sender, self._receiver = Wire(keyring=keyring), Wire(keyring=keyring)
-        start_releasing()
-        self._address = address
         self._frame = 0
-
-    def connect(self) -> None:
-        """Let the two find each other; raises `NodeError` if they do not."""
-        self._sender.dial(PEER, self._receiver.listen_data(self._address))
+        try:
+            self._sender.dial(PEER, self._receiver.listen_data(address))
+            # This starts all threads of ZeroMQ and pyzmq, so that none is started while messages
+            # are timed; the one that frees sent memory exists from the first long message on.
+            self.send([np.zeros(COPY_BELOW_BYTES, np.uint8)])
+            self.receive(1)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Loopback:
         return self

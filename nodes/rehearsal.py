@@ -1,4 +1,4 @@
-"""Warming up as in earnest: phase by phase, while tensors go out and come in.
+"""Warms subnets up under the conditions of the stream, and measures what phases and messages cost.
 
 A subnet that only ran by itself, again and again, would find its weights in the cache and a CPU
 that nobody else wants, and the agent's own code would be at hand when a message comes: all of that
@@ -58,10 +58,13 @@ class WireCosts:
 
 
 def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> WireCosts:
-    """The costs that follow from the seconds of single small messages and from rounds of (messages,
-    bytes, seconds). Of the messages the later half counts: the first meet what is not warm yet. The
-    lower quartile is taken, because whatever disturbs makes them dearer. Small rounds say nothing
-    of bytes; zeros for what nothing is said of."""
+    """Fit the costs to the seconds of single small messages and to rounds of (messages, bytes,
+    seconds).
+
+    Only the later half of the small messages counts, because the first meet cold caches. Both costs
+    are lower quartiles, because every disturbance makes a message dearer. Small rounds do not
+    determine the cost of a byte. A cost without samples is 0.
+    """
     if not small_s:
         return WireCosts(0.0, 0.0)
     message_s = _lower_quartile(small_s[len(small_s) // 2 :])
@@ -74,7 +77,7 @@ def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> W
 
 
 def _beginnings(arrays: Iterable[Array]) -> list[Array]:
-    """Copies of as much of these as `MOST_BYTES` allows, each in its share."""
+    """Copy the beginning of each array, all in proportion, so that they take `MOST_BYTES`."""
     whole = list(arrays)
     share = min(1.0, MOST_BYTES / max(1, sum(array.nbytes for array in whole)))
     return [array.reshape(-1)[: max(1, int(array.size * share))].copy() for array in whole]
@@ -87,14 +90,14 @@ def _lower_quartile(values: Sequence[float]) -> float:
 @dataclass(slots=True)
 class RehearsedPhase:
     """A phase in a rehearsal: `came` are its inputs that come from other nodes, `sent` its outputs
-    that other nodes read; `make_up` makes inputs that it can run on."""
+    that other nodes read; `make_inputs` makes inputs that it can run on."""
 
     subnet: LoadedSubnet
-    make_up: Callable[[], dict[str, Array]]
+    make_inputs: Callable[[], dict[str, Array]]
     came: Sequence[str] = ()
     sent: Sequence[str] = ()
     seconds: list[float] = field(default_factory=list)
-    """Of each timed run so far, waits for a CPU that others had left out."""
+    """Seconds of each timed run so far, without waits for a CPU that others had."""
 
     @property
     def typical_s(self) -> float:
@@ -103,7 +106,8 @@ class RehearsedPhase:
 
 
 class Rehearsal:
-    """Performs phases and keeps count of what the wire costs; without a `loopback` it has none.
+    """Runs phases in rounds and measures what messages cost, if there is a `loopback`.
+
     `threads` compute a run.
 
     All agents of a machine rehearse at once. How its cores are then shared is for the plan's
@@ -119,7 +123,7 @@ class Rehearsal:
         self._left: list[Array] = []
 
     def perform(self, parts: Sequence[RehearsedPhase]) -> Iterator[int]:
-        """All rounds; yields the round's number, from 1, after each run of a part."""
+        """Run all rounds; yields the round's number, from 1, after each run of a part."""
         began_s = time.monotonic()
         self._speed = speed("thread-self", self._threads)
         for number in range(MOST_ROUNDS):
@@ -133,8 +137,8 @@ class Rehearsal:
                 yield number + 1
 
     def _run(self, part: RehearsedPhase) -> None:
-        """A run while tensors move, timed."""
-        inputs = part.make_up()
+        """Run a part once, timed, while tensors move."""
+        inputs = part.make_inputs()
         moving = self._left + _beginnings(inputs[tensor] for tensor in part.came)
         began_cpu_s = time.process_time()
         if self._loopback is not None:
@@ -151,7 +155,7 @@ class Rehearsal:
         part.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
 
     def _run_quietly(self, part: RehearsedPhase) -> None:
-        part.subnet.run(part.make_up())
+        part.subnet.run(part.make_inputs())
         if self._loopback is not None:
             began_s = time.process_time()
             self._loopback.send([np.zeros(SMALL_BYTES, np.uint8)])
@@ -159,6 +163,6 @@ class Rehearsal:
             self._small_s.append(time.process_time() - began_s)
 
     def costs(self) -> WireCosts:
-        """What the rounds say."""
+        """Return the costs that fit the rounds so far."""
         found, quota = fit(self._small_s, self._rounds), speed("self") or 1.0
         return WireCosts(found.message_s / quota, found.byte_s / quota)

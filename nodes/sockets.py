@@ -1,12 +1,15 @@
-"""Sockets; `nodes.listener`, `nodes.waiter`, `nodes.curve` and this are what knows ZeroMQ here.
+"""Connections over ZeroMQ, for agents and launchers: how they are set up, used and closed.
 
-A `Listener` is a bound ROUTER, a `Dialler` a connected DEALER. Sending never blocks or drops: what
-waits to be sent on data connections is bounded by credits, so it has no high-water mark. Receive
-queues have one, so that a peer that floods us is slowed down by its own connection. Tensors go out
-and come in without being copied unless they are small: a very small message lies in a receive
-buffer that it shares with its neighbours, would keep all of it alive, and may be unaligned. So on
-its way from one engine to the next a tensor is copied at most once in user space (one of up to
-`SHARED_BELOW_BYTES`, twice). What was received lives as long as anything refers to its payload.
+A `Dialler` is a connected DEALER; its counterpart, a bound ROUTER, is `nodes.listener.Listener`.
+Only these two modules, `nodes.waiter` and `nodes.curve` know ZeroMQ.
+
+Sending never blocks or drops: what waits to be sent on data connections is bounded by credits, so
+it has no high-water mark. Receive queues have one, so that a peer that floods us is slowed down by
+its own connection. Tensors go out and come in without being copied unless they are small: a very
+small message lies in a receive buffer that it shares with its neighbours, would keep all of it
+alive, and may be unaligned. So on its way from one engine to the next a tensor is copied at most
+once in user space (one of up to `SHARED_BELOW_BYTES`, twice). What was received lives as long as
+anything refers to its payload.
 """
 
 from __future__ import annotations
@@ -15,13 +18,16 @@ import contextlib
 import itertools
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, TypeAlias, TypeVar
 
 import zmq
 
 from nodes.core.errors import NodeError
+from nodes.core.events import LinkChange
 from nodes.curve import OVERHEAD_BYTES, Context, identify
-from nodes.endpoints import GONE, NO_HANDSHAKE, STRANGER, UNLIKE
+from nodes.keys import Keyring, KeysError
 from nodes.waiter import BATCH
 
 COPY_BELOW_BYTES = 1 << 18
@@ -35,13 +41,21 @@ several messages where it has read them. A longer one gets memory of its own, al
 MAX_PARTS = 3
 """A message has at most a header and a payload; one part more shows that it had too many."""
 
-WAITING = 64
+UNREAD = 64
 """Messages from one peer that may wait to be read; then its connection is no longer read."""
+
+MOST_UNREAD = (1 << 31) - 1
+"""The largest bound that ZeroMQ takes."""
+
+GOODBYE_MS = 1_000
+"""How long the last messages may take to leave when connections are closed."""
 
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 30_000
 """A peer machine that answers no heartbeat for so long is gone (its process's end shows at once);
-long enough for a large tensor on a slow link, behind which heartbeats wait."""
+long enough for a large tensor on a slow link, behind which heartbeats wait. When a network was
+down, TCP sends again only after as long a time as that lasted; a connection that was silent for
+long is given up before that and made anew."""
 
 EVENTS: Any = int(zmq.EVENTS)
 READABLE: Any = int(zmq.POLLIN)
@@ -77,26 +91,67 @@ class AddressError(NodeError):
     """An address cannot be listened on or dialled: which, and why."""
 
 
-class Dialler:
-    """A DEALER connected to a node's data port; raises `AddressError` for what is no address.
+@dataclass(frozen=True, slots=True)
+class ConnectionTerms:
+    """What is allowed on a connection.
 
-    With `server`, the public key that the node must have, the connection is guarded.
+    A message of more than `max_bytes` costs the peer the connection. `unsent` messages may wait to
+    be sent (0: any number, where credits bound them), and `unread` ones to be read. What waits to
+    be sent when the connection is closed gets `linger_ms`. Without `heartbeats`, a peer machine
+    that vanishes is not noticed here. A connection that cannot be made is tried again ten times a
+    second, or ever more rarely until it is every `redial_ms`; an attempt takes up to `attempt_ms`
+    (0: as long as the system lets it).
+    """
+
+    max_bytes: int
+    unsent: int = 0
+    unread: int = UNREAD
+    linger_ms: int = 0
+    heartbeats: bool = True
+    redial_ms: int = 0
+    attempt_ms: int = 0
+
+    def apply(self, sock: Socket) -> None:
+        """Set a socket's options, before it is bound or connected."""
+        sock.setsockopt(zmq.MAXMSGSIZE, self.max_bytes + OVERHEAD_BYTES)
+        sock.setsockopt(zmq.SNDHWM, self.unsent)
+        sock.setsockopt(zmq.RCVHWM, min(self.unread, MOST_UNREAD))
+        sock.setsockopt(zmq.LINGER, self.linger_ms)
+        sock.setsockopt(zmq.RECONNECT_IVL_MAX, self.redial_ms)
+        sock.setsockopt(zmq.CONNECT_TIMEOUT, self.attempt_ms)
+        if self.heartbeats:
+            sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+            sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+
+
+class Dialler:
+    """A DEALER connected to one port of a node.
+
+    With a `keyring` the connection is guarded: the node must have the key that is known of it
+    there. Raises `AddressError` for what is no address, and for a node whose key is not known.
     """
 
     def __init__(
         self,
         context: Context,
+        node: str,
         address: str,
-        max_bytes: int,
-        linger_ms: int = 0,
-        server: bytes | None = None,
+        terms: ConnectionTerms,
+        keyring: Keyring | None = None,
     ) -> None:
+        self.node = node
+        self.is_closed = False
         self.socket: Socket = context.zmq.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, linger_ms)
-        limit_peer(self.socket, max_bytes)
-        if server is not None and context.keyring is not None:
-            identify(self.socket, context.keyring.secret, server)
+        terms.apply(self.socket)
+        try:
+            if keyring is not None:
+                identify(self.socket, keyring.secret, keyring.key_of(node))
+        except KeysError as error:
+            self.socket.close(0)
+            raise AddressError(str(error)) from error
         self._stands = False
+        self._has_hope = False
+        """Whether what waits to be sent may still get through."""
         self._fruitless = 0
         self.monitor = open_monitor(
             self.socket, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | BARRED
@@ -120,56 +175,61 @@ class Dialler:
             found.append(read(receive_parts(sock)))
         return found
 
-    def lost(self) -> str | None:
-        """Why there is no connection any more, or never will be, if that was not told before."""
-        why = None
+    def changes(self) -> list[LinkChange]:
+        """What has happened to the connection since this was last asked."""
+        found: list[LinkChange] = []
         while (happened := next_event(self.monitor)) is not None:
-            why = self._happened(*happened) or why
-        if why not in (None, GONE):
-            self.socket.setsockopt(zmq.LINGER, 0)  # nothing will ever get through
-        return why
+            change = self._change(*happened)
+            if change is not None:
+                found.append(change)
+        return found
 
-    def _happened(self, event: int, value: int) -> str | None:
+    def _change(self, event: int, value: int) -> LinkChange | None:
+        """What an event of the monitor means. The end of a connection that never stood is no news:
+        why it failed is told by an event of its own, and ZeroMQ dials again."""
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._stands, self._fruitless = True, 0
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            return STRANGER
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == MISMATCH:
-            return UNLIKE
-        elif event & REJECTED:
-            self._fruitless += 1
-            return NO_HANDSHAKE if self._fruitless == FRUITLESS else None
-        elif self._stands:
-            self._stands = False
-            return GONE
-        return None
+            self._stands = self._has_hope = True
+            self._fruitless = 0
+            return LinkChange.STANDS
+        if event == zmq.EVENT_DISCONNECTED:
+            stood, self._stands = self._stands, False
+            return LinkChange.GONE if stood else None
+        self._has_hope = False
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            return LinkChange.STRANGER
+        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == MISMATCH:
+            return LinkChange.UNLIKE
+        self._fruitless += 1
+        is_hopeless = self._fruitless >= FRUITLESS
+        return LinkChange.NO_HANDSHAKE if is_hopeless else LinkChange.CLOSED_EARLY
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Send to the node, as soon as the connection stands.
 
-        Nothing can be sent where this node was turned away, as `lost` tells: ZeroMQ has given that
-        connection up and would wait for ever.
+        Nothing can be sent where this node was turned away, as `changes` reports: ZeroMQ has given
+        that connection up and would wait for ever.
         """
         with contextlib.suppress(zmq.Again):
             send_parts(self.socket, parts, DO_NOT_WAIT)
 
     def close(self) -> None:
-        """Close the connection; what waits to be sent gets `linger_ms`."""
+        """Close the connection; what waits to be sent gets the terms' `linger_ms`, but nothing if
+        the connection never stood or the two ends could not agree."""
+        if self.is_closed:
+            return
+        self.changes()
+        self.is_closed = True
+        if not self._has_hope:
+            self.socket.setsockopt(zmq.LINGER, 0)
         close_socket(self.socket, self.monitor)
 
 
-def start_releasing() -> None:
-    """Start pyzmq's thread that gives up what was sent without a copy, as a thread of this one."""
-    zmq.Frame(bytearray(1), copy=False)
-
-
-def limit_peer(sock: Socket, max_bytes: int) -> None:
-    """Bound what a peer may send, and notice one that has gone silent."""
-    sock.setsockopt(zmq.MAXMSGSIZE, max_bytes + OVERHEAD_BYTES)
-    sock.setsockopt(zmq.SNDHWM, 0)
-    sock.setsockopt(zmq.RCVHWM, WAITING)
-    sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+def peer_address(part: Part) -> str | None:
+    """The IP address that a part came from; None for transports without any."""
+    try:
+        return str(ip_address(part.get("Peer-Address")))
+    except (ValueError, zmq.ZMQError):
+        return None
 
 
 def receive_parts(sock: Socket) -> list[Part]:

@@ -1,4 +1,4 @@
-"""The one wait of an agent's loop: for sockets and file descriptors together.
+"""The one wait of an agent's or a launcher's loop: for sockets and file descriptors together.
 
 ZeroMQ's own poll asks every socket twice and the kernel once for each of them, whoever has
 something: some thirty system calls per wake-up of an agent. Here the kernel alone is asked, which
@@ -13,6 +13,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import zmq
@@ -29,6 +30,13 @@ MOST_AT_ONCE = 64
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
 Reader: TypeAlias = Callable[[], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A watched file descriptor has something to read, or its end."""
+
+    descriptor: int
 
 
 class Waiter:
@@ -58,6 +66,10 @@ class Waiter:
             self._due[descriptor] = None
         self._readers[descriptor] = reader
         self._epoll.register(descriptor, select.EPOLLIN)
+
+    def watch(self, descriptor: int) -> None:
+        """Report `Readable` whenever this file descriptor has something to read."""
+        self.add(descriptor, lambda: [Readable(descriptor)])
 
     def remove(self, source: Socket | int) -> None:
         """No longer wait for this one; before it is closed."""

@@ -8,34 +8,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from nodes.core import events as ev
-from nodes.core.codec import MAX_MESSAGE_BYTES, decode, encode
+from nodes.core.codec import MAX_MESSAGE_BYTES, encode
 from nodes.core.deployment import MAX_TENSOR_BYTES
 from nodes.core.errors import RemoteProtocolError
 from nodes.core.messages import Attach, Control, Data
 from nodes.curve import Context
-from nodes.endpoints import GONE
 from nodes.keys import CONTROL, DATA, Keyring, KeysError
-from nodes.listener import MAX_CONNECTIONS, Listener
-from nodes.sockets import SHARED_BELOW_BYTES, AddressError, Buffer, Dialler, Part
+from nodes.listener import MAX_ANSWERS, MAX_CONNECTIONS, Listener
+from nodes.received import read_control, read_data
+from nodes.sockets import (
+    GOODBYE_MS,
+    AddressError,
+    Buffer,
+    ConnectionTerms,
+    Dialler,
+    Part,
+)
 from nodes.spare_memory import SpareMemory
-from nodes.waiter import Waiter
+from nodes.waiter import Readable, Waiter
 
-GOODBYE_MS = 1_000
-"""How long the last messages may take to leave when a connection or all of them are closed."""
-
-
-GONE_KEY = "its key is no longer admitted"
-
-
-@dataclass(frozen=True, slots=True)
-class Readable:
-    """A watched file descriptor has something to read, or its end."""
-
-    descriptor: int
+WITHDRAWN_KEY = "its key is no longer admitted"
 
 
 class Wire:
@@ -81,8 +76,8 @@ class Wire:
 
     def listen_control(self, address: str) -> str:
         """Open the control port; returns where it really listens."""
-        most = self._max_connections
-        port = Listener(self._context, address, 2 * MAX_MESSAGE_BYTES, GOODBYE_MS, CONTROL, most)
+        terms = ConnectionTerms(2 * MAX_MESSAGE_BYTES, unsent=MAX_ANSWERS, linger_ms=GOODBYE_MS)
+        port = Listener(self._context, address, terms, CONTROL, self._max_connections)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
         self._waiter.wake(lambda: port.due_s, lambda: _closed(port, links=False))
@@ -92,8 +87,8 @@ class Wire:
 
     def listen_data(self, address: str) -> str:
         """Open the data port; returns where it really listens."""
-        most = self._max_connections
-        port = Listener(self._context, address, self._tensor_bytes, 0, DATA, most)
+        terms = ConnectionTerms(self._tensor_bytes)
+        port = Listener(self._context, address, terms, DATA, self._max_connections)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
         self._waiter.wake(lambda: port.due_s, lambda: _closed(port, links=True))
@@ -111,7 +106,7 @@ class Wire:
 
     def watch(self, descriptor: int) -> None:
         """Report `Readable` whenever this file descriptor has something to read."""
-        self._waiter.add(descriptor, lambda: [Readable(descriptor)])
+        self._waiter.watch(descriptor)
 
     def wait(self, timeout_s: float | None) -> list[ev.Event | Readable]:
         """Sleep until something arrives, `timeout_s` seconds at most; return what has."""
@@ -123,19 +118,17 @@ class Wire:
         """Connect to a node's data port; raises `AddressError` if it is not an address, or the
         node's key is not known."""
         self.hang_up(node)
-        server = None
         keyring = self._context.keys_for(address)
-        if keyring is not None:
-            try:
+        try:
+            if keyring is not None:
                 keyring.refresh()
-                server = keyring.key_of(node)
-            except KeysError as error:
-                raise AddressError(str(error)) from error
-        dialler = Dialler(self._context, address, self._tensor_bytes, GOODBYE_MS, server)
-        self._dialled[node] = dialler
+        except KeysError as error:
+            raise AddressError(str(error)) from error
+        terms = ConnectionTerms(self._tensor_bytes, linger_ms=GOODBYE_MS)
+        dialler = self._dialled[node] = Dialler(self._context, node, address, terms, keyring)
         read = partial(read_data, node)
         self._waiter.add(dialler.socket, lambda: dialler.receive(read))
-        self._waiter.add(dialler.monitor, lambda: _lost(node, dialler))
+        self._waiter.add(dialler.monitor, lambda: _lost(dialler))
 
     def hang_up(self, node: str) -> None:
         """Close the connection to a node that was dialled, if there is one."""
@@ -185,10 +178,13 @@ class Wire:
         # First what has closed meanwhile: a descriptor may be another connection's by now.
         if self._control is not None:
             events += _closed(self._control, links=False)
-            events += [ev.ControlMalformed(peer, GONE_KEY) for peer in self._control.withdrawn()]
+            events += [
+                ev.ControlMalformed(peer, WITHDRAWN_KEY) for peer in self._control.withdrawn()
+            ]
         if self._data is not None:
             events += _closed(self._data, links=True)
-            events += [ev.DataMalformed(peer, GONE_KEY) for peer in self._data.withdrawn()]
+            gone = self._data.withdrawn()
+            events += [ev.DataMalformed(peer, WITHDRAWN_KEY) for peer in gone]
         return events
 
     def renew(self) -> None:
@@ -249,22 +245,26 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
         if isinstance(who, str):
             events.append(ev.Rejected(who))
         else:
-            events.append(ev.LinkLost(who, GONE) if links else ev.PeerLost(who))
+            events.append(ev.LinkLost(who, ev.LinkChange.GONE.value) if links else ev.PeerLost(who))
     return events
 
 
-def _lost(node: str, dialler: Dialler) -> list[ev.Event]:
-    why = dialler.lost()
-    return [] if why is None else [ev.LinkLost(node, why, is_barred=why != GONE)]
+def _lost(dialler: Dialler) -> list[ev.Event]:
+    return [
+        ev.LinkLost(dialler.node, change.value, is_barred=change in ev.BARRING)
+        for change in dialler.changes()
+        if change is ev.LinkChange.GONE or change in ev.BARRING
+    ]
 
 
 def _from_peer(
     port: Listener, peer: bytes, parts: list[Part]
 ) -> ev.ControlReceived | ev.ControlMalformed:
     """What came on the control port, and whose key says so."""
-    event = read_control(peer, parts)
-    key = port.key_of(peer)
-    return replace(event, key=key) if key and isinstance(event, ev.ControlReceived) else event
+    try:
+        return ev.ControlReceived(peer, read_control(parts), port.key_of(peer))
+    except RemoteProtocolError as error:
+        return ev.ControlMalformed(peer, str(error))
 
 
 def _from_owner(
@@ -279,29 +279,3 @@ def _from_owner(
         ):
             return ev.DataMalformed(link, f"it attached as {message.node!r} without that one's key")
     return event
-
-
-def read_control(peer: ev.Peer, parts: list[Part]) -> ev.ControlReceived | ev.ControlMalformed:
-    """What a peer said on the control port."""
-    try:
-        if len(parts) != 1:
-            raise RemoteProtocolError(f"a control message of {len(parts)} parts")
-        return ev.ControlReceived(peer, decode(parts[0].buffer))
-    except RemoteProtocolError as error:
-        return ev.ControlMalformed(peer, str(error))
-
-
-def read_data(link: ev.Link, parts: list[Part]) -> ev.DataReceived | ev.DataMalformed:
-    """What came on a data connection."""
-    try:
-        if not 1 <= len(parts) <= 2:
-            raise RemoteProtocolError(f"a data message of {len(parts)} parts")
-        message = decode(parts[0].buffer)
-    except RemoteProtocolError as error:
-        return ev.DataMalformed(link, str(error))
-    if len(parts) == 1:
-        return ev.DataReceived(link, message)
-    payload = parts[1]
-    size = len(payload)
-    whole = payload.bytes if size <= SHARED_BELOW_BYTES else payload.buffer
-    return ev.DataReceived(link, message, whole, size)

@@ -1,12 +1,11 @@
-"""The executor thread: loads subnets, warms them up, fires phases, one job after another.
+"""The executor thread loads subnets, warms them up and fires phases, one job after another.
 
 It never waits for the I/O thread between firings, because the core keeps one queued behind the one
 that runs. Tensors between two phases of this node never leave this thread: they lie in a store
 until the last phase that reads them has run.
 
-Others may bound what this thread may use, which is why it has a name that shows outside. Whatever
-does not compute is therefore started from the I/O thread: the process that prepares subnets, and
-ZeroMQ's threads for a rehearsal.
+The thread has a name that shows outside the process, so that its CPU time can be told from that of
+the other threads. Subnets are prepared by a thread of their own, and the executor thread waits.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import ctypes
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,13 +24,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from nodes.code_pages import forget_code_pages
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
 from nodes.core.errors import NodeError
 from nodes.core.messages import ChannelSpec, Deployment
-from nodes.errand import Call, Errand
 from nodes.executors.base import Executor, LoadOptions
 from nodes.executors.heap import give_back_free_memory
 from nodes.loaded_phase import LoadedPhase
@@ -50,8 +48,7 @@ Array = npt.NDArray[Any]
 class _Load:
     deployment: Deployment
     graphs: tuple[Path, ...]
-    preparing: Errand
-    loopback: Loopback | None
+    preparing: Future[Loopback | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,9 @@ class _Unload:
 
 
 class Worker:
-    """The thread and its queue; `report` is called from it with every event it has for the core.
+    """The executor thread and its queue; the thread calls `report` with each event for the core.
 
-    With a `loopback` (what opens one), it measures what messages cost while it warms up.
+    If it gets a function that opens a `loopback`, it measures the cost of messages as it warms up.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class Worker:
         self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
         self._dropped: set[int] = set()
         self._epoch: int | None = None
-        self._holds_more = False
         self._phases: list[LoadedPhase] = []
         self._store: dict[tuple[str, int], tuple[Array, int]] = {}
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -85,20 +81,29 @@ class Worker:
 
     # ------------------------------------------------------------ from the I/O thread
 
-    def load(self, deployment: Deployment, graphs: tuple[Path, ...], *before: Call) -> None:
-        """Make the calls `before`, then load and warm up the phases, whose graphs lie there."""
-        preparing = Errand(*before, lambda: self._prepare(deployment, graphs))
-        loopback = None if self._loopback is None else self._loopback()
-        self._jobs.put(_Load(deployment, graphs, preparing, loopback))
+    def load(
+        self,
+        deployment: Deployment,
+        graphs: tuple[Path, ...],
+        verify: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `verify`, then prepare, load and warm up the phases, whose graphs lie there.
+
+        Verifying and preparing happen in a thread that the calling thread starts.
+        """
+        threads = ThreadPoolExecutor(1, "preparing")
+        preparing = threads.submit(self._prepare, deployment, graphs, verify)
+        threads.shutdown(wait=False)  # ends the thread after this one call
+        self._jobs.put(_Load(deployment, graphs, preparing))
 
     def fire(self, firing: Fire) -> None:
         """Run a phase after everything handed in before."""
         self._jobs.put(firing)
 
     def unload(self, epoch: int) -> None:
-        """Drop what is queued of this epoch, then everything it holds."""
+        """Drop the queued jobs of this epoch, then all that it holds."""
         self._dropped.add(epoch)
-        self._executor.interrupt()  # what it is at may take minutes, and nobody waits for it
+        self._executor.interrupt()  # its job may take minutes, and nobody waits for the result
         self._jobs.put(_Unload(epoch))
 
     def stop(self, timeout_s: float) -> bool:
@@ -120,12 +125,8 @@ class Worker:
                 case Fire():
                     if job.epoch not in self._dropped:
                         self._report(self._fired(job))
-                    if self._holds_more:  # until now, so that the first result did not wait
-                        _let_go()
-                        self._holds_more = False
                 case _Load():
-                    with job.loopback or contextlib.nullcontext():
-                        self._load(job)
+                    self._load(job)
                 case _Unload():
                     self._unload(job.epoch)
             del job  # while the thread waits, nothing keeps the last tensors alive
@@ -133,18 +134,22 @@ class Worker:
     def _load(self, job: _Load) -> None:
         epoch = self._epoch = job.deployment.epoch
         try:
-            seconds, costs = self._load_phases(job)
+            with job.preparing.result() or contextlib.nullcontext() as loopback:
+                seconds, costs = self._load_phases(job, loopback)
         except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
             self._report(ev.LoadFailed(epoch, _sentence(error)))
             return
         if epoch not in self._dropped:
-            self._holds_more = True
+            give_back_free_memory()
             rss_bytes = usage().rss_bytes
             loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
             self._report(loaded)
 
-    def _prepare(self, deployment: Deployment, graphs: tuple[Path, ...]) -> None:
-        """Not in the executor thread, see `Errand`, but while that waits."""
+    def _prepare(
+        self, deployment: Deployment, graphs: tuple[Path, ...], verify: Callable[[], None]
+    ) -> Loopback | None:
+        """Prepare the subnets, and open the connection over which they are rehearsed."""
+        verify()
         epoch, total = deployment.epoch, len(deployment.phases)
         prepared = 0
 
@@ -155,12 +160,14 @@ class Worker:
 
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
         self._executor.prepare(graphs, LoadOptions(threads=_threads(deployment)), tell)
+        return None if self._loopback is None else self._loopback()
 
-    def _load_phases(self, job: _Load) -> tuple[tuple[float, ...], WireCosts]:
+    def _load_phases(
+        self, job: _Load, loopback: Loopback | None
+    ) -> tuple[tuple[float, ...], WireCosts]:
         deployment = job.deployment
         epoch, total = deployment.epoch, len(deployment.phases)
         options = LoadOptions(threads=_threads(deployment))
-        job.preparing.run()
         for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
             if epoch in self._dropped:
                 break
@@ -173,29 +180,29 @@ class Worker:
             self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
         for phase in self._phases:
             phase.check_room()
-        _let_go()  # before weights come into memory beside it
-        return self._rehearse(job, total)
+        give_back_free_memory()  # before weights come into memory beside it
+        return self._rehearse(deployment, loopback)
 
-    def _rehearse(self, job: _Load, total: int) -> tuple[tuple[float, ...], WireCosts]:
-        epoch = job.deployment.epoch
+    def _rehearse(
+        self, deployment: Deployment, loopback: Loopback | None
+    ) -> tuple[tuple[float, ...], WireCosts]:
+        epoch, total = deployment.epoch, len(deployment.phases)
         parts = [phase.part() for phase in self._phases]
-        if job.loopback is not None:
-            job.loopback.connect()
-        rehearsal = Rehearsal(job.loopback, _threads(job.deployment))
-        told = 0
+        rehearsal = Rehearsal(loopback, _threads(deployment))
+        reported = 0
         for number in rehearsal.perform(parts):
             if epoch in self._dropped:
                 return (), rehearsal.costs()
-            if told < number <= FEWEST_ROUNDS:
+            if reported < number <= FEWEST_ROUNDS:
                 self._report(ev.LoadProgress(epoch, total, total, f"rehearsing, round {number}"))
-                told = number
-        if job.deployment.check_finite:
+                reported = number
+        if deployment.check_finite:
             for phase in self._phases:
                 phase.watch_values()
         return tuple(part.typical_s for part in parts), rehearsal.costs()
 
     def _fired(self, firing: Fire) -> ev.FiringEnded | ev.FiringFailed:
-        """Run a phase; how it ended."""
+        """Run a phase and return how it ended."""
         phase = self._phases[firing.phase]
         try:
             outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
@@ -246,10 +253,9 @@ class Worker:
             self._phases.clear()
             self._store.clear()
             self._epoch = None
-            self._holds_more = False
-            _let_go()
+            give_back_free_memory()
         self._dropped.discard(epoch)
-        self._executor.resume()  # no other load has been asked for before this is told
+        self._executor.resume()  # the core asks for no other load before it gets `Unloaded`
         self._report(ev.Unloaded(epoch))
 
 
@@ -268,13 +274,7 @@ def _unfit(channel: ChannelSpec, made: Array) -> str:
     return f"{found} instead of {channel.dtype}{list(channel.shape)}"
 
 
-def _let_go() -> None:
-    """Of what loading needed and firing does not."""
-    give_back_free_memory()
-    forget_code_pages()
-
-
 def _sentence(error: Exception) -> str:
-    """What an error says, its kind in front unless it is one of ours; at most 2000 characters."""
+    """Return an error's message, with its type unless it is ours, of at most 2000 characters."""
     text = str(error) if isinstance(error, NodeError) else f"{type(error).__name__}: {error}"
     return text if len(text) <= 2000 else text[:2000] + " …"

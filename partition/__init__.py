@@ -1,1 +1,1 @@
-"""Who computes what: devices, the cost model, the strategies, and the plan they lead to."""
+"""Partitioning: devices, the cost model, strategies that assign layers to devices, and plans."""

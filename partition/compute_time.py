@@ -1,4 +1,4 @@
-"""How long each layer takes on each device: an analytic estimate, until measured times replace it.
+"""Estimates of how long each layer takes on each device, until measured times replace them.
 
 A layer takes as long as its arithmetic and the fetching of its weights, or as all its memory
 traffic, whichever is more (a roofline, in which fetching weights does not overlap arithmetic): max
@@ -46,7 +46,7 @@ measured with ONNX Runtime on Inception v1."""
 
 
 def layer_seconds(network: Network, devices: Sequence[Device]) -> NDArray[np.float64]:
-    """Estimated seconds per frame of every layer on every device: float64 [layers, devices]."""
+    """Estimate the seconds per frame of every layer on every device: float64 [layers, devices]."""
     fused = fused_layers(network)
     counted = [layer for layer in network.layers if layer.name not in fused]
     macs = np.array([_work(network, layer) for layer in counted], dtype=np.float64)
@@ -63,8 +63,8 @@ def layer_seconds(network: Network, devices: Sequence[Device]) -> NDArray[np.flo
 
 
 def fused_layers(network: Network) -> frozenset[str]:
-    """The layers that engines compute together with a layer of multiply-accumulates before them,
-    whose result nobody else reads."""
+    """Return the layers that engines compute together with a layer of multiply-accumulates before
+    them, whose result no other layer reads."""
     found = set()
     computed: set[str] = set()
     for layer in network.layers:

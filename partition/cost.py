@@ -1,4 +1,4 @@
-"""What an assignment costs, for whole populations at once: the numbers that strategies search by.
+"""The costs of whole populations of assignments, which strategies minimise.
 
 `CostModel` turns a network and devices into arrays once; `CostModel.evaluate` then prices thousands
 of assignments with array operations. It counts what a plan's prediction counts
@@ -32,9 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from partition.busy import rate_columns
+from partition.busy import period_s, rate_columns, shared_machines
 from partition.compute_time import layer_seconds
-from partition.devices import Device, launcher_s
+from partition.devices import Device, launcher_s, machines
 from partition.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
 from partition.layer_rows import LayerRows
 from partition.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
@@ -48,7 +48,7 @@ there, one for the work."""
 class Costs:
     """The costs of `I` assignments on `D` devices; all arrays are float64 [I, D] but where noted.
 
-    `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan tells them.
+    `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan predicts them.
     `compute_s` is the time of a device's layers and `cut_s` what cutting costs on top, together the
     time of its phases; `busy_s` is all that its processor does per frame: phases, firings and,
     unless its wire is free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves
@@ -81,6 +81,17 @@ class CostModel:
 
     `layer_s` [layers, devices] replaces the estimate of `partition.compute_time`; channels between
     devices hold `slack_frames` frames beyond what their skews need.
+
+    >>> from cnn.network import Layer, Tensor
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
+    >>> layers = (
+    ...     Layer("l0", "Conv", ("x",), ("y",), (), 10**9),
+    ...     Layer("l1", "Conv", ("y",), ("z",), (), 10**9),
+    ... )
+    >>> network = Network("net", layers, tensors, {}, ("x",), ("z",))
+    >>> model = CostModel(network, [Device("a"), Device("b")])
+    >>> model.evaluate(np.array([[0, 0], [0, 1]])).period_s.round(3)
+    array([0.1 , 0.05])
     """
 
     def __init__(
@@ -95,10 +106,9 @@ class CostModel:
         self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
         self._rows = LayerRows(network)
         self._traffic = Traffic(network, slack_frames)
-        self._hosts = _host_numbers(self.devices)
-        self._machines = _shared_machines(self.devices, self._hosts)
-        self._column = _columns(self.devices)
-        self._rates = rate_columns(self.devices)
+        self._machine_of = _machine_numbers(self.devices)
+        self._shared = shared_machines(self.devices)
+        self.rates = rate_columns(self.devices)
         given, results = (
             sum(network.tensors[name].bytes for name in ends)
             for ends in (network.inputs, network.outputs)
@@ -121,18 +131,17 @@ class CostModel:
             packing[number] = self._rows.packing(mine)
             kernels[number] = LAYER_BYTES * mine.sum(axis=0)
         phases = _phases(device_of, levels, len(self.devices))
-        flows = self._traffic.flows(device_of, levels, self._hosts)
-        uncached = np.maximum(weights - self._column["cache_bytes"], 0.0)
-        compute += uncached * self._rates.cache_s_per_byte
-        cutting = flows.cut_bytes * self._rates.cut_s_per_byte
-        busy, period = self.times(compute + cutting, phases, flows)
+        flows = self._traffic.flows(device_of, levels, self._machine_of)
+        uncached = self.rates.uncached_bytes(weights)
+        phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached)
+        busy, period = self.times(phases_s, phases, flows)
         most = int(phases.max())
         engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
         tensors = weights + activations + flows.held_bytes
         memory = np.maximum(tensors + engine + kernels, START_UP_BYTES + packing)
         return Costs(
             period,
-            compute.T,
+            (compute + self.rates.fetching_s(uncached)).T,
             busy.T,
             flows.sent_bytes.T,
             flows.received_bytes.T,
@@ -142,36 +151,25 @@ class CostModel:
             self.overrun(memory),
             phases.T,
             period * (levels.max(axis=0) + LEAST_LATENCY_PERIODS),
-            self._energy(busy, period, flows, phases),
+            (self.rates.energy_j(busy, period, flows.sent_bytes) * (phases > 0)).sum(axis=0),
             uncached.T,
-            cutting.T,
+            self.rates.cut_s(flows.cut_bytes).T,
             tensors.T,
         )
 
-    def times(self, compute: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
-        """What processors do per frame [devices, individuals], and the period [individuals].
+    def times(self, phases_s: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
+        """Return what processors do per frame [devices, individuals], and the period [individuals].
 
-        `compute` is the time of a device's phases, `phases` their number: [devices, individuals].
+        `phases_s` is the time of a device's phases, `phases` their number: [devices, individuals].
         """
-        column, moved = self._column, flows.sent_bytes + flows.received_bytes
-        busy = self._rates.busy_s(compute, phases, flows.messages, moved)
-        link = np.maximum(flows.link_sent_bytes, flows.link_received_bytes)
-        period = np.maximum(busy, link / column["link_bytes_per_s"]).max(axis=0)
-        period = np.maximum(period, self._launcher_s)
-        for members, cores in self._machines:
-            period = np.maximum(period, busy[members].sum(axis=0) / cores)
-        return busy, period
-
-    def _energy(self, busy: Floats, period: Floats, flows: Flows, phases: Floats) -> Floats:
-        """As `partition.energy.energy_j`."""
-        column = self._column
-        waiting = np.maximum(period - busy, 0.0)
-        spent = busy * column["busy_w"] + waiting * column["idle_w"]
-        spent += flows.sent_bytes * column["sent_j_per_byte"]
-        return np.asarray((spent * (phases > 0)).sum(axis=0))
+        moved = flows.sent_bytes + flows.received_bytes
+        busy = self.rates.busy_s(phases_s, phases, flows.messages, moved)
+        link = self.rates.link_s(flows.link_sent_bytes, flows.link_received_bytes)
+        return busy, period_s(self._shared, busy, link, self._launcher_s)
 
     def overrun(self, memory: Floats) -> Floats:
-        """Bytes of `memory` [devices, individuals] beyond the devices' limits: [individuals]."""
+        """Sum the bytes of `memory` [devices, individuals] beyond the devices' limits:
+        [individuals]."""
         overrun = np.zeros(memory.shape[1])
         for device, held in zip(self.devices, memory, strict=True):
             if device.memory_bytes is not None:
@@ -180,42 +178,16 @@ class CostModel:
 
 
 def _phases(device_of: Assignments, levels: Ints, devices: int) -> Floats:
-    """How many different levels the layers of each device have: [devices, individuals]."""
+    """Count the different levels of each device's layers: [devices, individuals]."""
     individuals = device_of.shape[1]
     seen = np.zeros((devices, int(levels.max(initial=0)) + 1, individuals), dtype=bool)
     seen[device_of, levels, np.arange(individuals)] = True
     return np.asarray(seen.sum(axis=1), dtype=np.float64)
 
 
-def _host_numbers(devices: Sequence[Device]) -> NDArray[np.intp]:
-    """A number per machine; a device without a `host` is a machine of its own."""
-    names = [
-        f"alone {number}" if device.host is None else f"host {device.host}"
-        for number, device in enumerate(devices)
-    ]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[name] for name in names], dtype=np.intp)
-
-
-def _shared_machines(
-    devices: Sequence[Device], hosts: NDArray[np.intp]
-) -> list[tuple[NDArray[np.bool_], int]]:
-    """The devices on each machine that has more of them than cores, and its cores."""
-    found = []
-    for host in np.unique(hosts):
-        members = hosts == host
-        cores = max(d.host_cores for d, own in zip(devices, members, strict=True) if own)
-        if members.sum() > cores:
-            found.append((members, cores))
-    return found
-
-
-def _columns(devices: Sequence[Device]) -> dict[str, Floats]:
-    """What devices are like, one array [devices, 1] per figure; no cache is an endless one."""
-    keys = (
-        "link_bytes_per_s", "busy_w", "idle_w", "sent_j_per_byte",
-    )  # fmt: skip
-    column = {key: np.array([[float(getattr(d, key))] for d in devices]) for key in keys}
-    rooms = [np.inf if d.cache_bytes is None else float(d.cache_bytes) for d in devices]
-    column["cache_bytes"] = np.array(rooms)[:, None]
-    return column
+def _machine_numbers(devices: Sequence[Device]) -> NDArray[np.intp]:
+    """Return the number of each device's machine: [devices]."""
+    numbers = np.empty(len(devices), dtype=np.intp)
+    for number, members in enumerate(machines(devices)):
+        numbers[list(members)] = number
+    return numbers

@@ -22,7 +22,10 @@ _NOT_NEGATIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device.
+    """One device: its speed, memory, link, power and costs per firing and per message.
+
+    >>> Device("pi", memory_bytes=10**9, macs_per_s=5e9).link_bytes_per_s
+    117000000.0
 
     `memory_bytes` bounds what its agent may hold (None: no bound). `macs_per_s` and
     `memory_bytes_per_s` are its speed in multiply-accumulates and in bytes of tensors touched per
@@ -103,9 +106,27 @@ class Device:
             )
 
 
+def machines(devices: Sequence[Device]) -> tuple[tuple[int, ...], ...]:
+    """Group the numbers of `devices` by the machine they run on; without a host it is their own.
+
+    >>> machines([Device("a", host="pc"), Device("b"), Device("c", host="pc")])
+    ((0, 2), (1,))
+    """
+    found: dict[tuple[str | None, int], list[int]] = {}
+    for number, device in enumerate(devices):
+        key = (None, number) if device.host is None else (device.host, -1)
+        found.setdefault(key, []).append(number)
+    return tuple(tuple(members) for members in found.values())
+
+
 def slower(device: Device, factor: float) -> Device:
-    """The device if it takes `factor` times as long for all that it computes, and its processor for
-    the messages that it serves, unless that is left free by an accelerator. Links stay as they are.
+    """Return the device as if it took `factor` times as long to compute and to serve messages.
+
+    Where an accelerator leaves the processor free, messages take as long as before. Links stay as
+    they are.
+
+    >>> slower(Device("a", macs_per_s=2e9), 2.0).macs_per_s
+    1000000000.0
     """
     serving = 1.0 if device.wire_is_free else factor
     return replace(
@@ -120,7 +141,11 @@ def slower(device: Device, factor: float) -> Device:
 
 
 def launcher_s(devices: Sequence[Device], sent_bytes: float, received_bytes: float) -> float:
-    """How long the launcher's own link needs for the bytes that it sends to all these devices, and
-    for those that it receives from them; 0 if it is not bounded."""
+    """Return the seconds that the launcher's link is busy with the bytes that it sends to all these
+    devices and receives from them; 0 if the link has no bound.
+
+    >>> launcher_s([Device("a", launcher_bytes_per_s=1e6)], 2e6, 1e6)
+    2.0
+    """
     rates = [d.launcher_bytes_per_s for d in devices if d.launcher_bytes_per_s is not None]
     return max(sent_bytes, received_bytes) / min(rates) if rates else 0.0

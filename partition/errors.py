@@ -2,7 +2,8 @@
 
 
 class PartitionError(Exception):
-    """Anything that goes wrong in `partition`; says what, where (device, layer) and what to do."""
+    """Anything that goes wrong in `partition`; the message says what, where (device, layer) and
+    what to do."""
 
 
 class DoesNotFitError(PartitionError):

@@ -1,4 +1,4 @@
-"""Seconds of layers, and of cutting, that agree with what was measured of subnets.
+"""Maximum-likelihood seconds of layers and of cuts, fitted to measurements of subnets.
 
 A layer measured by itself takes longer than the same layer among others: nothing is fused with it,
 and its tensors are converted from and to the engine's own layout. By how much differs from layer to
@@ -55,14 +55,17 @@ class MeasuredSubnet:
     seconds: float
 
 
-def fitted(
+def fit_to_subnets(
     network: Network,
     devices: Sequence[Device],
     layer_s: Floats,
     measured: Sequence[MeasuredSubnet],
 ) -> tuple[tuple[Device, ...], Floats]:
-    """The devices with their `cut_s_per_byte`, and seconds of layers [layers, devices] without what
-    cutting costs, that are most likely after `measured`, where `layer_s` was estimated.
+    """Return the most likely `cut_s_per_byte` of the devices and seconds of layers, given
+    `measured`.
+
+    `layer_s` [layers, devices] are the estimates; the seconds returned leave out what cutting
+    costs.
 
     Devices without a measured subnet stay as they are. Raises `PartitionError` for a subnet of no
     or unknown layers, of an unknown device, or of a time that is not above 0.
@@ -94,10 +97,12 @@ def _most_likely(
     layers], the bytes that enter or leave them, and what they took."""
     alone = member.sum(axis=1) == 1
     mean = float(estimate.mean()) or 1.0
-    told = ~alone | ((member @ estimate) > 0)  # all but free layers measured alone
-    if not told.any():
-        told[:] = True
-    member, sizes, seconds, alone = member[told], sizes[told], seconds[told], alone[told]
+    informative = ~alone | ((member @ estimate) > 0)  # all but free layers measured alone
+    if not informative.any():
+        informative[:] = True
+    member, sizes, seconds, alone = (
+        array[informative] for array in (member, sizes, seconds, alone)
+    )
     base = np.maximum(estimate, FREE * mean)
     scaled_by = np.ones_like(alone) if alone.all() else ~alone
     scale = seconds[scaled_by].sum() / (member @ base + cut_s_per_byte * sizes)[scaled_by].sum()
@@ -143,9 +148,9 @@ def _cut_bytes(network: Network, subnet: MeasuredSubnet) -> int:
 def _check(network: Network, devices: Sequence[Device], subnet: MeasuredSubnet) -> None:
     unknown = [name for name in subnet.layers if name not in network.layer]
     if unknown or not subnet.layers:
-        told = f"layer {unknown[0]!r}" if unknown else "no layer"
+        named = f"layer {unknown[0]!r}" if unknown else "no layer"
         raise PartitionError(
-            f"a measured subnet has {told}, which network {network.name!r} does not have; "
+            f"a measured subnet has {named}, which network {network.name!r} does not have; "
             "was it measured for another model?"
         )
     if not 0 <= subnet.device < len(devices):

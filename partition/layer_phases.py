@@ -19,15 +19,15 @@ MOST_LAYERS = 64
 
 
 def useful_layers(network: Network) -> tuple[str, ...]:
-    """The layers, in order, that somebody reads something of; others are no phase at all."""
+    """Return the layers, in order, of which some output is read; others make no phase."""
     return tuple(layer.name for layer in network.layers if _read_outputs(network, layer))
 
 
 def pieces(
     network: Network, layers: Sequence[str], most_bytes: int | None = None
 ) -> Iterator[tuple[str, ...]]:
-    """`layers`, in the network's order, in runs of at most `MOST_LAYERS` layers and, unless one
-    layer alone has more, of at most `most_bytes` bytes of weights and tensors."""
+    """Yield `layers`, in the network's order, in runs of at most `MOST_LAYERS` layers and, unless
+    one layer alone has more, of at most `most_bytes` bytes of weights and tensors."""
     wanted = set(layers)
     piece: list[str] = []
     held = 0
@@ -46,8 +46,11 @@ def pieces(
 
 
 def one_by_one(network: Network, model_digest: str, device: Device, piece: Sequence[str]) -> Plan:
-    """The plan that computes the layers of `piece` (`useful_layers` in the network's order) on
-    `device`, a phase each. Nothing is predicted of it; it is proved live by standing in order."""
+    """Return the plan that computes each layer of `piece` on `device` as a phase of its own.
+
+    `piece` is some of `useful_layers`, in the network's order, which is why the plan is live. It
+    predicts nothing.
+    """
     inside = set(piece)
     layers = [layer for layer in network.layers if layer.name in inside]
     name_of = {layer.name: f"{device.name}:{index}" for index, layer in enumerate(layers)}

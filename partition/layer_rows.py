@@ -1,4 +1,4 @@
-"""What layers hold, as rows of arrays: weights and activations of whichever layers are picked.
+"""Weights and activations of any selection of layers, for whole populations at once.
 
 A weight that several layers share (bands of rows of one layer do) counts once per device.
 """
@@ -43,16 +43,16 @@ class LayerRows:
         )
 
     def weights(self, mine: NDArray[np.bool_]) -> Floats:
-        """Bytes of weights of the layers in `mine` [layers, individuals]."""
+        """Sum the bytes of weights of the layers in `mine` [layers, individuals]."""
         held: Floats = self._own @ mine
         if len(self._shared):
             held += self._shared @ np.logical_or.reduceat(mine[self._users], self._starts, axis=0)
         return held
 
     def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
-        """Largest inputs + outputs of any one layer in `mine`."""
+        """Return the largest sum of inputs and outputs of any one layer in `mine`."""
         return np.asarray((self._activations * mine).max(axis=0))
 
     def packing(self, mine: NDArray[np.bool_]) -> Floats:
-        """What packing takes while the layers in `mine` are loaded."""
+        """Return the bytes that packing takes while the layers in `mine` are loaded."""
         return np.asarray((self._packing * mine).max(axis=0) + self._quantised @ mine)

@@ -1,4 +1,4 @@
-"""How long a device takes for a batch of frames: a fixed part and a part per frame.
+"""The linear model of how long a device takes for a batch of frames, and fair dealing by it.
 
 Two measured batch sizes determine the line. Dealing a batch out to several devices so that the last
 of them is done as early as possible is then exact: frame after frame goes to the device that would
@@ -25,15 +25,22 @@ class LinearTime:
     frame_s: float
 
     def seconds(self, frames: int) -> float:
-        """Seconds for a batch of `frames` frames."""
+        """Return the seconds for a batch of `frames` frames.
+
+        >>> LinearTime(fixed_s=0.5, frame_s=0.1).seconds(5)
+        1.0
+        """
         return self.fixed_s + frames * self.frame_s if frames else 0.0
 
 
 def fit(few: tuple[int, float], many: tuple[int, float]) -> LinearTime:
-    """The line through two measurements (frames, seconds).
+    """Return the line through two measurements (frames, seconds).
 
-    A batch of more frames that took no longer than one of fewer tells nothing about a frame: raises
-    `PartitionError`. A negative fixed part is noise and counts as 0.
+    Raises `PartitionError` if more frames took no longer than fewer ones. A negative fixed part is
+    noise and counts as 0.
+
+    >>> fit((1, 0.6), (5, 1.0))
+    LinearTime(fixed_s=0.5, frame_s=0.1)
     """
     (less, less_s), (more, more_s) = sorted([few, many])
     if less < 1 or less == more:
@@ -49,10 +56,14 @@ def fit(few: tuple[int, float], many: tuple[int, float]) -> LinearTime:
     return LinearTime(less_s - less * frame_s, frame_s)
 
 
-def deal(
+def deal_frames(
     devices: Sequence[LinearTime], frames: int, most: Sequence[int | None] | None = None
 ) -> tuple[int, ...]:
-    """How many of `frames` frames each device gets so that all are done soonest.
+    """Return how many of `frames` frames each device gets so that the last is done as soon as can
+    be.
+
+    >>> deal_frames([LinearTime(0, 1.0), LinearTime(0, 3.0)], 4)
+    (3, 1)
 
     `most` bounds what a device can take at once for want of memory (None: no bound); what is left
     over goes to the others. Raises `PartitionError` if all together cannot take that many.

@@ -1,7 +1,8 @@
-"""What every device of a planned dataflow holds.
+"""Prediction of the memory that every device of a planned dataflow holds.
 
-What is predicted is the most that is ever resident in the agent's process (`VmHWM` of proc(5)):
-memory that no file backs, and the pages of files that it has mapped, which weights and code are.
+What is predicted is the most that a device needs at once: memory that no file backs, weights, which
+are pages of files but are read for every frame, and the code that runs. Agents measure the same
+without code (`nodes.usage`).
 
 **Weights**: each once per device. Engines lay them out anew or pack them, but then they drop the
 original. A CPU has no arithmetic for half precision, so it holds such weights as float32, and the
@@ -53,7 +54,7 @@ HALF = frozenset({"float16", "bfloat16"})
 def predict_memory(
     dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
 ) -> dict[str, MemoryPrediction]:
-    """Device name → what it will hold, with the paper's Eq. 2 beside it."""
+    """Return by device name what the device will hold, and the paper's Eq. 2 for comparison."""
     names = [device.name for device in devices]
     network = dataflow.network
     widened = _widened(network)
@@ -77,7 +78,7 @@ def predict_memory(
 
 
 def live_bytes(network: Network, phase: Phase) -> int:
-    """Largest sum of the tensors that are alive at once while `phase` runs layer by layer.
+    """Return the largest sum of tensors alive at once while `phase` runs layer by layer, in bytes.
 
     A tensor lives from the layer that makes it (an input of the phase: from the first that reads
     it) to the last layer of the phase that reads it; an output of the phase lives to its end.
@@ -104,7 +105,8 @@ def live_bytes(network: Network, phase: Phase) -> int:
 
 
 def packing_bytes(network: Network, names: Sequence[str]) -> int:
-    """The largest weight that an engine packs, as it is and packed, if it loads these layers."""
+    """Return the bytes of the largest weight that an engine packs in these layers, times two: the
+    weight as it is and packed."""
     layers = [network.layer[name] for name in names]
     products = [layer for layer in layers if layer.operator in PRODUCTS]
     rows = [math.prod(network.tensors[layer.outputs[0]].shape[:-1]) for layer in products]
@@ -115,7 +117,7 @@ def packing_bytes(network: Network, names: Sequence[str]) -> int:
 
 
 def quantised_bytes(network: Network, names: Collection[str]) -> int:
-    """Bytes of the weights of these layers that are whole numbers."""
+    """Return the bytes of the quantised weights of these layers."""
     weights = {weight for name in names for weight in network.layer[name].weights}
     found = (network.weights[weight] for weight in weights)
     return sum(tensor.bytes for tensor in found if tensor.dtype in QUANTISED)
@@ -137,7 +139,7 @@ def _wide(tensor: Tensor) -> Tensor:
 def channel_bytes(
     dataflow: Dataflow, capacity_frames: Mapping[str, int], devices: Sequence[str]
 ) -> dict[str, int]:
-    """Device → the most that its incoming and outgoing channels can hold there."""
+    """Return by device the most bytes that its incoming and outgoing channels can hold there."""
     held = dict.fromkeys(devices, 0)
     for phase in dataflow.phases:
         if phase.device in held:

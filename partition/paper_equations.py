@@ -21,7 +21,7 @@ from cnn.network import Network
 
 
 def layer_beta_bytes(network: Network) -> NDArray[np.float64]:
-    """Each layer's term of Eq. 3 plus its term of Eq. 4, in bytes: float64 [layers]."""
+    """Return each layer's term of Eq. 3 plus its term of Eq. 4, in bytes: float64 [layers]."""
     return np.array(
         [
             sum(network.weights[weight].bytes for weight in layer.weights)
@@ -35,7 +35,10 @@ def layer_beta_bytes(network: Network) -> NDArray[np.float64]:
 def beta_bytes(
     layer_beta: NDArray[np.float64], population: NDArray[np.integer], devices: int
 ) -> NDArray[np.float64]:
-    """Eq. 2 of every device under every assignment: float64 [individuals, devices].
+    """Return β (Eq. 2) of every device under every assignment: float64 [individuals, devices].
+
+    >>> beta_bytes(np.array([5.0, 2.0, 1.0]), np.array([[0, 1, 1]]), devices=2)
+    array([[5., 3.]])
 
     `layer_beta` is what `layer_beta_bytes` gives; `population` holds device numbers below
     `devices`, shape [individuals, layers].
@@ -48,7 +51,10 @@ def beta_bytes(
 
 
 def phi(beta: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Eq. 1 of every row of `beta` [individuals, devices]: float64 [individuals].
+    """Return φ (Eq. 1) of every row of `beta` [individuals, devices]: float64 [individuals].
+
+    >>> phi(np.array([[5.0, 3.0]]))
+    array([4.])
 
     With β sorted in ascending order, the k-th of n is added k times and subtracted n − 1 − k times
     over the unordered pairs, so the sum over ordered pairs is 2 Σ (2k + 1 − n) β_k.
@@ -59,7 +65,10 @@ def phi(beta: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def phi_lower_bound(layer_beta: NDArray[np.float64], devices: int) -> float:
-    """A φ below which no assignment can go.
+    """Return a lower bound on φ over all assignments.
+
+    >>> phi_lower_bound(np.array([1.0, 1.0, 1.0]), devices=2)
+    2.0
 
     All sizes are multiples of their greatest common divisor g. Total/g units over n devices leave a
     remainder of r, so at best r devices have one unit more than the n − r others.
@@ -75,7 +84,7 @@ def phi_lower_bound(layer_beta: NDArray[np.float64], devices: int) -> float:
 def device_beta_bytes(
     network: Network, assignment: Mapping[str, str], devices: Sequence[str]
 ) -> dict[str, int]:
-    """Eq. 2 of one assignment (layer → device), device by device, in whole bytes."""
+    """Return β (Eq. 2) of each device under one assignment (layer → device), in whole bytes."""
     beta = dict.fromkeys(devices, 0)
     for layer in network.layers:
         weights = sum(network.weights[weight].bytes for weight in layer.weights)

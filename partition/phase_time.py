@@ -1,4 +1,4 @@
-"""How long each phase of a planned dataflow takes, from the times of its layers.
+"""Estimates of how long each phase of a dataflow takes, from the times of its layers.
 
 The layers' seconds, and two things that depend on how the network is divided:
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from csdf.from_network import HOST, SOURCE, Dataflow
+from partition.busy import rates_of
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 
@@ -29,28 +30,30 @@ from partition.devices import Device
 def phase_seconds(
     dataflow: Dataflow, devices: Sequence[Device], layer_s: NDArray[np.float64] | None = None
 ) -> dict[str, float]:
-    """Phase name → estimated seconds per frame on its device.
+    """Return by phase name the estimated seconds per frame on its device.
 
     `layer_s` [layers, devices] replaces the estimate of `partition.compute_time`.
     """
     seconds = layer_seconds(dataflow.network, devices) if layer_s is None else layer_s
     row = {layer.name: number for number, layer in enumerate(dataflow.network.layers)}
     column = {device.name: number for number, device in enumerate(devices)}
-    per_byte = {device.name: device.cut_s_per_byte for device in devices}
-    cut = cut_bytes(dataflow)
-    fetching = _fetching_s(dataflow, devices)
+    rates = {device.name: rates_of(device) for device in devices}
+    cut, uncached = cut_bytes(dataflow), _uncached_bytes(dataflow, devices)
     return {
         phase.name: float(
-            sum(seconds[row[layer], column[phase.device]] for layer in phase.layers)
-            + cut[phase.name] * per_byte[phase.device]
-            + fetching[phase.name]
+            rates[phase.device].phases_s(
+                sum(float(seconds[row[layer], column[phase.device]]) for layer in phase.layers),
+                cut[phase.name],
+                uncached[phase.name],
+            )
         )
         for phase in dataflow.phases
     }
 
 
 def cut_bytes(dataflow: Dataflow) -> dict[str, int]:
-    """Phase name → bytes that enter or leave it; what a device reads twice counts once."""
+    """Return by phase name the bytes that enter or leave it; what a device reads twice counts
+    once."""
     cut = {phase.name: 0 for phase in dataflow.phases}
     leaving: set[tuple[str, str]] = set()
     for flow in dataflow.flows:
@@ -62,17 +65,15 @@ def cut_bytes(dataflow: Dataflow) -> dict[str, int]:
     return cut
 
 
-def _fetching_s(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, float]:
-    """Phase name → seconds per frame for weights that the cache has no room for."""
+def _uncached_bytes(dataflow: Dataflow, devices: Sequence[Device]) -> dict[str, float]:
+    """Return by phase name its share of the weights that its device's cache has no room for."""
     found = {phase.name: 0.0 for phase in dataflow.phases}
     network = dataflow.network
     for device in devices:
         phases = dataflow.devices.get(device.name, ())
-        if device.cache_bytes is None or not phases:
-            continue
         held = network.weight_bytes({layer for phase in phases for layer in phase.layers})
-        seconds = max(held - device.cache_bytes, 0) * device.cache_s_per_byte
+        uncached = rates_of(device).uncached_bytes(held)
         own = {phase.name: network.weight_bytes(phase.layers) for phase in phases}
         for name, size in own.items():
-            found[name] = seconds * size / max(sum(own.values()), 1)
+            found[name] = uncached * size / max(sum(own.values()), 1)
     return found

@@ -81,11 +81,11 @@ class MemoryPrediction:
 @dataclass(frozen=True)
 class Plan:
     """See the module's docstring. `period_s` and `latency_s` are predictions, `proof` a
-    sentence that says what was proved; `times` tells whether the phases' seconds, and with them
+    sentence that says what was proved; `times` says whether the phases' seconds, and with them
     the period and the latency, are estimates or measured on the devices.
 
     `rewrites` lead from the network as it was read to the one whose layers are assigned. `optimal`
-    tells whether the strategy proved that no assignment is better by its objective (None: it does
+    says whether the strategy proved that no assignment is better by its objective (None: it does
     not prove anything), `gap` by which fraction a better one could beat it at most."""
 
     network: str
@@ -116,7 +116,13 @@ class Plan:
 
 
 def dealing_of(rewrites: Sequence[Rewrite]) -> tuple[int, ...]:
-    """How `rewrites` deal frames out; raises `PartitionError` if they copy copies."""
+    """Return the copy of the network that computes each frame of a cycle, (0,) without copies.
+
+    Raises `PartitionError` if copies are copied again.
+
+    >>> dealing_of([Copies((2, 1))])
+    (0, 1, 0)
+    """
     copies = [rewrite for rewrite in rewrites if isinstance(rewrite, Copies)]
     if len(copies) > 1:
         raise PartitionError("the network is copied twice; copy it once, as often as needed")

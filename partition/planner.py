@@ -44,7 +44,7 @@ def make_plan(
     gap: float | None = None,
     layer_s: NDArray[np.float64] | None = None,
 ) -> Plan:
-    """The plan that follows from `assignment` (layer name → device name).
+    """Return the plan that follows from `assignment` (layer name → device name).
 
     `network` is the one whose layers are assigned: what `rewrites` made of the model's. Measured
     seconds of its layers, `layer_s` [layers, devices], replace estimates.
@@ -53,6 +53,14 @@ def make_plan(
     none, and the explanation says so. Raises `DoesNotFitError` if it still does not fit, and
     `PartitionError` if the assignment is not one of this network to these devices or if the plan
     cannot be proved free of deadlock.
+
+    >>> from cnn.network import Layer, Tensor
+    >>> frame, result = Tensor("x", (1, 8), "float32"), Tensor("y", (1, 8), "float32")
+    >>> layer = Layer("l", "Relu", ("x",), ("y",), (), 0)
+    >>> network = Network("net", (layer,), {"x": frame, "y": result}, {}, ("x",), ("y",))
+    >>> plan = make_plan(network, "", [Device("a")], {"l": "a"}, strategy="", explanation="")
+    >>> [(phase.device, phase.layers) for phase in plan.phases]
+    [('a', ('l',))]
     """
     _check_devices(devices, assignment)
     try:
@@ -97,7 +105,7 @@ def make_plan(
 def plan_solution(
     problem: Problem, solution: Solution, *, model_digest: str, strategy: str
 ) -> Plan:
-    """The plan of a strategy's solution; see `make_plan`."""
+    """Return the plan of a strategy's solution; see `make_plan`."""
     return make_plan(
         solution.network or problem.network,
         model_digest,
@@ -121,7 +129,7 @@ def _layer_seconds(problem: Problem, solution: Solution) -> NDArray[np.float64] 
 
 
 def with_measured_phases(plan: Plan, phase_s: Mapping[str, float]) -> Plan:
-    """`plan` with each phase's predicted time replaced by a measured one (phase name → seconds).
+    """Return `plan` with the predicted time of each phase replaced by a measured one, `phase_s`.
 
     Period and latency follow anew. Raises `PartitionError` if a phase of the plan has no time.
     """

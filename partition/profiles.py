@@ -1,4 +1,4 @@
-"""What was measured on the devices, and how it replaces what the cost model assumes.
+"""Measurements on the devices, and how they replace the assumptions of the cost model.
 
 Three kinds of measurements meet here. **Layers** run one by one give each layer's seconds on each
 device, for any assignment. **Subnets**, several layers fused by an engine, say how far sums of
@@ -23,7 +23,7 @@ from cnn.rewrites import Rewrite, to_data
 from partition.compute_time import layer_seconds
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.fused_seconds import MeasuredSubnet, fitted
+from partition.fused_seconds import MeasuredSubnet, fit_to_subnets
 from partition.linear_time import LinearTime, fit
 from partition.plan import Plan, PlannedPhase
 from partition.planner import with_measured_phases
@@ -49,7 +49,7 @@ class SubnetTime:
 
     @property
     def key(self) -> SubnetKey:
-        """What it is of, whatever it took."""
+        """What identifies the subnet, apart from the seconds."""
         return self.rewrites, frozenset(self.layers), self.inputs, self.outputs
 
 
@@ -74,14 +74,14 @@ class NodeProfile:
 
     @property
     def copy(self) -> LinearTime | None:
-        """Seconds for frames of a whole copy; None if batches were not measured, or say nothing."""
+        """Seconds for frames of a whole copy; None if batches were not measured or give no line."""
         try:
             return fit(*self.batches) if len(self.batches) == 2 else None
         except PartitionError:
             return None
 
     def with_subnets(self, measured: Iterable[SubnetTime]) -> NodeProfile:
-        """The same with more subnets; of one measured twice, the later time holds."""
+        """Return the profile with more subnets; of one measured twice, the later time holds."""
         known = {subnet.key: subnet for subnet in (*self.subnets, *measured)}
         return replace(self, subnets=tuple(known.values()))
 
@@ -104,13 +104,14 @@ class Profile:
     links: tuple[LinkProfile, ...] = ()
 
     def copies(self) -> dict[str, LinearTime]:
-        """Device name → seconds for frames of a whole copy, of those that were measured."""
+        """Return by device name the seconds for frames of a whole copy, where they were
+        measured."""
         found = {name: node.copy for name, node in self.nodes.items()}
         return {name: line for name, line in found.items() if line is not None}
 
 
 def rewrites_digest(rewrites: Sequence[Rewrite]) -> str:
-    """Changes with the rewrites; "" for none."""
+    """Return a SHA-256 of the rewrites, or "" for none."""
     if not rewrites:
         return ""
     data = json.dumps([to_data(rewrite) for rewrite in rewrites])
@@ -118,7 +119,7 @@ def rewrites_digest(rewrites: Sequence[Rewrite]) -> str:
 
 
 def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
-    """A phase of `plan` that took so long."""
+    """Return the measurement of a phase of `plan` that took `seconds` per frame."""
     digest = rewrites_digest(plan.rewrites)
     return SubnetTime(phase.layers, phase.inputs, phase.outputs, digest, max(seconds, LEAST_S))
 
@@ -126,8 +127,8 @@ def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
 def measured_costs(
     network: Network, devices: Sequence[Device], profile: Profile
 ) -> tuple[tuple[Device, ...], NDArray[np.float64]]:
-    """What a search goes by: the devices with what a byte that is cut costs them, and seconds of
-    layers [layers, devices] without that.
+    """Return the devices with their measured `cut_s_per_byte`, and seconds of layers [layers,
+    devices] without what cutting costs. A search uses both.
 
     They follow from layers measured by themselves and from fused subnets of the network as it was
     read (`partition.fused_seconds`). Raises `PartitionError` for a device or a layer that was not
@@ -150,7 +151,7 @@ def measured_costs(
             for subnet in node.subnets
             if not subnet.rewrites and len(subnet.layers) > 1
         ]
-    return fitted(network, devices, layer_seconds(network, devices), measured)
+    return fit_to_subnets(network, devices, layer_seconds(network, devices), measured)
 
 
 def profiled_devices(
@@ -160,7 +161,7 @@ def profiled_devices(
     own_link: Collection[str] = (),
     own_watts: Collection[str] = (),
 ) -> tuple[Device, ...]:
-    """`devices` with what their wire and their power were measured to be.
+    """Return `devices` with the measured figures of their wires and their power.
 
     Those in `own_link` and `own_watts` keep the rates and watts that the user gave them. A
     device's interface is as fast as the fastest of its links; between devices of one host there is
@@ -208,7 +209,8 @@ def _is_wire(link: LinkProfile, host: Mapping[str, str | None]) -> bool:
 
 
 def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
-    """Phase name → seconds, of the plan's phases that were measured just as they are."""
+    """Return by phase name the seconds of those phases of the plan that were measured as
+    subnets."""
     known = {
         (name, subnet.key): subnet.seconds
         for name, node in profile.nodes.items()
@@ -224,14 +226,14 @@ def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
 
 
 def with_profile(plan: Plan, profile: Profile) -> Plan:
-    """A plan made with measured seconds of layers, told as measured, with the times of those phases
-    that were measured as they are (`fused_phases`)."""
+    """Return a plan made with measured seconds of layers, marked as measured, in which phases that
+    were measured as subnets (`fused_phases`) have these times."""
     estimated = {phase.name: phase.predicted_s for phase in plan.phases}
     return with_measured_phases(plan, estimated | fused_phases(plan, profile))
 
 
-def told(plan: Plan, profile: Profile) -> str:
-    """How much of a plan was measured, for people."""
+def measured_part(plan: Plan, profile: Profile) -> str:
+    """Return a sentence that says how many phases of a plan were measured."""
     fused = len(fused_phases(plan, profile))
     text = f"{fused} of {len(plan.phases)} phases were measured as they are"
     return text if fused == len(plan.phases) else text + ", others follow from measured layers"

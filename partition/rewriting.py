@@ -1,4 +1,4 @@
-"""The problem that remains after a rewrite: the same devices, and the parts of the layers."""
+"""Problems whose network has been rewritten: the same devices, and the parts of the layers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from partition.errors import PartitionError
 from partition.strategies.base import Problem, Rewritable
 
 
-def model_of(problem: Problem, strategy: str) -> Rewritable:
-    """The model that a rewriting strategy needs; raises `PartitionError` if there is none."""
+def required_model(problem: Problem, strategy: str) -> Rewritable:
+    """Return the model that a rewriting strategy needs; raises `PartitionError` if there is
+    none."""
     if problem.model is None:
         raise PartitionError(
             f"strategy {strategy!r} rewrites the network and needs the model it came from; "
@@ -25,8 +26,8 @@ def model_of(problem: Problem, strategy: str) -> Rewritable:
     return problem.model
 
 
-def after(problem: Problem, model: Rewritable, rewrites: Sequence[Rewrite]) -> Problem:
-    """`problem` for what `rewrites` make of `model`.
+def apply_rewrites(problem: Problem, model: Rewritable, rewrites: Sequence[Rewrite]) -> Problem:
+    """Return `problem` for the network that `rewrites` make of `model`.
 
     Pins stay with layers that are still there. Measured seconds of a layer are divided among its
     parts by their work. Raises `PartitionError` for a rewrite that cannot be carried out.
@@ -50,7 +51,9 @@ def after(problem: Problem, model: Rewritable, rewrites: Sequence[Rewrite]) -> P
 def divided_seconds(
     network: Network, layer_s: NDArray[np.float64], rewritten: Network
 ) -> NDArray[np.float64]:
-    """Seconds [layers of `rewritten`, devices] from those of `network`, in proportion to work.
+    """Divide the seconds of the layers of `network` among those of `rewritten` by their work.
+
+    Both are [layers, devices].
 
     Work is multiply-accumulates, or elements made by a layer that has none. What a rewrite adds
     (joining, cutting rows out) is taken to cost nothing.

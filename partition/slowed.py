@@ -1,4 +1,4 @@
-"""Devices that are slower than they were taken for, by measured factors."""
+"""Devices that turned out slower than assumed, by measured factors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from partition.devices import Device, slower
 def slowed(
     devices: tuple[Device, ...], layer_s: NDArray[np.float64] | None, factors: Mapping[str, float]
 ) -> tuple[tuple[Device, ...], NDArray[np.float64] | None]:
-    """The devices and seconds of layers [layers, devices] (None: estimates) if what each device
-    computes takes `factors` (by name; 1 where none is given) times as long (`slower`)."""
+    """Return the devices, and their seconds of layers, as if each took its factor times as long.
+
+    `factors` are by device name, 1 where none is given; `layer_s` [layers, devices] is None for
+    estimates. See `partition.devices.slower`.
+    """
     if not factors:
         return devices, layer_s
     found = tuple(slower(device, factors.get(device.name, 1.0)) for device in devices)

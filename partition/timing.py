@@ -7,7 +7,7 @@ and receiving costs), a network interface in one direction (the launcher's too),
 devices of one machine share. The latency is the number of periods that a frame spends in the
 pipeline times the period.
 
-These are what a plan can reach. What a saturated run does, `partition.simulated` says.
+These are what a plan can reach; `partition.simulated` predicts what a saturated run does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from csdf.from_network import HOST, SOURCE
-from partition.busy import rates_of
+from partition import busy
 from partition.devices import Device, launcher_s
 from partition.plan import PlannedChannel, PlannedPhase
 
@@ -39,7 +41,7 @@ def loads(
     channels: Iterable[PlannedChannel],
     dealing: Sequence[int] = (0,),
 ) -> dict[str, Load]:
-    """Device name → its load, from the phases' predicted or measured seconds.
+    """Return by device name its load, from the phases' predicted or measured seconds.
 
     Where frames are dealt out (see `Plan.dealing`), loads are averages over a cycle's frames.
     """
@@ -69,12 +71,12 @@ def loads(
     found = {}
     for device in devices:
         name = device.name
-        busy = rates_of(device).busy_s(
+        busy_s = busy.rates_of(device).busy_s(
             compute[name], firings[name], messages[name], sent[name] + received[name]
         )
         found[name] = Load(
             compute[name],
-            busy,
+            busy_s,
             sent[name],
             received[name],
             link_sent[name],
@@ -89,27 +91,23 @@ def period_s(
     channels: Iterable[PlannedChannel],
     dealing: Sequence[int] = (0,),
 ) -> float:
-    """Seconds per frame in the steady state."""
+    """Return the seconds per frame in the steady state."""
     channels = tuple(channels)
-    load = loads(devices, phases, channels, dealing)
-    bounds = [_launcher_s(devices, channels, dealing)]
-    machines: dict[str, list[Device]] = {}
-    for device in devices:
-        own = load[device.name]
-        link = max(own.link_sent_bytes, own.link_received_bytes)
-        bounds += [own.busy_s, link / device.link_bytes_per_s]
-        if device.host is not None:
-            machines.setdefault(device.host, []).append(device)
-    for members in machines.values():
-        cores = max(device.host_cores for device in members)
-        bounds.append(sum(load[device.name].busy_s for device in members) / cores)
-    return max(bounds)
+    load = [*loads(devices, phases, channels, dealing).values()]
+    busy_s = np.array([each.busy_s for each in load])
+    link_s = [
+        busy.rates_of(device).link_s(each.link_sent_bytes, each.link_received_bytes)
+        for device, each in zip(devices, load, strict=True)
+    ]
+    passing_s = _launcher_s(devices, channels, dealing)
+    shared = busy.shared_machines(devices)
+    return float(busy.period_s(shared, busy_s, np.array(link_s), passing_s))
 
 
 def _launcher_s(
     devices: Sequence[Device], channels: Sequence[PlannedChannel], dealing: Sequence[int]
 ) -> float:
-    """Seconds per frame of the launcher's link, with the devices that are behind it."""
+    """Return the seconds per frame of the launcher's link to the devices behind it."""
     behind = {each.name for each in devices if each.launcher_bytes_per_s is not None}
     share = {copy: dealing.count(copy) / len(dealing) for copy in dealing}
     sent = received = 0.0
@@ -127,10 +125,11 @@ def latency_s(
     frame_s: float,
     dealing: Sequence[int] = (0,),
 ) -> float:
-    """Seconds from the period in which a frame is sent to the one in which its result is in.
+    """Return the seconds from the start of the period in which a frame is sent to the end of the
+    one in which its result arrives.
 
     `frame_s` is the period. A copy of the network gets one frame of several, so its own periods are
-    that much longer; the slowest copy's latency is told.
+    that much longer; the latency is that of the slowest copy.
     """
     skew = {SOURCE: 0} | {phase.name: phase.skew for phase in phases}
     return max(
@@ -144,7 +143,7 @@ def latency_s(
 
 
 def wire_bytes(channels: Iterable[PlannedChannel], dealing: Sequence[int] = (0,)) -> int:
-    """Bytes per frame that leave a device or the launcher for another, rounded down."""
+    """Return the bytes per frame that leave a device or the launcher for another, rounded down."""
     in_a_cycle = sum(
         channel.tensor.bytes * dealing.count(channel.copy)
         for channel in channels

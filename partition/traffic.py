@@ -1,4 +1,4 @@
-"""Who sends how much to whom under an assignment, for whole populations at once.
+"""The traffic between devices under whole populations of assignments.
 
 A tensor travels once to each device that reads it. How long it is held at either end depends on
 phases and skews, which are approximated by **levels**: a layer's level counts the device boundaries
@@ -24,6 +24,18 @@ SLACK_FRAMES = 1
 """Frames that a channel holds beyond what its skew needs, as `csdf.skew.schedule` adds them."""
 
 
+def frames_between_devices(slack_frames: int) -> int:
+    """Return how many frames a channel holds whose ends are one level apart, on two devices.
+
+    A frame is in its channel from the period in which it is made to the end of the next one, in
+    which it is read: two frames, and the slack.
+
+    >>> frames_between_devices(slack_frames=1)
+    3
+    """
+    return 2 + slack_frames
+
+
 @dataclass(frozen=True, slots=True)
 class Flows:
     """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals].
@@ -43,7 +55,7 @@ class Flows:
 
     @classmethod
     def none(cls, devices: int, individuals: int) -> Flows:
-        """Zeros to add to."""
+        """Return flows of zeros, to add to."""
         zeros = np.zeros((7, devices, individuals))
         return cls(
             zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], zeros[5], zeros[6],
@@ -84,7 +96,8 @@ class Traffic:
         self._ends = self._edges.tolist()
 
     def levels(self, device_of: Assignments) -> Ints:
-        """Device boundaries between each layer and the network's end: [layers, individuals]."""
+        """Count the device boundaries between each layer and the network's end: [layers,
+        individuals]."""
         levels = np.zeros(device_of.shape, dtype=np.int32)
         crossed = device_of[self._edges[:, 0]] != device_of[self._edges[:, 1]]
         through = np.empty(device_of.shape[1], dtype=np.int32)
@@ -95,7 +108,7 @@ class Traffic:
         return levels
 
     def flows(self, device_of: Assignments, levels: Ints, hosts: NDArray[np.intp]) -> Flows:
-        """Who sends how much to whom, and what that keeps in memory at both ends.
+        """Return what every device sends and receives, and what that keeps in memory at both ends.
 
         `hosts` [devices] numbers the machine that each device runs on.
         """
@@ -154,7 +167,8 @@ class Traffic:
                 total[number] += np.einsum("ti,ti->i", part, mine)
 
     def _add_results(self, device_of: Assignments, waiting: Ints, flows: Flows) -> None:
-        """Add what goes to the launcher; `waiting` tells which tensors leave their phase anyway."""
+        """Add what goes to the launcher; `waiting` is above 0 where a tensor leaves its phase
+        anyway."""
         for layer, size, row in self._results:
             leaves = size if row < 0 else size * (waiting[row] == 0)
             flows.wire_bytes[:] += size
@@ -163,5 +177,5 @@ class Traffic:
                 flows.sent_bytes[number] += size * mine
                 flows.link_sent_bytes[number] += size * mine
                 flows.messages[number] += mine
-                flows.held_bytes[number] += size * (2 + self._slack_frames) * mine
+                flows.held_bytes[number] += size * frames_between_devices(self._slack_frames) * mine
                 flows.cut_bytes[number] += leaves * mine

@@ -28,12 +28,15 @@ class Transfer:
     rms_s: float
 
     def seconds(self, size_bytes: int) -> float:
-        """Seconds for a tensor of so many bytes."""
+        """Return the seconds for a tensor of `size_bytes`."""
         return self.s_per_message + size_bytes * self.s_per_byte
 
 
 def fit_transfer(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> Transfer:
-    """The line through measurements of one tensor each, by least squares, no part below 0.
+    """Fit a line to measurements of one tensor each, by least squares with no part below 0.
+
+    >>> fit_transfer([1000, 2000], [0.002, 0.003]).seconds(3000)
+    0.004
 
     Raises `PartitionError` for fewer than two different sizes and for times that say nothing about
     a byte.
@@ -55,7 +58,7 @@ def fit_transfer(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> Transf
 
 
 def with_processor_time(device: Device, measured: Transfer) -> Device:
-    """`device` with the processor time that a message and a byte take, sent or received."""
+    """Return `device` with the measured processor time of a message and of a byte."""
     return replace(
         device,
         wire_s_per_message=measured.s_per_message,
@@ -64,5 +67,6 @@ def with_processor_time(device: Device, measured: Transfer) -> Device:
 
 
 def with_wire_time(device: Device, measured: Transfer) -> Device:
-    """`device` with the rate of its link; what a message takes by itself is latency, not load."""
+    """Return `device` with the measured rate of its link; the time per message is latency, not
+    load."""
     return replace(device, link_bytes_per_s=1 / measured.s_per_byte)

@@ -50,7 +50,7 @@ class Unit:
         return max(1, self.rows)
 
     def divide(self, shares: Sequence[float]) -> tuple[int, ...]:
-        """Channels or rows in proportion to `shares`; some may be 0."""
+        """Divide the channels or rows in proportion to `shares`; some may be 0."""
         if self.channels is None:
             return Channels(self.rows).divide(shares)
         if self.block > 1:
@@ -58,14 +58,14 @@ class Unit:
         return self.channels.divide(shares)
 
     def rewrites(self, sizes: Sequence[int]) -> tuple[Rewrite, ...]:
-        """What splits the unit into parts of so many channels or rows."""
+        """Return the rewrites that split the unit into parts of `sizes` channels or rows."""
         if self.channels is None:
             return (Bands(self.layers, tuple(sizes)),)
         return tuple(Slices(layer, tuple(sizes)) for layer in self.layers)
 
 
 def find_units(problem: Problem, model: Rewritable, fused_bytes: float | None) -> tuple[Unit, ...]:
-    """The units of a problem, in topological order; together they have every layer once.
+    """Return the units of a problem, in topological order; each layer is in exactly one.
 
     Pinned layers are not split. Units that may be split by rows are fused where they pass on more
     than `fused_bytes`; with None, no unit is split by rows.
@@ -172,7 +172,8 @@ class _Search:
 
 
 def block_of(channels: Channels) -> int:
-    """Of how many channels slices are multiples: 1 where there are too few, or groups of them."""
+    """Return the number of channels that slices are multiples of; 1 where there are too few, or
+    groups of channels."""
     if channels.group > 1 or channels.count < 2 * BLOCK:
         return 1
     return math.gcd(channels.count, BLOCK)

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from nodes.usage import program_bytes
+
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one process, in bytes: the kernel's high-water mark of what was resident since it began,
-    and what is resident now that no file backs."""
+    """Of one process, in bytes, without the pages of programs and libraries: the most that was
+    resident since it began, and what is resident now that no file backs."""
 
     peak_bytes: int
     anonymous_bytes: int
@@ -96,13 +98,14 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_of(pid: int) -> Memory:
-    """What the kernel says of a process (`/proc/PID/status`)."""
+    """Return what a process holds, without the pages of programs and libraries (`nodes.usage`)."""
     found = {}
     for line in Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines():
         name, _, value = line.partition(":")
         if name in ("VmHWM", "RssAnon"):
             found[name] = int(value.split()[0]) * 1024
-    return Memory(found["VmHWM"], found["RssAnon"])
+    peak_bytes = max(found["VmHWM"] - program_bytes(pid), found["RssAnon"])
+    return Memory(peak_bytes, found["RssAnon"])
 
 
 def family_bytes(pid: int) -> int:

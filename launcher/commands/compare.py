@@ -1,4 +1,5 @@
-"""`partition compare`: the same network and devices, divided by many strategies, in one table."""
+"""`csdf-edge partition compare`: the same network and devices, divided by many strategies, in one
+table."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Row:
     refusal: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The figures of `partition solve`, or the refusal under `error`."""
+        """The figures of `csdf-edge partition solve`, or the refusal under `error`."""
         beside = {"devices_count": self.devices}
         if self.solved is None:
             return {"strategy": self.strategy, **beside, "error": self.refusal}

@@ -63,7 +63,8 @@ class SolveOptions:
         Path | None, typer.Option(help="Save the plan in this folder; launch runs it")
     ] = None
     profile: Annotated[
-        Path | None, typer.Option(help="File of partition profile: measured times of --cluster")
+        Path | None,
+        typer.Option(help="File of csdf-edge partition profile: measured times of --cluster"),
     ] = None
     as_json: AsJson = False
 

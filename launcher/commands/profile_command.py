@@ -1,4 +1,4 @@
-"""`partition profile`: measures a cluster's nodes and writes the profile file."""
+"""`csdf-edge partition profile`: measures a cluster's nodes and writes the profile file."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ProfileOutcome:
             f"energy: {self.profile.energy}",
             f"by these times {self.plan.strategy} gives a period of "
             f"{self.plan.period_s * 1e3:.2f} ms ({1 / self.plan.period_s:.2f} frames/s)",
-            f"written to {self.path}; give it to partition solve or launch as --profile",
+            f"written to {self.path}; give it to csdf-edge partition solve or launch as --profile",
         ]
 
     def _plans(self) -> list[str]:

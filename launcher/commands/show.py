@@ -1,4 +1,4 @@
-"""`partition show`: a saved plan as a picture, alone or on a page with its figures."""
+"""`csdf-edge partition show`: a saved plan as a picture, alone or on a page with its figures."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ Stefanov (2021).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,7 @@ class Solved:
     alone_bytes: int
     alone_eq2_bytes: int
     front: tuple[Candidate, ...] = ()
+    generations: tuple[Mapping[str, float], ...] = ()
 
     @property
     def devices(self) -> tuple[DeviceShare, ...]:
@@ -124,6 +125,7 @@ class Solved:
                 }
                 for candidate in self.front
             ],
+            "generations": [dict(record) for record in self.generations],
         }
 
 
@@ -157,6 +159,7 @@ def solve(
         alone_bytes,
         int(layer_beta_bytes(problem.network).sum()),
         solution.front,
+        solution.generations,
     )
 
 

@@ -1,4 +1,4 @@
-"""`partition solve`: searches one plan, prints its figures and saves it."""
+"""`csdf-edge partition solve`: searches one plan, prints its figures and saves it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from launcher.profiling_use import profile_of, with_profile_option
 from launcher.progress import open_progress
 from launcher.report_text import megabytes, open_console
 from launcher.subnet_files import cut_subnets
-from partition.profiles import told, with_profile
+from partition.profiles import measured_part, with_profile
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def perform(options: SolveOptions) -> SolveOutcome:
         solved = solve(problem, model, config.strategy, progress, find)
         profile = profile_of(file)
         if profile is not None:
-            progress.say(told(solved.plan, profile))
+            progress.say(measured_part(solved.plan, profile))
             solved = replace(solved, plan=with_profile(solved.plan, profile))
         solved = replace(solved, plan=foreseen_on(cluster, solved.plan, profile))
         if options.save is not None:

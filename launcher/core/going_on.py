@@ -99,11 +99,13 @@ class GoingOn:
         return self.taken == self.frames
 
     def _is_stale(self, message: Control) -> bool:
-        if isinstance(message, Failed) and message.epoch == 0:  # it was no deployment that failed
-            return False
-        if isinstance(message, Progress | Deployed | Stopped | Failed):
-            return self.life.state in WITHOUT_PLAN or message.epoch != self.blueprint.epoch
-        return False
+        match message:
+            case Failed(epoch=0):  # it was no deployment that failed
+                return False
+            case Progress() | Deployed() | Stopped() | Failed():
+                return self.life.state in WITHOUT_PLAN or message.epoch != self.blueprint.epoch
+            case _:
+                return False
 
     def _how_lost(
         self, session: Session, how: str, state: SessionState | None = None

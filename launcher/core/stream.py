@@ -1,21 +1,23 @@
 """The host's two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink` takes results.
 
-Both keep to the rules of a CSDF phase. The source fires frame k once every input channel has a
-credit, claims one of each, and sends. The sink fires frame k once every output channel has
-delivered it, and only when the user has taken that result does it give the places back. So the
-frames between the host and the nodes never exceed the capacities that were proved, however slow
-the user is. Where frames are dealt out to copies of the network, "every channel" means those of
-the copy whose turn frame k is. A channel that brings a phase its state is due with frame 0 only.
+Both keep to the rules of a CSDF phase and count with the same FIFO ends as an agent
+(`nodes.core.fifo`). The source fires frame k once the `Outlet` of every input channel has a credit,
+claims one of each, and sends. The sink fires frame k once the `Inlet` of every output channel holds
+it, and only when the user has taken that result does it free the places. So the frames between the
+host and the nodes never exceed the capacities that were proved, however slow the user is. Where
+frames are dealt out to copies of the network, "every channel" means those of the copy whose turn
+frame k is. A channel that brings a phase its state carries frame 0 only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from launcher.core.dealing import Dealing
-from nodes.core.deployment import fits
-from nodes.core.errors import RemoteProtocolError
+from nodes.core.deployment import described, fits
+from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+from nodes.core.fifo import Inlet, Outlet
 from nodes.core.messages import ChannelSpec, Credit, TensorHeader
 
 Payload = TypeVar("Payload")
@@ -37,16 +39,15 @@ class FrameSource:
         self.frames = frames
         self.epoch = epoch
         self.next_frame = 0
-        self._dealing = dealing
         self.channels = tuple(channels)
-        self._credits = {channel.number: 0 for channel in self.channels}
-        self._capacity = {channel.number: channel.capacity_frames for channel in self.channels}
+        self._dealing = dealing
+        self._outlets = {c.number: Outlet(c.number, c.capacity_frames) for c in self.channels}
 
     @property
     def is_ready(self) -> bool:
         """Whether the next frame may be sent now."""
         return self.next_frame < self.frames and all(
-            self._credits[channel.number] for channel in self.due()
+            self._outlets[channel.number].credits for channel in self.due()
         )
 
     def channels_to(self, node: str) -> list[ChannelSpec]:
@@ -71,26 +72,28 @@ class FrameSource:
         """
         if grant.epoch != self.epoch:
             return False
-        if grant.channel not in self._credits:
+        outlet = self._outlets.get(grant.channel)
+        if outlet is None:
             raise RemoteProtocolError(f"it gave credit for channel {grant.channel}, not fed by us")
-        granted = self._credits[grant.channel] + grant.frames
-        if grant.frames < 1 or granted > self._capacity[grant.channel]:
-            raise RemoteProtocolError(
-                f"it gave {grant.frames} credits for channel {grant.channel}, which makes "
-                f"{granted} where the capacity is {self._capacity[grant.channel]}"
-            )
-        self._credits[grant.channel] = granted
+        outlet.grant(grant.frames)
         return True
 
     def fire(self) -> list[tuple[ChannelSpec, TensorHeader]]:
-        """Claim a credit of each channel for the next frame; returns what to send of it."""
+        """Claim a credit of each channel for the next frame; returns what to send of it.
+
+        Raises `LocalProtocolError`, claiming nothing, if a channel has no credit.
+        """
         if not self.is_ready:
-            raise RuntimeError("the source was fired without credits")
-        number, channels = self._dealing.number(self.next_frame), self.due()
+            raise LocalProtocolError("the source was fired without credits")
+        channels = self.due()
         self.next_frame += 1
-        for channel in channels:
-            self._credits[channel.number] -= 1
-        return [(c, TensorHeader(self.epoch, c.number, number, c.dtype, c.shape)) for c in channels]
+        return [(channel, self._header(channel)) for channel in channels]
+
+    def _header(self, channel: ChannelSpec) -> TensorHeader:
+        outlet = self._outlets[channel.number]
+        outlet.claim()
+        frame = outlet.send()
+        return TensorHeader(self.epoch, channel.number, frame, channel.dtype, channel.shape)
 
 
 class Sink(Generic[Payload]):
@@ -110,8 +113,7 @@ class Sink(Generic[Payload]):
         self.complete = 0
         """How many frames in a row have arrived completely, those taken included."""
         self._dealing = dealing
-        self._waiting: dict[int, dict[int, Payload]] = {n: {} for n in self.channels}
-        self._arrived = dict.fromkeys(self.channels, 0)
+        self._inlets = {n: Inlet(n, c.capacity_frames) for n, c in self.channels.items()}
         self._count_complete()
 
     @property
@@ -134,7 +136,8 @@ class Sink(Generic[Payload]):
         """Take in a tensor; returns False, changing nothing, if it is of another epoch.
 
         Raises `RemoteProtocolError` for a channel that `node` does not feed, another dtype or
-        shape, a frame out of turn (twice, or with one left out) or without a credit.
+        shape, a frame out of turn (twice, or with one left out), without a credit, or that was
+        never fed in.
         """
         if header.epoch != self.epoch:
             return False
@@ -146,57 +149,62 @@ class Sink(Generic[Payload]):
                 f"it sent {header.dtype}{list(header.shape)} as {channel.tensor!r}, "
                 f"which is {channel.dtype}{list(channel.shape)}"
             )
-        due = self._arrived[channel.number]
-        if header.frame != due:
-            what = "twice" if header.frame < due else f"where frame {due} was due"
-            raise RemoteProtocolError(f"it sent frame {header.frame} of {channel.tensor!r} {what}")
-        copy = self._dealing.channel_copy(channel.number)
-        taken, last = (self._dealing.dealt(copy, frames) for frames in (self.taken, self.frames))
-        if due >= min(last, taken + channel.capacity_frames):
+        frames = self._dealing.dealt(self._dealing.channel_copy(channel.number), self.frames)
+        if header.frame >= frames:
             raise RemoteProtocolError(
-                f"it sent frame {due} of {channel.tensor!r} without a credit for it"
+                f"{described(channel)}: frame {header.frame} came, and the stream has {frames}"
             )
-        self._arrived[channel.number] += 1
-        self._waiting[channel.number][due] = payload
+        self._inlets[channel.number].put(header.frame, payload)
         self._count_complete()
         return True
 
     def _count_complete(self) -> None:
         while self.complete < self.frames:
-            number = self._dealing.number(self.complete)
-            if any(self._arrived[channel] <= number for channel in self._due(self.complete)):
+            frame = self._dealing.number(self.complete)
+            if any(inlet.arrived <= frame for inlet in self._inlets_of(self.complete)):
                 return
             self.complete += 1
 
-    def _due(self, frame: int) -> list[int]:
-        """The channels that a frame comes out of."""
+    def _inlets_of(self, frame: int) -> list[Inlet]:
+        """The ends of the channels that a frame of the run comes out of."""
         copy = self._dealing.copy(frame)
-        return [number for number in self.channels if self._dealing.channel_copy(number) == copy]
+        return [
+            inlet
+            for number, inlet in self._inlets.items()
+            if self._dealing.channel_copy(number) == copy
+        ]
 
     @property
     def is_ready(self) -> bool:
         """Whether the next frame is complete."""
         return self.taken < self.complete
 
+    def _next_complete(self) -> tuple[int, list[Inlet]]:
+        """The next frame's number in its copy of the network, and the ends that hold it.
+
+        Raises `LocalProtocolError` if that frame is not complete.
+        """
+        if not self.is_ready:
+            raise LocalProtocolError("the sink was asked for a frame that is not complete")
+        return self._dealing.number(self.taken), self._inlets_of(self.taken)
+
     def result(self) -> tuple[int, dict[str, Payload]]:
         """The next frame's number and its outputs by tensor name; `take` it afterwards."""
-        if not self.is_ready:
-            raise RuntimeError("the sink was asked for a frame that is not complete")
-        number = self._dealing.number(self.taken)
+        frame, inlets = self._next_complete()
         outputs = {
-            self._dealing.name(self.channels[channel].tensor): self._waiting[channel][number]
-            for channel in self._due(self.taken)
+            self._dealing.name(self.channels[inlet.number].tensor): inlet.token(frame)
+            for inlet in inlets
         }
-        return self.taken, outputs
+        return self.taken, cast(dict[str, Payload], outputs)
 
     def take(self) -> list[tuple[str, Credit]]:
         """The user has the frame: forget it and return the credits to give back, per node."""
-        self.result()
-        number, channels = self._dealing.number(self.taken), self._due(self.taken)
-        for channel in channels:
-            del self._waiting[channel][number]
+        frame, inlets = self._next_complete()
         self.taken += 1
         return [
-            (self.channels[channel].source_node, Credit(self.epoch, channel, 1))
-            for channel in channels
+            (
+                self.channels[inlet.number].source_node,
+                Credit(self.epoch, inlet.number, inlet.end(0, frame)),
+            )
+            for inlet in inlets
         ]

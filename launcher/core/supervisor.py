@@ -84,10 +84,6 @@ class Supervisor(GoingOn):
         return actions
 
     def _follow(self, event: Event, now_s: float) -> list[Action]:
-        if isinstance(event, FromNode):
-            session = self.sessions[event.node]
-            happened = self._happened if session.is_there else self._happened_to_lost
-            return happened(session, event, now_s)
         match event:
             case Begin():
                 return self._begin(now_s)
@@ -110,6 +106,11 @@ class Supervisor(GoingOn):
                 return self._end(error)
             case Tick():
                 return self._tick(now_s)
+            case _:
+                session = self.sessions[event.node]
+                if session.is_there:
+                    return self._happened(session, event, now_s)
+                return self._happened_to_lost(session, event, now_s)
 
     def _happened(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
         match event:
@@ -145,7 +146,8 @@ class Supervisor(GoingOn):
                 self._returns.ended(session.node)
                 hopeless = self._recoverer.nobody_comes(now_s)
                 return [] if hopeless is None else self._end(hopeless)
-        return []
+            case _:
+                return []
 
     def _hear_lost(
         self, session: Session, message: Control, host: str | None, now_s: float
@@ -199,6 +201,8 @@ class Supervisor(GoingOn):
                     return self._finish_if_stopped()
                 case Stats():
                     session.stats = message
+                case _:  # a Pong: that it was heard is all there is to it
+                    pass
         except RemoteProtocolError as error:
             return self._breach(session, str(error), now_s)
         except BadInputError as error:

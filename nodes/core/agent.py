@@ -9,9 +9,8 @@ deployment. The agent goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from nodes.core import events as ev
 from nodes.core.actions import (
@@ -55,10 +54,15 @@ from nodes.core.rejections import Rejections
 from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
 
 STORY_EVENTS = 24
-"""How many of the last events an error of ours tells."""
+"""How many of the last events an error of ours describes."""
 
 _ENDED = "phase {} ended frame {}"
-"""How a story tells of a firing's end; until it is told, two numbers are all that is kept."""
+"""How a story describes a firing's end; two numbers are all that is kept of it."""
+
+Command: TypeAlias = (
+    Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
+)
+"""What only the launcher that has the session may say."""
 
 GONE_PEERS = 64
 """Closed control connections that are remembered: what they said last is read later."""
@@ -66,7 +70,7 @@ GONE_PEERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a `Welcome` tells of this agent."""
+    """What a `Welcome` says of this agent."""
 
     name: str
     version: str
@@ -106,11 +110,51 @@ class Agent:
         """
         self._story.append((now_s, _gist(event)))
         try:
-            return self._HANDLERS[type(event)](self, event, now_s)
+            return self._follow(event, now_s)
         except RemoteProtocolError as error:
             return self._breach(event, str(error), now_s)
         except LocalProtocolError as error:
             return self.life.fail(f"a bug of the agent: {error}. {self.story()}")
+
+    def _follow(  # noqa: PLR0912 - one case per event, the frequent ones first
+        self, event: ev.Event, now_s: float
+    ) -> list[Action]:
+        match event:
+            case ev.DataReceived():
+                return self.life.data(event)
+            case ev.FiringEnded():
+                return self.life.firing_ended(event)
+            case ev.ControlReceived():
+                return self._control(event, now_s)
+            case ev.Tick():
+                return self._tick(now_s)
+            case ev.ControlMalformed(_, reason) | ev.DataMalformed(_, reason):
+                raise RemoteProtocolError(reason)
+            case ev.Rejected(reason):
+                self.tally.bad_messages += 1
+                return self._warn("dropped a connection", reason, now_s)
+            case ev.PeerLost(peer):
+                return self._peer_lost(peer)
+            case ev.LinkLost():
+                return self.life.link_lost(event)
+            case ev.LookedUp(peer, missing):
+                return [Reply(peer, Missing(missing))]
+            case ev.ChunkWritten(peer, digest, offset, complete):
+                return [Reply(peer, Stored(digest, offset, complete))]
+            case ev.ChunkFailed(peer, reason):
+                return [Reply(peer, Failed(0, reason)), Log("error", reason)]
+            case ev.LoadProgress():
+                return self.life.load_progress(event)
+            case ev.Loaded():
+                return self.life.loaded(event)
+            case ev.LoadFailed():
+                return self.life.load_failed(event)
+            case ev.FiringFailed():
+                return self.life.firing_failed(event)
+            case ev.Unloaded():
+                return self.life.unloaded(event) + self._exit_if_due()
+            case ev.Measured():
+                return self.life.measured(event, now_s)
 
     @property
     def deadline_s(self) -> float | None:
@@ -137,15 +181,40 @@ class Agent:
         peer, message = event.peer, event.message
         if isinstance(message, Hello):
             return self._hello(message, peer, event.key, now_s)
-        command = self._COMMANDS.get(type(message))
-        if command is None:
+        if not isinstance(message, Command):
             raise RemoteProtocolError(f"{type(message).__name__} is not said to an agent")
         if self.session is None or self.session.peer != peer:
             self.tally.stale_messages += 1
             reason = "no session: it ended after a silence, or Hello was never said"
             return [Reply(peer, Refused(reason, PROTOCOL))]
         self.session.heard_s = now_s
-        return command(self, message, now_s)
+        return self._obey(message, peer, now_s)
+
+    def _obey(self, command: Command, peer: ev.Peer, now_s: float) -> list[Action]:
+        """What to do about a command of the session's launcher."""
+        match command:
+            case Ping():
+                return self._tell(Pong())
+            case Query(digests):
+                return [LookUp(peer, digests)]
+            case Put(blob, offset_bytes, data):
+                if offset_bytes + len(data) > blob.size_bytes:
+                    raise RemoteProtocolError(f"a chunk beyond the end of blob {blob.digest[:12]}")
+                return [WriteChunk(peer, command)]
+            case Deploy(deployment):
+                return self.life.deploy(deployment)
+            case Start():
+                return self.life.start(command, now_s)
+            case Stop():
+                return self.life.stop(command)
+            case GetStats():
+                return [Measure("stats")]
+            case GetTrace(number):
+                return [TellTrace(peer, number, now_s)]
+            case Bye():
+                return self._end_session("the launcher said goodbye")
+            case Shutdown():
+                return self._shutdown()
 
     def _hello(self, hello: Hello, peer: ev.Peer, key: bytes, now_s: float) -> list[Action]:
         if peer in self._gone_peers:
@@ -156,12 +225,12 @@ class Agent:
         if isinstance(answer, Refused):
             return [
                 Reply(peer, answer),
-                *self._rejected_one("refused a launcher", answer.reason, now_s),
+                *self._warn("refused a launcher", answer.reason, now_s),
             ]
         actions: list[Action] = []
         if held is not None and held.name != answer.name:
             how = "fell silent" if held.is_over(now_s) else "is gone"
-            actions += self._end_session(f"{held.told()} {how}, and another one has come")
+            actions += self._end_session(f"{held.described()} {how}, and another one has come")
         self.session = answer
         me = self.identity
         welcome = Welcome(
@@ -174,23 +243,9 @@ class Agent:
             cores=me.cores,
             rss_bytes=me.rss_bytes,
         )
-        return [*actions, *self._tell(welcome), Log("info", f"{answer.told()} has this agent")]
+        return [*actions, *self._tell(welcome), Log("info", f"{answer.described()} has this agent")]
 
-    def _query(self, message: Query, _: float) -> list[Action]:
-        return [] if self.session is None else [LookUp(self.session.peer, message.digests)]
-
-    def _put(self, message: Put, _: float) -> list[Action]:
-        if message.offset_bytes + len(message.data) > message.blob.size_bytes:
-            raise RemoteProtocolError(f"a chunk beyond the end of blob {message.blob.digest[:12]}")
-        return [] if self.session is None else [WriteChunk(self.session.peer, message)]
-
-    def _get_trace(self, message: GetTrace, now_s: float) -> list[Action]:
-        return [] if self.session is None else [TellTrace(self.session.peer, message.number, now_s)]
-
-    def _bye(self, _: Bye, __: float) -> list[Action]:
-        return self._end_session("the launcher said goodbye")
-
-    def _shutdown(self, _: Shutdown, __: float) -> list[Action]:
+    def _shutdown(self) -> list[Action]:
         if not self.obeys_shutdown:
             reason = "this agent was not started by a launcher and does not end for one"
             return self._tell(Refused(reason, PROTOCOL))
@@ -206,31 +261,17 @@ class Agent:
         self.session = None
         return [Log("info", f"the session ended: {why}"), *self.life.end(), Release()]
 
-    # ------------------------------------------------------------ answers of the shell
-
-    def _looked_up(self, event: ev.LookedUp, _: float) -> list[Action]:
-        return [Reply(event.peer, Missing(event.missing))]
-
-    def _chunk_written(self, event: ev.ChunkWritten, _: float) -> list[Action]:
-        return [Reply(event.peer, Stored(event.digest, event.offset_bytes, event.complete))]
-
-    def _chunk_failed(self, event: ev.ChunkFailed, _: float) -> list[Action]:
-        return [Reply(event.peer, Failed(0, event.reason)), Log("error", event.reason)]
-
-    def _peer_lost(self, event: ev.PeerLost, _: float) -> list[Action]:
+    def _peer_lost(self, peer: ev.Peer) -> list[Action]:
         """Its session stays until the lease is over, unless somebody else may have it before."""
-        self._gone_peers.append(event.peer)
-        if self.session is None or self.session.peer != event.peer:
+        self._gone_peers.append(peer)
+        if self.session is None or self.session.peer != peer:
             return []
         self.session.is_lost = True
-        return [Log("info", f"the connection with {self.session.told()} has closed")]
-
-    def _unloaded(self, event: ev.Unloaded, _: float) -> list[Action]:
-        return self.life.unloaded(event) + self._exit_if_due()
+        return [Log("info", f"the connection with {self.session.described()} has closed")]
 
     # ------------------------------------------------------------ time, and what goes wrong
 
-    def _tick(self, _: ev.Tick, now_s: float) -> list[Action]:
+    def _tick(self, now_s: float) -> list[Action]:
         actions: list[Action] = []
         if self.session is not None and self.session.is_over(now_s):
             silence = f"its launcher was silent for {self.session.lease_s:g} s"
@@ -247,15 +288,8 @@ class Agent:
         # No other agent has to take the place of one that shall end.
         return [Exit(action.why) if isinstance(action, Restart) else action for action in actions]
 
-    def _malformed(self, event: ev.ControlMalformed | ev.DataMalformed, _: float) -> list[Action]:
-        raise RemoteProtocolError(event.reason)
-
-    def _rejected(self, event: ev.Rejected, now_s: float) -> list[Action]:
-        self.tally.bad_messages += 1
-        return self._rejected_one("dropped a connection", event.reason, now_s)
-
-    def _rejected_one(self, what: str, why: str, now_s: float) -> list[Action]:
-        """Tell of it, but in a flood of its kind only now and then."""
+    def _warn(self, what: str, why: str, now_s: float) -> list[Action]:
+        """Log a warning, but in a flood of its kind only now and then."""
         text = self._rejections.note(what, why, now_s)
         return [] if text is None else [Log("warning", text)]
 
@@ -266,53 +300,18 @@ class Agent:
         if isinstance(event, ev.DataReceived | ev.DataMalformed):
             node = self.life.node_of(event.link)
             who = "a data connection" if node is None else f"node {node!r}"
-            actions = self._rejected_one(f"cut off {who}", reason, now_s)
+            actions = self._warn(f"cut off {who}", reason, now_s)
             actions.append(CutOffLink(event.link))
             if node is not None:
                 actions += self.life.fail(f"node {node!r} broke the protocol: {reason}", node)
             return actions
         if not isinstance(event, ev.ControlReceived | ev.ControlMalformed):
             return self.life.fail(f"a bug of the agent: {reason}. {self.story()}")
-        actions = self._rejected_one("cut off a launcher", reason, now_s)
+        actions = self._warn("cut off a launcher", reason, now_s)
         actions.append(CutOffPeer(event.peer))
         if self.session is not None and self.session.peer == event.peer:
             actions += self._end_session("its launcher broke the protocol")
         return actions
-
-    # ------------------------------------------------------------ what → who
-
-    _HANDLERS: Mapping[type, Callable[[Agent, Any, float], list[Action]]] = {
-        ev.ControlReceived: _control,
-        ev.DataReceived: lambda self, event, _: self.life.data(event),
-        ev.ControlMalformed: _malformed,
-        ev.DataMalformed: _malformed,
-        ev.Rejected: _rejected,
-        ev.PeerLost: _peer_lost,
-        ev.LinkLost: lambda self, event, _: self.life.link_lost(event),
-        ev.LookedUp: _looked_up,
-        ev.ChunkWritten: _chunk_written,
-        ev.ChunkFailed: _chunk_failed,
-        ev.LoadProgress: lambda self, event, _: self.life.load_progress(event),
-        ev.Loaded: lambda self, event, _: self.life.loaded(event),
-        ev.LoadFailed: lambda self, event, _: self.life.load_failed(event),
-        ev.FiringEnded: lambda self, event, _: self.life.firing_ended(event),
-        ev.FiringFailed: lambda self, event, _: self.life.firing_failed(event),
-        ev.Unloaded: _unloaded,
-        ev.Measured: lambda self, event, now_s: self.life.measured(event, now_s),
-        ev.Tick: _tick,
-    }
-    _COMMANDS: Mapping[type, Callable[[Agent, Any, float], list[Action]]] = {
-        Query: _query,
-        Put: _put,
-        Deploy: lambda self, message, _: self.life.deploy(message.deployment),
-        Start: lambda self, message, now_s: self.life.start(message, now_s),
-        Stop: lambda self, message, _: self.life.stop(message),
-        GetStats: lambda _self, _message, _: [Measure("stats")],
-        GetTrace: _get_trace,
-        Ping: lambda self, _message, _: self._tell(Pong()),
-        Bye: _bye,
-        Shutdown: _shutdown,
-    }
 
 
 def _gist(event: ev.Event) -> object:
@@ -320,9 +319,9 @@ def _gist(event: ev.Event) -> object:
     match event:
         case ev.DataReceived():
             return event.message
-        case ev.ControlReceived():
-            return type(event.message).__name__
         case ev.FiringEnded():
             return event.phase, event.frame
+        case ev.ControlReceived():
+            return type(event.message).__name__
         case _:
             return type(event).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Literal
 
 from nodes.core.messages import Control, Data
@@ -17,6 +18,25 @@ whose data port we dialled."""
 
 Purpose = Literal["start", "stats", "stop"]
 """What a measurement of the process is for."""
+
+
+class LinkChange(Enum):
+    """What has happened to a connection that we dialled; the value is a clause for people."""
+
+    STANDS = "its handshake is over"
+    GONE = "it was closed at the other end, or the network went down"
+    CLOSED_EARLY = "the other end closed it before the handshake had ended"
+    NO_HANDSHAKE = (
+        "the other end closes every connection before the handshake has ended: it has another key "
+        "than the one known of it here, or one of both has none, or its port is overrun (its log "
+        "tells)"
+    )
+    STRANGER = "the other end does not admit this node's key"
+    UNLIKE = "one end has keys and the other uses none"
+
+
+BARRING = (LinkChange.NO_HANDSHAKE, LinkChange.STRANGER, LinkChange.UNLIKE)
+"""Both ends are there and cannot agree on who they are, or on being encrypted at all."""
 
 
 @dataclass(frozen=True, slots=True)

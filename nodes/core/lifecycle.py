@@ -159,8 +159,8 @@ class Lifecycle:
     def fail(self, reason: str, peer: str = "", *, is_barred: bool = False) -> list[Action]:
         """The deployment cannot go on, because of `peer` if it is named: say so and unload it."""
         epoch = 0 if self.epoch is None else self.epoch
-        told = self._tell_failed(epoch, reason, peer, is_barred=is_barred)
-        return [Log("error", reason), *told, *self._unload()]
+        failed = self._tell_failed(epoch, reason, peer, is_barred=is_barred)
+        return [Log("error", reason), *failed, *self._unload()]
 
     def _tell_failed(
         self, epoch: int, reason: str, peer: str = "", *, is_barred: bool = False
@@ -186,14 +186,16 @@ class Lifecycle:
             raise RemoteProtocolError(f"{type(message).__name__} with a payload")
         if plane is None or message.epoch != plane.epoch or self.stage is Stage.UNLOADING:
             return self._ignore()
-        if isinstance(message, TensorHeader):
-            return plane.tensor(event.link, message, event.payload, event.payload_bytes)
-        if isinstance(message, Credit):
-            actions = plane.credit(event.link, message)
-            if self.answer_by_s is not None and not plane.unanswered():
-                self.answer_by_s = None
-            return actions
-        return plane.attach(event.link, message)
+        match message:
+            case TensorHeader():
+                return plane.tensor(event.link, message, event.payload, event.payload_bytes)
+            case Credit():
+                actions = plane.credit(event.link, message)
+                if self.answer_by_s is not None and not plane.unanswered():
+                    self.answer_by_s = None
+                return actions
+            case Attach():
+                return plane.attach(event.link, message)
 
     def link_lost(self, event: ev.LinkLost) -> list[Action]:
         """A connection broke. The host's is watched by the session instead."""
@@ -291,8 +293,8 @@ class Lifecycle:
             if spent_s < limit_s:
                 return []
             reason = f"the engine has not come back for {spent_s:.0f} s: the agent starts anew"
-            told = self._tell_failed(self.plane.epoch, reason)
-            return [Log("error", reason), *told, Restart(reason)]
+            failed = self._tell_failed(self.plane.epoch, reason)
+            return [Log("error", reason), *failed, Restart(reason)]
         if self.plane.under_way is None:
             return []
         phase, frame = self.plane.under_way

@@ -227,8 +227,8 @@ class Welcome:
     """The session is open.
 
     `data_address` is how peers dial this agent's data port; a host of `0.0.0.0` or `*` stands for
-    whatever host the control address was reached at. `rss_bytes` is the idle agent's resident
-    memory, `engine` and `machine` are for people and for cache keys.
+    whatever host the control address was reached at. `rss_bytes` is the idle agent's
+    (`Stats`), `engine` and `machine` are for people and for cache keys.
     """
 
     protocol: int
@@ -322,10 +322,10 @@ class Stopped:
 class Stats:
     """Counters since `Start` of the current epoch (memory, messages: since the agent's start).
 
-    Times are seconds; `rss_peak_bytes` is the process's high-water mark, `anonymous_bytes` the part
-    of `rss_bytes` that no file backs. `cpu_s` counts all threads of the agent. `fifo_peak_bytes` is
-    the most that the FIFOs into this node held at once; `phase_cpu_s` is what the executor's own
-    thread computed of `busy_s`, without waits for a CPU and without an engine's other threads.
+    Times are seconds; `rss_bytes` is resident memory without pages of programs (`nodes.usage`),
+    `rss_peak_bytes` its high-water mark, `anonymous_bytes` the part that no file backs. `cpu_s`
+    counts all threads of the agent, `phase_cpu_s` the executor's own, without waits for a CPU.
+    `fifo_peak_bytes` is the most that the FIFOs into this node held at once.
     """
 
     epoch: int

@@ -49,7 +49,7 @@ class OpenSession:
         """Whether the lease has run out."""
         return now_s >= self.deadline_s
 
-    def told(self) -> str:
+    def described(self) -> str:
         """Whose it is, for people; not trusted to be printable."""
         return f"launcher {self.owner!r}" if self.owner else "another launcher"
 
@@ -89,12 +89,12 @@ def _busy(current: OpenSession, key: bytes, now_s: float) -> Refused:
     left_s = current.deadline_s - now_s
     if current.is_lost:
         reason = (
-            f"{current.told()} has lost its connection with this agent and may come back; it is "
-            f"free for the owners of other keys in {left_s:.0f} s"
+            f"{current.described()} has lost its connection with this agent and may come back; "
+            f"it is free for the owners of other keys in {left_s:.0f} s"
         )
     else:
         reason = (
-            f"{current.told()} has this agent; it is free again once that one has ended "
+            f"{current.described()} has this agent; it is free again once that one has ended "
             f"or has been silent for {left_s:.0f} s more"
         )
     return Refused(reason, PROTOCOL, current.process if key == current.key else "")

@@ -20,7 +20,6 @@ import numpy as np
 
 from nodes.cache_room import Room
 from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
-from nodes.executors.fork_server import ForkServer
 from nodes.executors.heap import give_back_free_memory, large_blocks_apart
 from nodes.executors.onnx_file import OnnxFile, check_written, inspect
 from nodes.executors.onnx_light import needed_bytes
@@ -39,7 +38,6 @@ from nodes.executors.onnx_sessions import (
 )
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
-from nodes.executors.preparing_child import work
 from nodes.executors.tensors import InputCheck, OutputAllocator, address
 from nodes.memory_room import room_bytes
 
@@ -57,12 +55,10 @@ class OnnxRuntimeExecutor:
         cache: Path,
         *,
         tensorrt: bool = False,
-        forks: bool = False,
         room: Room | None = None,
     ) -> None:
         """Use the GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`.
 
-        `forks`: this process has no other threads yet, so that a fork of it can prepare subnets.
         `room`: what the cache may take; what ONNX Runtime itself keeps for TensorRT is counted, and
         not bounded while it is written.
         Raises ExecutorError if ONNX Runtime is not installed.
@@ -71,8 +67,7 @@ class OnnxRuntimeExecutor:
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
         self._run_options = self._ort.RunOptions()
         self._cache = PreparedFiles(cache, room)
-        server = ForkServer(work) if forks and not self._providers else None
-        self._child = PreparingProcess("onnxruntime", self._cache, server)
+        self._child = PreparingProcess("onnxruntime", self._cache)
         self._loaded: set[OnnxRuntimeSubnet] = set()
 
     def describe(self) -> str:

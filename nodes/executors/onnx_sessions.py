@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nodes.code_pages import forget_code_pages, map_in_pieces
 from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.gpu import cuda_devices
 
@@ -80,9 +78,6 @@ def import_onnxruntime() -> Any:
     """The `onnxruntime` module, which tells nobody of what it does; raises ExecutorError naming the
     wheel to install."""
     os.environ[_NO_TELEMETRY] = "1"
-    is_first = "onnxruntime" not in sys.modules
-    if is_first:
-        forget_code_pages()  # of what was imported before, at the peak of starting up
     try:
         import onnxruntime  # noqa: PLC0415
     except ImportError as error:
@@ -90,9 +85,6 @@ def import_onnxruntime() -> Any:
             "ONNX Runtime is not installed: `pip install onnxruntime`, on a Jetson the "
             f"onnxruntime-gpu wheel of its JetPack ({error})"
         ) from error
-    if is_first:
-        map_in_pieces()
-        forget_code_pages()
     onnxruntime.set_default_logger_severity(_SILENT)
     if hasattr(onnxruntime, "disable_telemetry_events"):  # of use where it was imported before
         onnxruntime.disable_telemetry_events()

@@ -28,8 +28,10 @@ from typing import Literal, TypeAlias
 
 from nodes.cache_room import Room
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.fork_server import Child, ForkServer
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
+
+CHILD = (sys.executable, "-m", "nodes.executors.preparing_child")
+"""The child's command."""
 
 _GUESS, _GUESS_BYTES = 2, 8 << 20
 """An entry takes about what its subnet does, more where weights are packed beside the originals."""
@@ -51,15 +53,12 @@ class CrashedError(ExecutorError):
 
 
 class PreparingProcess:
-    """Runs children for one engine, forked from `server` if there is one."""
+    """Runs children for one engine."""
 
-    def __init__(
-        self, engine: Engine, cache: PreparedFiles, server: ForkServer | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, cache: PreparedFiles) -> None:
         self._engine = engine
         self._cache = cache
-        self._server = server
-        self._children: set[Child] = set()
+        self._children: set[subprocess.Popen[str]] = set()
         self._is_interrupted = False
         self._is_closed = False
 
@@ -134,7 +133,7 @@ class PreparingProcess:
             with contextlib.suppress(OSError):
                 self._cache.clear_leftovers()
 
-    def _make_one(self, child: Child, job: Job, options: LoadOptions) -> None:
+    def _make_one(self, child: subprocess.Popen[str], job: Job, options: LoadOptions) -> None:
         """Have the child make one entry, in the room that it is likely to need, or else in all."""
         room = self._cache.room
         if room is None:
@@ -151,12 +150,9 @@ class PreparingProcess:
                 else:
                     return
 
-    def _begin(self) -> Child:
-        if self._server is not None:
-            with contextlib.suppress(OSError):  # it is gone: nobody else's affair
-                return self._server.fork()
+    def _begin(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "nodes.executors.preparing_child"],
+            CHILD,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -164,7 +160,7 @@ class PreparingProcess:
             env={**os.environ, "PYTHONPATH": _python_path()},
         )
 
-    def _shut_in(self, child: Child, jobs: Sequence[Job]) -> None:
+    def _shut_in(self, child: subprocess.Popen[str], jobs: Sequence[Job]) -> None:
         """Tell the child, once, which folders are all that it may open (`nodes.sandbox`)."""
         assert child.stdin is not None  # noqa: S101 - it is a pipe
         folders = sorted({str(job.graph.resolve().parent) for job in jobs})
@@ -176,7 +172,13 @@ class PreparingProcess:
         with contextlib.suppress(BrokenPipeError):  # it has died; that shows later
             child.stdin.write(json.dumps(places) + "\n")
 
-    def _ask(self, child: Child, job: Job, options: LoadOptions, limit_bytes: int | None) -> None:
+    def _ask(
+        self,
+        child: subprocess.Popen[str],
+        job: Job,
+        options: LoadOptions,
+        limit_bytes: int | None,
+    ) -> None:
         """Have the child make one entry of at most so many bytes; raises ExecutorError."""
         assert child.stdin is not None  # noqa: S101 - they are pipes
         assert child.stdout is not None  # noqa: S101
@@ -197,7 +199,7 @@ class PreparingProcess:
         if "failed" in answer:
             raise _LACKING.get(answer["lacks"], ExecutorError)(answer["reason"])
 
-    def _end_of(self, child: Child, job: Job) -> ExecutorError:
+    def _end_of(self, child: subprocess.Popen[str], job: Job) -> ExecutorError:
         """What to raise on account of a child that has ended before it had done `job`."""
         what = f"subnet {job.subnet}: the process that prepares it"
         if self._is_interrupted:
@@ -232,8 +234,6 @@ class PreparingProcess:
         """Interrupt for good."""
         self._is_closed = True
         self.interrupt()
-        if self._server is not None:
-            self._server.close()
 
 
 def _too_large(error: NoRoomError, room: Room) -> NoRoomError:
@@ -257,7 +257,7 @@ def _reserved(room: Room, size_bytes: int) -> Iterator[int]:
         ) from error
 
 
-def _end(child: Child) -> None:
+def _end(child: subprocess.Popen[str]) -> None:
     """Kill and reap it, and close its pipes, also when what was last written to it never left."""
     child.kill()
     child.wait()

@@ -1,6 +1,6 @@
 """The process that prepares subnets, one after the other, within bounds.
 
-A fork (`fork_server`) or `python -m nodes.executors.preparing_child`. It reads a JSON line from its
+It is started as `python -m nodes.executors.preparing_child`, and reads a JSON line from its
 standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`. From then
 on it can open nothing else (`nodes.sandbox`), unless its engine is one for a GPU.
 It reads another line per subnet, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
@@ -29,6 +29,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
 
+import nodes.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.heap import give_back_at_once, give_back_free_memory
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
@@ -46,10 +47,14 @@ _OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory")
 
 
 def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
+    """Import the engine, outside the bounds of a job, and return what prepares a subnet for it."""
     if engine == "tensorrt":
         from nodes.executors.tensor_rt_build import build  # noqa: PLC0415 - one engine per child
 
         return build
+    from nodes.executors.onnx_sessions import import_onnxruntime  # noqa: PLC0415
+
+    import_onnxruntime()
     if is_light:
         from nodes.executors.onnx_light import optimise_lightly  # noqa: PLC0415
 

@@ -14,9 +14,7 @@ from nodes.executors.heap import keep_one_heap
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 
 
-def open_executor(
-    name: EngineName, cache: Path, *, forks: bool = False, room: Room | None = None
-) -> Executor:
+def open_executor(name: EngineName, cache: Path, *, room: Room | None = None) -> Executor:
     """The engine called `name`, keeping what it prepares under `cache`, within `room` if given.
 
     `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. `tensorrt` is
@@ -34,7 +32,7 @@ def open_executor(
                 "JetPack, or its TensorRT with `pip install cuda-python`"
             )
     if name == "onnxruntime":
-        return _onnx_runtime(cache, forks=forks, room=room)
+        return _onnx_runtime(cache, room=room)
     if name == "tensorrt":
         missing = tensorrt_missing()
         if missing is None:
@@ -52,12 +50,10 @@ def open_executor(
     )
 
 
-def _onnx_runtime(
-    cache: Path, *, tensorrt: bool = False, forks: bool = False, room: Room | None = None
-) -> Executor:
+def _onnx_runtime(cache: Path, *, tensorrt: bool = False, room: Room | None = None) -> Executor:
     from nodes.executors.onnx_runtime import OnnxRuntimeExecutor  # noqa: PLC0415
 
-    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt, forks=forks, room=room)
+    return OnnxRuntimeExecutor(cache, tensorrt=tensorrt, room=room)
 
 
 def tensorrt_missing() -> str | None:

@@ -1,7 +1,7 @@
 """Runs a subnet that was just prepared once, where it may crash.
 
 An engine that crashes takes its process with it. So what it has made is loaded as an agent will
-load it, and computes once on made-up inputs, in the child that prepared it and before anybody can
+load it, and computes once on synthetic inputs, in the child that prepared it and before anybody can
 find it in the cache. A crash then costs this child.
 """
 
@@ -19,7 +19,7 @@ from nodes.executors.onnx_sessions import (
     shrink_arena,
     tensor_specs,
 )
-from nodes.made_up import made_up
+from nodes.synthetic_inputs import synthetic_input
 
 
 def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: bool) -> None:
@@ -37,6 +37,6 @@ def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: 
     specs = tensor_specs(subnet, session.get_inputs())
     tensor_specs(subnet, session.get_outputs(), may_vary=True)
     with engine_errors(ort, subnet, "run"):
-        session.run(None, {name: made_up(x.dtype, x.shape) for name, x in specs.items()})
+        session.run(None, {name: synthetic_input(x.dtype, x.shape) for name, x in specs.items()})
     del session
     shrink_arena(ort)

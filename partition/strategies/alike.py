@@ -1,29 +1,30 @@
-"""Which devices are alike, so that a search may look at one of them in the place of all.
+"""Symmetry of devices: groups of devices that a search may treat as interchangeable.
 
 Devices are alike, and of one **kind**, if they differ in nothing that a cost depends on: their own
 figures, the measured seconds of the layers, and the machine that they share with others. A device
-with pinned layers is like no other. Times of whole copies (`Problem.copies`) are not compared, as
-no strategy that goes by kinds reads them.
+with pinned layers is like no other. Times of whole copies (`Problem.copies`) are not compared,
+because no strategy that uses kinds reads them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+from partition.devices import machines
 from partition.strategies.base import Problem
 
 
-def likeness(problem: Problem, number: int, *, machines: bool = True) -> Hashable:
-    """What is equal for devices that are alike.
+def likeness(problem: Problem, number: int, *, ignore_machines: bool = False) -> Hashable:
+    """Return a key that is equal for devices that are alike.
 
-    Without `machines` it does not matter which devices share one, as in costs that count each
-    device for itself.
+    With `ignore_machines` it does not matter which devices share a machine, as in costs that count
+    each device for itself.
     """
     device = problem.devices[number]
-    shared = machines and Counter(other.host for other in problem.devices)[device.host] > 1
-    machine = (device.host, device.host_cores) if shared and device.host is not None else None
+    members = next(own for own in machines(problem.devices) if number in own)
+    alone = ignore_machines or len(members) == 1
+    machine = None if alone else (device.host, device.host_cores)
     return (
         replace(device, name="", host=None, host_cores=1),
         machine,
@@ -32,9 +33,20 @@ def likeness(problem: Problem, number: int, *, machines: bool = True) -> Hashabl
     )
 
 
-def kinds_of(problem: Problem, *, machines: bool = True) -> tuple[tuple[int, ...], ...]:
-    """Device numbers by kind; for `machines` see `likeness`."""
+def kinds_of(problem: Problem, *, ignore_machines: bool = False) -> tuple[tuple[int, ...], ...]:
+    """Group the device numbers by kind; for `ignore_machines` see `likeness`."""
     kinds: dict[Hashable, list[int]] = {}
     for number in range(len(problem.devices)):
-        kinds.setdefault(likeness(problem, number, machines=machines), []).append(number)
+        kinds.setdefault(likeness(problem, number, ignore_machines=ignore_machines), []).append(
+            number
+        )
     return tuple(tuple(members) for members in kinds.values())
+
+
+def kind_by_device(kinds: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the index in `kinds` of each device number.
+
+    >>> kind_by_device([(0, 2), (1,)])
+    {0: 0, 2: 0, 1: 1}
+    """
+    return {number: kind for kind, members in enumerate(kinds) for number in members}

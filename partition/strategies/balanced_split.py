@@ -1,5 +1,6 @@
-"""Splitting an array into runs whose largest sum is least (Villarrubia et al. 2025, Algorithm 1),
-and moving the cuts afterwards until a device has room for every run (their §6.1.3).
+"""Algorithm 1 of Villarrubia et al. (2025): split an array so that the largest sum is least.
+
+Their §6.1.3 then moves the cuts until every device has room for its run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ Report = Callable[[int, int, int], int]
 
 
 def balanced_split(sizes: Sequence[int], runs: int) -> tuple[int, list[int]]:
-    """The least possible largest sum of at most `runs` runs of `sizes`, and where they are cut.
+    """Return the least possible largest sum of at most `runs` runs of `sizes`, and the cuts.
+
+    >>> balanced_split([7, 2, 5, 10, 8], 2)
+    (18, [3])
 
     Binary search over the bound, with a greedy check: a run takes what still fits. A cut at i
     stands before `sizes[i]`. Takes O(len(sizes) × log(sum of sizes)) steps.
@@ -39,7 +43,7 @@ def _greedy(sizes: Sequence[int], bound: int) -> list[int]:
 
 
 def refined(cuts: Sequence[int], levels: int, report: Report) -> tuple[list[int], int]:
-    """`cuts` moved until `report` has nothing to complain of, and how many moves that took.
+    """Move `cuts` until `report` is 0 for every run; return them and the number of moves.
 
     From the first run to the last: a run that is too large gives its last level to the next one,
     until it fits. If then the last is too large, the same from the last to the first: a run gives

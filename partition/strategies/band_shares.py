@@ -1,4 +1,4 @@
-"""How much of the rows each device should compute, so that all are busy for the same time.
+"""Shares of rows with which all devices are busy for the same time (water-filling).
 
 A device that is busy for f seconds anyway and would take b seconds for all rows has (P − f) / b of
 the rows time for if every frame takes P seconds. The shares sum to one for just one P, the shortest
@@ -13,7 +13,11 @@ from partition.traffic import Floats
 
 
 def equal_times(fixed_s: Floats, whole_s: Floats) -> Floats:
-    """Shares [devices] that sum to 1 and end all at the same time; 0 for who is busy till then.
+    """Return shares [devices] that sum to 1 and end at the same time; 0 for a device busy until
+    then.
+
+    >>> equal_times(np.array([0.0, 0.0]), np.array([1.0, 3.0]))
+    array([0.75, 0.25])
 
     `fixed_s` [devices] is what each is busy anyway, `whole_s` [devices], above 0, what it would
     take for everything.

@@ -1,4 +1,4 @@
-"""What a strategy is: from a network and devices to rewrites of it and a device for every layer.
+"""The interface of strategies: a problem in, a device for every layer and rewrites out.
 
 A strategy decides nothing else. Phases, channels, capacities, proofs and predictions follow from
 its assignment, by the same path for every strategy (`partition.planner.make_plan`).
@@ -41,11 +41,11 @@ OnProgress = Callable[[SearchProgress], None]
 
 
 def ignore_progress(_: SearchProgress) -> None:
-    """For those who do not watch."""
+    """Do nothing with the progress of a search."""
 
 
 class Rewritable(Protocol):
-    """The part of `cnn.model.Model` that strategies need which rewrite the network."""
+    """The part of `cnn.model.Model` that rewriting strategies use."""
 
     @property
     def network(self) -> Network:
@@ -65,8 +65,10 @@ class Rewritable(Protocol):
         ...
 
     def fused(self, layers: Sequence[str]) -> FusedLayers:
-        """What bands of these layers would take, halo included; raises `ModelError` if there can
-        be none. Nothing is rewritten, so that many bands can be asked for."""
+        """Return what bands of these layers would compute, halo included, without rewriting them.
+
+        Raises `ModelError` if these layers cannot be computed in bands.
+        """
         ...
 
 
@@ -82,6 +84,19 @@ class Problem:
     Construction raises `PartitionError` for a network without layers, for no devices, for two of
     one name, for one whose memory does not hold an engine, and for a pin that names an unknown
     layer or device.
+
+    >>> from cnn.network import Layer, Tensor
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
+    >>> layers = (
+    ...     Layer("l0", "Relu", ("x",), ("y",), (), 0),
+    ...     Layer("l1", "Relu", ("y",), ("z",), (), 0),
+    ... )
+    >>> network = Network("net", layers, tensors, {}, ("x",), ("z",))
+    >>> problem = Problem(network, (Device("a"), Device("b")), pins={"l1": "b"})
+    >>> problem.pinned
+    array([-1,  1])
+    >>> problem.assignment(np.array([0, 1]))
+    {'l0': 'a', 'l1': 'b'}
     """
 
     network: Network
@@ -145,7 +160,7 @@ class Problem:
         }
 
     def numbers(self, assignment: Mapping[str, str]) -> NDArray[np.intp]:
-        """The reverse of `assignment`."""
+        """Return the device numbers [layers] of an assignment: the inverse of `assignment`."""
         numbers = {device.name: number for number, device in enumerate(self.devices)}
         return np.array(
             [numbers[assignment[layer.name]] for layer in self.network.layers], dtype=np.intp
@@ -170,8 +185,11 @@ class Solution:
 
     `network` is what `rewrites` make of the problem's network, None if there are none; the
     assignment is of its layers. `optimal` and `gap`: see `partition.plan.Plan`. `front` is what
-    the strategy found to choose from, if it keeps that, `others` what it compared this with, the
-    best first.
+    the strategy found to choose from, if it keeps that; `others` is what it compared this with, the
+    best first; `generations` is the logbook of a genetic algorithm, a record per generation.
+
+    >>> Solution({"l0": "a"}, "there is one device").optimal is None
+    True
     """
 
     assignment: Mapping[str, str]
@@ -181,12 +199,12 @@ class Solution:
     optimal: bool | None = None
     gap: float | None = None
     front: tuple[Candidate, ...] = field(default=(), compare=False)
+    generations: tuple[Mapping[str, float], ...] = field(default=(), compare=False)
     others: tuple[Solution, ...] = field(default=(), compare=False)
 
 
 def refuse_state(problem: Problem, strategy: str) -> None:
-    """For strategies that deal frames out to copies of the network: raise `PartitionError` if it
-    keeps state from frame to frame."""
+    """Raise `PartitionError` if the network keeps state, for strategies that copy the network."""
     if problem.network.state:
         kept = ", ".join(repr(tensor) for tensor in problem.network.state)
         raise PartitionError(

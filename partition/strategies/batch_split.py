@@ -5,10 +5,10 @@ the shortest cycle whose period is within `TOLERANCE` of the best. Left out are 
 does not hold the network, those too slow to earn one frame of a cycle, and those without which the
 period is no longer (of several devices that share a machine's cores or the launcher's link, say).
 
-How fast a copy is, the linear cost model of its device says: two batches that `partition profile`
-has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream the fixed part
-is paid once, so a frame's part alone decides. Without a profile the cost model estimates it, and
-the explanation says so.
+The speed of a copy comes from the linear time model of its device: two batches that `partition
+profile` has measured, frame after frame as a copy gets them (`Problem.copies`). In a stream the
+fixed part is paid once, so a frame's part alone decides. Without a profile the cost model estimates
+it, and the explanation says so.
 
 Frames come out in order, so a fast copy's results wait for a slow one's: the places for them are
 memory too, and where that is short, a device gets fewer frames and the others more.
@@ -27,10 +27,11 @@ import numpy as np
 
 from cnn.rewrites import Copies, copy_name
 from csdf.dealing import balanced_pattern, longest_wait
+from partition.busy import period_s, rates_of, shared_machines
 from partition.devices import launcher_s
 from partition.errors import PartitionError
-from partition.linear_time import LinearTime, deal
-from partition.rewriting import after, model_of
+from partition.linear_time import LinearTime, deal_frames
+from partition.rewriting import apply_rewrites, required_model
 from partition.strategies.base import Problem, SearchProgress, Solution, refuse_state
 
 LONGEST_CYCLE = 32
@@ -59,9 +60,9 @@ class BatchSplit:
                 f"cannot be pinned to {len(pinned)} devices; remove the pins, or choose another "
                 "strategy"
             )
-        copies = _Copies(problem)
+        copies = CopyLoads(problem)
         usable = [i for i, device in enumerate(problem.devices) if device.name in pinned]
-        frames = copies.deal(usable or copies.usable())
+        frames = copies.frames(usable or copies.usable())
         problem.on_progress(SearchProgress(1, 1, _ratio(frames)))
         used = [number for number, count in enumerate(frames) if count]
         explanation = _explanation(problem, frames, copies)
@@ -70,7 +71,7 @@ class BatchSplit:
             assignment = {layer.name: device for layer in problem.network.layers}
             return Solution(assignment, explanation)
         rewrites = (Copies(tuple(frames[number] for number in used)),)
-        copied = after(problem, model_of(problem, self.name), rewrites)
+        copied = apply_rewrites(problem, required_model(problem, self.name), rewrites)
         device_of = {
             copy_name(layer.name, copy): problem.devices[number].name
             for copy, number in enumerate(used, start=1)
@@ -82,22 +83,25 @@ class BatchSplit:
 
 @dataclass(frozen=True)
 class _Alone:
-    """What a frame costs a device that computes all of it, and how many more it could hold."""
+    """What a frame costs a device that computes all of it, and how many more it could hold.
+
+    `frame_s` is the time between two frames, of which its processor is busy for `busy_s`.
+    """
 
     frame_s: float
     busy_s: float
-    link_s: float
     energy_j: float
     latency_s: float
     more_frames: int | None
     fits: bool
 
 
-class _Copies:
-    """Every device of a problem with a copy of its own."""
+class CopyLoads:
+    """The loads of devices that each compute a whole copy of the network."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self._shared = shared_machines(problem.devices)
         count, layers = len(problem.devices), len(problem.network.layers)
         costs = problem.costs.evaluate(np.arange(count)[:, None].repeat(layers, axis=1))
         ends = {*problem.network.inputs, *problem.network.outputs}
@@ -108,16 +112,16 @@ class _Copies:
         )
         self.alone = []
         for number, device in enumerate(problem.devices):
-            busy = float(costs.busy_s[number, number])
-            link = max(costs.sent_bytes[number, number], costs.received_bytes[number, number])
-            link_s = float(link) / device.link_bytes_per_s
+            busy_s = float(costs.busy_s[number, number])
+            link_s = rates_of(device).link_s(
+                float(costs.sent_bytes[number, number]), float(costs.received_bytes[number, number])
+            )
             measured = problem.copies.get(device.name)
             limit, held = device.memory_bytes, int(costs.memory_bytes[number, number])
             self.alone.append(
                 _Alone(
-                    max(busy if measured is None else measured.frame_s, link_s),
-                    busy,
-                    link_s,
+                    max(busy_s if measured is None else measured.frame_s, float(link_s)),
+                    busy_s if measured is None else min(busy_s, measured.frame_s),
                     float(costs.energy_j[number]),
                     float(costs.latency_s[number]),
                     None if limit is None else max(0, limit - held) // max(1, frame_bytes),
@@ -126,7 +130,8 @@ class _Copies:
             )
 
     def usable(self) -> list[int]:
-        """The devices that hold the network; all of them if none does (`make_plan` will refuse).
+        """Return the devices that hold the network; all of them if none does (`make_plan` will
+        refuse).
 
         For objectives that dealing out cannot serve, the one device that serves them best.
         """
@@ -139,8 +144,8 @@ class _Copies:
                 return [min(fitting, key=lambda number: self.alone[number].energy_j)]
         return fitting
 
-    def deal(self, usable: Sequence[int]) -> tuple[int, ...]:
-        """How many frames of a cycle each device gets, 0 if it is left out."""
+    def frames(self, usable: Sequence[int]) -> tuple[int, ...]:
+        """Return how many frames of a cycle each device gets, 0 if it is left out."""
         frames = self._best_cycle(usable)
         for number in sorted(usable, key=lambda number: -self.alone[number].frame_s):
             fewer = [other for other in usable if frames[other] and other != number]
@@ -163,7 +168,7 @@ class _Copies:
         most: list[int | None] = [None] * len(usable)
         while True:
             try:
-                dealt = deal(speeds, length, most)
+                dealt = deal_frames(speeds, length, most)
             except PartitionError:
                 return None
             place = self._overfull(usable, dealt)
@@ -188,31 +193,23 @@ class _Copies:
         return next((place for place, wait, room in waits if wait > (room or 0) + 1), None)
 
     def period_s(self, frames: Sequence[int]) -> float:
-        """Seconds per frame if `frames` of a cycle go to each device."""
+        """Return the seconds per frame if `frames` of a cycle go to each device."""
         problem, cycle = self._problem, sum(frames)
-        bounds = [
-            count * alone.frame_s / cycle for count, alone in zip(frames, self.alone, strict=True)
-        ]
+        share = np.array(frames) / cycle
         behind = [n for n, d in enumerate(problem.devices) if d.launcher_bytes_per_s is not None]
         passing = sum(frames[number] for number in behind) / cycle
         launcher = passing * self._given, passing * self._results
-        bounds.append(launcher_s([problem.devices[number] for number in behind], *launcher))
-        machines: dict[str, list[int]] = {}
-        for number, device in enumerate(problem.devices):
-            if device.host is not None:
-                machines.setdefault(device.host, []).append(number)
-        for members in machines.values():
-            cores = max(problem.devices[number].host_cores for number in members)
-            work = sum(frames[number] * self.alone[number].busy_s for number in members)
-            bounds.append(work / cores / cycle)
-        return max(bounds)
+        passing_s = launcher_s([problem.devices[number] for number in behind], *launcher)
+        busy_s = share * [alone.busy_s for alone in self.alone]
+        frame_s = share * [alone.frame_s for alone in self.alone]
+        return float(period_s(self._shared, busy_s, frame_s, passing_s))
 
 
 def _ratio(frames: Sequence[int]) -> str:
     return " : ".join(map(str, frames))
 
 
-def _explanation(problem: Problem, frames: Sequence[int], copies: _Copies) -> str:
+def _explanation(problem: Problem, frames: Sequence[int], copies: CopyLoads) -> str:
     used = [number for number, count in enumerate(frames) if count]
     names = [problem.devices[number].name for number in used]
     left_out: dict[str, list[str]] = {}

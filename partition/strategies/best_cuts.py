@@ -27,7 +27,7 @@ TRANSITION = 23_000
 def best_cuts(
     kinds: Sequence[Sequence[int]], values: Floats, *, total: bool, most: int | None = None
 ) -> tuple[float, NDArray[np.intp]] | None:
-    """The cuts that minimise the largest value of any segment, or with `total` the sum of values.
+    """Minimise the largest value of any segment, or with `total` the sum of values, over all cuts.
 
     `values` is [kinds, layers+1, layers+1], infinite where a segment must not be. At most `most`
     devices get layers. Returns the minimum and a device number per layer, or None if no cuts are
@@ -61,7 +61,7 @@ def best_cuts(
 
 
 def affordable_units(counts: Sequence[int]) -> int:
-    """For how many layers every order of so many devices of each kind can be looked at."""
+    """Return for how many layers every order of so many devices of each kind can be tried."""
     transitions = float(np.prod([count + 1.0 for count in counts])) * len(counts)
     return int(np.sqrt(max(MAX_WORK / transitions - TRANSITION, 0.0)))
 

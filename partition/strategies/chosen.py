@@ -1,4 +1,4 @@
-"""Which of several assignments is best by the problem's objective, priced exactly."""
+"""The choice of the best of several assignments by the problem's objective, priced exactly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.cost import Costs
+from partition.fair_memory import room_bytes
 from partition.strategies.base import Problem
 from partition.traffic import Floats
 
@@ -22,8 +23,10 @@ class Chosen:
 
 
 def choose(problem: Problem, population: NDArray[np.intp]) -> Chosen:
-    """The best row of `population` [individuals ≥ 1, layers]: what fits devices' memory before
-    what does not, then by the objective, then what moves the fewest bytes."""
+    """Return the best row of `population` [individuals ≥ 1, layers].
+
+    The order is by the excess over memory limits, then by the objective, then by bytes sent.
+    """
     costs = problem.costs.evaluate(population)
     value = objective_value(problem, costs)
     row = int(np.lexsort((costs.wire_bytes, value, costs.overrun_bytes))[0])
@@ -31,21 +34,21 @@ def choose(problem: Problem, population: NDArray[np.intp]) -> Chosen:
 
 
 def objective_value(problem: Problem, costs: Costs) -> Floats:
-    """What the problem's objective makes of `costs`: [individuals], in seconds, joules, or as the
-    largest share of any device's memory (in bytes if no device has a limit).
-
-    The latency is that of a frame that finds the pipeline empty, of stages one after the other:
-    what all devices do for it, and the transfers (Velasco-Montero et al. 2023, Eq. 5).
-    """
-    devices = problem.devices
+    """Return the value of the problem's objective: [individuals], in seconds, joules, or as the
+    largest share of any device's memory (in bytes if no device has a limit)."""
     match problem.objective:
         case "period":
             return costs.period_s
         case "energy":
             return costs.energy_j
         case "latency":
-            rates = np.array([device.link_bytes_per_s for device in devices])
-            return np.asarray((costs.busy_s + costs.received_bytes / rates).sum(axis=1))
-    usual = max((device.memory_bytes or 1 for device in devices), default=1)
-    room = np.array([device.memory_bytes or usual for device in devices])
-    return np.asarray((costs.memory_bytes * (costs.phases > 0) / room).max(axis=1))
+            return unloaded_latency_s(problem, costs)
+    held = costs.memory_bytes * (costs.phases > 0)
+    return np.asarray((held / room_bytes(problem.devices)).max(axis=1))
+
+
+def unloaded_latency_s(problem: Problem, costs: Costs) -> Floats:
+    """Return the latency of a frame that finds the pipeline empty, of stages one after the other:
+    Eq. 5 of Velasco-Montero et al. (2023), [individuals]."""
+    response_s = problem.costs.rates.response_s(costs.busy_s.T, costs.received_bytes.T)
+    return np.asarray(response_s.sum(axis=0))

@@ -31,7 +31,7 @@ MOST_DECISIONS = 48
 EFFORT = SolverEffort(deterministic=10.0, seconds=30.0)
 
 _STEPS = 1000
-"""Of the progress that each candidate tells."""
+"""Steps of the progress that each candidate reports."""
 
 
 class CoDeploy:
@@ -104,12 +104,12 @@ def _shares(problem: Problem, solution: Solution) -> str:
     parts = networks_of(problem.network)
     if len(parts) == 1:
         return "one network"
-    told = []
+    shown = []
     for layers in parts:
         devices = {solution.assignment[layer] for layer in layers}
         used = ", ".join(d.name for d in problem.devices if d.name in devices)
-        told.append(f"{layers[0].partition('/')[0]} on {used}")
-    return f"{len(parts)} networks side by side: {'; '.join(told)}"
+        shown.append(f"{layers[0].partition('/')[0]} on {used}")
+    return f"{len(parts)} networks side by side: {'; '.join(shown)}"
 
 
 def _watched(problem: Problem, number: int, count: int) -> Problem:

@@ -32,14 +32,14 @@ class DepthOrder:
         return len(self.positions) - 1
 
     def numbers(self, of_level: NDArray[np.integer]) -> NDArray[np.intp]:
-        """A device number per layer of the problem as it was, from one per level."""
+        """Return a device number per layer of the original problem, from one per level."""
         found = np.empty(len(self.order), dtype=np.intp)
         found[self.order] = np.repeat(of_level, np.diff(self.positions))
         return found
 
 
 def layer_depths(network: Network) -> NDArray[np.intp]:
-    """Largest number of layers between the network's inputs and each layer: [layers]."""
+    """Return the depth of each layer, its largest distance from the network's inputs: [layers]."""
     depth = dict.fromkeys(network.inputs, 0)
     depths = []
     for layer in network.layers:
@@ -49,7 +49,7 @@ def layer_depths(network: Network) -> NDArray[np.intp]:
 
 
 def by_depth(problem: Problem) -> DepthOrder:
-    """The problem in the order of depth."""
+    """Return the problem with its layers in the order of depth."""
     network = problem.network
     depths = layer_depths(network)
     order = np.argsort(depths, kind="stable")

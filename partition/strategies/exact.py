@@ -1,4 +1,4 @@
-"""The best partition there is, or how far from it at most: by constraint programming.
+"""The optimal partition, or one with a proved optimality gap, by constraint programming.
 
 The goals of the problem's objective (`partition.strategies.exact_goals`) are minimised one after
 the other, each without giving up any of the last (the incremental solving of Yin et al., §IV-B).
@@ -6,7 +6,7 @@ OR-Tools CP-SAT proves each minimum, or gives a bound when its time is over.
 
 The model counts the linear terms of the cost model (`partition.strategies.exact_loads`). It never
 counts too much, so its bounds hold for the cost model too. The solution is priced with the cost
-model itself, and what this says beyond the bound is the gap that is told. Memory limits are
+model itself, and its distance from the bound is the reported gap. Memory limits are
 constraints; where a solution exceeds one by what the linear terms leave out, the limit is tightened
 by as much and the search repeated, while the bounds remain those of the limits as they are.
 
@@ -32,7 +32,7 @@ from partition.strategies.exact_refusals import check, refusal
 from partition.strategies.exact_search import SolverEffort, Watch, minimise
 from partition.strategies.exact_starts import starts
 from partition.strategies.exact_terms import Terms, terms_of
-from partition.traffic import Floats
+from partition.traffic import Floats, frames_between_devices
 
 REPEATS = 4
 """How often limits are tightened before an overfull solution is handed over as it is."""
@@ -40,11 +40,8 @@ REPEATS = 4
 MARGIN_BYTES = 1 << 16
 """By how much more than the excess a limit is tightened."""
 
-FRAMES = 2
-"""What a channel between devices holds at least, besides the slack."""
-
 PROGRESS = 1000
-"""Steps of the progress that is told."""
+"""Steps of the progress that is reported."""
 
 
 class Exact:
@@ -111,7 +108,7 @@ class Exact:
         terms = terms_of(problem)
         placement = Placement(terms, self._shape)
         loads = LoadVariables(placement)
-        loads.keep_within(limits, FRAMES + problem.slack_frames)
+        loads.keep_within(limits, frames_between_devices(problem.slack_frames))
         ahead = goals(terms, loads)
         given = starts(terms, self._shape, self._others)
         best = _start(terms, ahead[0], placement, given)

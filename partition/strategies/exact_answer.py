@@ -1,4 +1,4 @@
-"""What the exact strategy found: an assignment, and for each goal its value and a bound on it."""
+"""The answer of the exact strategy: an assignment, and the value and bound of each goal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class GoalAnswer:
-    """What came of one goal: the solution's value by the cost model, and a bound below it."""
+    """The outcome of one goal: the solution's value by the cost model, and a lower bound."""
 
     goal: Goal
     value: float

@@ -1,7 +1,8 @@
-"""What the exact strategy makes small, one after the other: each goal within the best of the last.
+"""The goals of the exact strategy, minimised in lexicographic order.
 
-- **memory**, as Yin et al. do: ① the largest weights of any stage (of unlike devices relative to
-  their room), ② weights beyond the devices' caches, ③ bytes between devices.
+- **memory**, as Yin et al. do: ① the largest weights of any stage, of unlike devices relative to
+  their room (their Eq. 7), ② weights beyond the devices' caches (Eq. 8), ③ bytes between devices
+  (Eq. 9 and 10).
 - **period**: of the busiest device, link or machine; then bytes.
 - **latency**, of a frame that finds the pipeline empty: what all devices do for it, and the
   transfers; then bytes.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partition.cost import Costs
+from partition.strategies.chosen import unloaded_latency_s
 from partition.strategies.exact_loads import LoadVariables
 from partition.strategies.exact_placement import Expression
 from partition.strategies.exact_terms import SHARE_UNIT, Terms
@@ -39,7 +41,7 @@ class Goal:
 
 
 def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
-    """The goals of the problem's objective, the first one first."""
+    """Return the goals of the problem's objective, the most important first."""
     problem = terms.problem
     traffic = Goal(
         "bytes between devices",
@@ -58,12 +60,11 @@ def goals(terms: Terms, loads: LoadVariables) -> tuple[Goal, ...]:
             "period", lambda: loads.period, terms.tick_s, lambda c: c.period_s, milliseconds, each
         )
     elif problem.objective == "latency":
-        rates = np.array([device.link_bytes_per_s for device in problem.devices])
         first = Goal(
             "latency of a lone frame",
             lambda: loads.latency,
             terms.tick_s,
-            lambda costs: (costs.busy_s + costs.received_bytes / rates).sum(axis=1),
+            lambda costs: unloaded_latency_s(problem, costs),
             milliseconds,
         )
     else:

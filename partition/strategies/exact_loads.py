@@ -1,11 +1,10 @@
-"""What each stage holds and how long it works, as expressions over the exact strategy's decisions.
+"""Memory and time of each stage, as linear expressions over the exact strategy's decisions.
 
-Each is at least what it says, and exactly that in a solution in which nothing keeps it from being
-small. They are the linear terms of the cost model (`partition.cost`): a device is counted as firing
-one phase if it has layers, and another each time that a longest path comes back to it; a tensor as
-cut if it leaves its device; a channel between devices as holding the frames that neighbouring
-levels need. What there is beyond that, the strategy finds by pricing its solutions with the cost
-model itself.
+Each expression is a lower bound that is met where the solver minimises it. They are the linear
+terms of the cost model (`partition.cost`): a device is counted as firing one phase if it has
+layers, and another each time that a longest path comes back to it; a tensor as cut if it leaves its
+device; a channel between devices as holding the frames that neighbouring levels need. What there is
+beyond that, the strategy finds by pricing its solutions with the cost model itself.
 
 Expressions are summed from lists of their terms. `+=` is not for them: OR-Tools extends the
 expression on the left, which may be a decision that others refer to.
@@ -19,7 +18,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from partition.busy import rates_of
+from partition import busy
 from partition.engine_memory import engine_bytes
 from partition.strategies.exact_placement import Expression, Placement
 from partition.strategies.exact_terms import MEMORY_UNIT, SHARE_UNIT
@@ -27,7 +26,7 @@ from partition.strategies.exact_traffic import TrafficVariables
 
 
 class LoadVariables:
-    """Variables are made for what is asked for, once."""
+    """The expressions; each creates its variables when it is first asked for."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
@@ -37,7 +36,8 @@ class LoadVariables:
 
     @cached_property
     def weights(self) -> list[Expression]:
-        """Weights of each stage, in `Terms.weight_unit`; a shared one counts once per stage."""
+        """Weights of each stage, in `Terms.weight_unit`; a shared one counts once per stage: m_k
+        (Yin et al., Eq. 5)."""
         terms, placement = self._terms, self._placement
         sums = []
         for stage in placement.stages:
@@ -56,8 +56,8 @@ class LoadVariables:
 
     @cached_property
     def largest_share(self) -> Expression:
-        """Weights of the fullest stage, in `Terms.weight_unit` ÷ `Terms.share_unit` (Yin et al.,
-        Eq. 7); of unlike devices, relative to what each has room for."""
+        """Weights of the fullest stage, in `Terms.weight_unit` ÷ `Terms.share_unit` (m_limit of
+        Yin et al., Eq. 7); of unlike devices, relative to what each has room for."""
         terms = self._terms
         share = self._placement.integer(*terms.share_range, "largest share")
 
@@ -73,7 +73,8 @@ class LoadVariables:
 
     @cached_property
     def uncached(self) -> list[Expression]:
-        """Weights of each stage that its device's cache has no room for (Yin et al., Eq. 8)."""
+        """Weights of each stage that its device's cache has no room for: m_DRAM (Yin et al., Eq.
+        8)."""
         terms, placement = self._terms, self._placement
         if all(device.cache_bytes is None for device in self._devices):
             return [0 for _ in placement.stages]
@@ -96,11 +97,9 @@ class LoadVariables:
         placement.require(lambda k, d: period >= self._busy(k, d))
         placement.require(lambda k, d: period >= self._receiving(k, d))
         placement.require(lambda k, d: period >= self._sending(k, d))
-        for members in self._terms.machines:
-            cores = max(self._devices[device].host_cores for device in members)
-            if len(members) > cores:
-                busy = sum(self._busy_wherever[stage] for stage in members)
-                placement.model.add(cores * period >= busy)
+        for machine in busy.shared_machines(self._devices):
+            together = sum(self._busy_wherever[stage] for stage in machine.members)
+            placement.model.add(machine.cores * period >= together)
         return period
 
     @cached_property
@@ -138,23 +137,29 @@ class LoadVariables:
 
     def _busy(self, stage: int, device: int, factor: float = 1.0) -> Expression:
         """Ticks that `stage` works per frame if it is on this device, × `factor`."""
-        terms, own = self._terms, self._devices[device]
-        layer_s = terms.problem.costs.layer_s[:, device] * factor
-        rates = rates_of(own)
-        busy = [terms.ticks(rates.firing_s * factor) * self._phases[stage]]
-        for layer, at in enumerate(self._placement.at):
-            busy.append(terms.ticks(float(layer_s[layer])) * at[stage])
-        for tensor, moved in enumerate(terms.tensors):
-            cut = terms.ticks(rates.cut_s(moved.bytes) * factor)
-            reads = self.traffic.reads(tensor, stage)
-            busy.append(cut * (reads + self.traffic.leaves(tensor, stage)))
-            if not own.wire_is_free:
-                wire = terms.ticks(rates.message_s_of(moved.bytes) * factor)
-                busy.append(wire * (reads + self.traffic.sends(tensor, stage)))
-        if own.cache_bytes is not None:
-            per_unit = rates.cache_s_per_byte * terms.weight_unit * factor / terms.tick_s
-            busy.append(self._times(per_unit, self.uncached[stage]))
-        return sum(busy)
+        terms, rates = self._terms, busy.rates_of(self._devices[device])
+        layer_s = terms.problem.costs.layer_s[:, device].tolist()
+        at = [on[stage] for on in self._placement.at]
+        tensors = [
+            (
+                moved.bytes,
+                self.traffic.reads(tensor, stage),
+                self.traffic.leaves(tensor, stage),
+                self.traffic.sends(tensor, stage),
+            )
+            for tensor, moved in enumerate(terms.tensors)
+        ]
+        *summands, (uncached_s, uncached) = busy.linear_s(
+            rates,
+            zip(layer_s, at, strict=True),
+            self._phases[stage],
+            tensors,
+            (terms.weight_unit, self.uncached[stage]),
+        )
+        ticks = [terms.ticks(seconds * factor) * count for seconds, count in summands if seconds]
+        if self._devices[device].cache_bytes is not None:
+            ticks.append(self._times(uncached_s * factor / terms.tick_s, uncached))
+        return sum(ticks)
 
     def _times(self, factor: float, expression: Expression) -> Expression:
         """`factor` × `expression`, rounded down; `factor` to one part in 2¹⁴, which is less than
@@ -179,14 +184,14 @@ class LoadVariables:
     @cached_property
     def _phases(self) -> list[Expression]:
         """How often a stage fires per frame at least."""
-        placement, spine = self._placement, self._terms.spine
+        placement, longest_path = self._placement, self._terms.longest_path
         if placement.is_contiguous:  # no path comes back
             return self._used
         phases = []
         for stage in placement.stages:
-            count = placement.integer(0, len(spine), f"phases of {stage}")
-            entries = [placement.at[spine[0]][stage]]
-            for before, behind in pairwise(spine):
+            count = placement.integer(0, len(longest_path), f"phases of {stage}")
+            entries = [placement.at[longest_path[0]][stage]]
+            for before, behind in pairwise(longest_path):
                 enters = placement.boolean(f"{behind} enters {stage}")
                 here, there = placement.at[behind][stage], placement.at[before][stage]
                 placement.model.add(enters >= here - there)
@@ -199,9 +204,9 @@ class LoadVariables:
     @cached_property
     def _busy_wherever(self) -> list[Expression]:
         placement, most = self._placement, self._terms.period_range[1]
-        busy = [placement.integer(0, most, f"busy {stage}") for stage in placement.stages]
-        placement.require(lambda k, d: busy[k] >= self._busy(k, d))
-        return busy
+        ticks = [placement.integer(0, most, f"busy {stage}") for stage in placement.stages]
+        placement.require(lambda k, d: ticks[k] >= self._busy(k, d))
+        return ticks
 
     def _near(self, device: int) -> tuple[int, ...]:
         """The stages on the machine of a device, which its own need not be among."""

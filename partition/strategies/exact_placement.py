@@ -1,4 +1,4 @@
-"""The exact strategy's decisions: which layer is in which stage, and on which device a stage is.
+"""The decision variables of the exact strategy: the stage of each layer, the device of each stage.
 
 There is a **stage** per device. In a *contiguous* partition stages are numbered along the edges:
 no tensor goes from a later stage to an earlier one (Yin et al., Eq. 1; their Eq. 2 holds by the
@@ -20,18 +20,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from partition.strategies.alike import kind_by_device
 from partition.strategies.exact_terms import Terms
 
 Expression: TypeAlias = Any
-"""What OR-Tools takes for a linear expression: an integer, a variable or a sum of them."""
+"""A linear expression of OR-Tools: an integer, a variable or a sum of them."""
 
 Value: TypeAlias = Callable[[Expression], int]
-"""What an expression amounts to in a solution."""
+"""The value of an expression in a solution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which partitions there are to choose from.
+    """The set of partitions to choose from.
 
     `contiguous`: see the module's docstring. `siblings` keeps all layers that read one layer's
     output in one stage (Yin et al., Eq. 14).
@@ -44,8 +45,8 @@ class Shape:
 class Placement:
     """A CP-SAT `model` with the decisions.
 
-    `at[layer][stage]` is 1 where a layer is; `place[stage][kind]` is 1 if a stage is on a device of
-    that kind (`Terms.kinds`).
+    `at[layer][stage]` is 1 where a layer is: s_i^k (Yin et al., Eq. 2); `place[stage][kind]` is 1
+    if a stage is on a device of that kind (`Terms.kinds`).
     """
 
     def __init__(self, terms: Terms, shape: Shape) -> None:
@@ -73,11 +74,11 @@ class Placement:
             self._keep_siblings()
 
     def boolean(self, name: str) -> Expression:
-        """A new variable that is 0 or 1."""
+        """Create a variable that is 0 or 1."""
         return self.integer(0, 1, name)
 
     def integer(self, least: int, most: int, name: str) -> Expression:
-        """A new variable in [least, most]."""
+        """Create a variable in [least, most]."""
         self.variables.append(self.model.new_int_var(least, most, name))
         return self.variables[-1]
 
@@ -96,7 +97,7 @@ class Placement:
                     added.only_enforce_if(self.place[stage][kind])
 
     def numbers(self, value: Value) -> list[int]:
-        """A device number per layer, from a solution."""
+        """Return the device number of each layer in a solution."""
         devices = list(self.stages)
         if not self.is_ordered:
             left = [list(members) for members in self.terms.kinds]
@@ -133,7 +134,7 @@ class Placement:
         """
         if not self._until or most <= 0:
             return
-        before, after = self.terms.loads_around(loads)
+        before, after = self.terms.upstream_and_downstream(loads)
         for until, upstream, downstream in zip(self._until, before, after, strict=True):
             for k in self.stages[:-1]:
                 if upstream > (k + 1) * most:
@@ -187,7 +188,7 @@ class Placement:
                     self.model.add(self.at[layer][device] == 0)
 
     def _pin(self) -> None:
-        kind_of = {device: kind for kind, own in enumerate(self.terms.kinds) for device in own}
+        kind_of = kind_by_device(self.terms.kinds)
         for layer, device in enumerate(self.terms.problem.pinned.tolist()):
             if device >= 0:
                 for stage in self.stages:

@@ -1,4 +1,4 @@
-"""Why there is no partition: which constraint excludes it, and what to do.
+"""Explanations of why there is no partition: the constraint that excludes it, and what to do.
 
 A constraint is blamed only if it excludes every partition by itself. Where none does, the search
 was wrong to find nothing, which is a bug and no mistake of the user's.
@@ -17,6 +17,7 @@ from partition.strategies.exact_loads import LoadVariables
 from partition.strategies.exact_placement import Placement, Shape
 from partition.strategies.exact_search import SolverEffort, is_possible
 from partition.strategies.exact_terms import terms_of
+from partition.traffic import frames_between_devices
 
 QUICK = SolverEffort(deterministic=5.0, seconds=15.0)
 
@@ -90,7 +91,8 @@ def _exists(problem: Problem, shape: Shape, *, limits: bool) -> bool | None:
     """Whether there is a partition; None if a moment is too short to know."""
     placement = Placement(terms_of(problem), shape)
     if limits:
-        LoadVariables(placement).keep_within([device.memory_bytes for device in problem.devices], 2)
+        bounds = [device.memory_bytes for device in problem.devices]
+        LoadVariables(placement).keep_within(bounds, frames_between_devices(slack_frames=0))
     return is_possible(placement, QUICK)
 
 

@@ -1,7 +1,7 @@
-"""Minimises one expression with OR-Tools CP-SAT: a solution, a bound, and whether it is proved.
+"""Minimisation of one expression with OR-Tools CP-SAT: a solution, a bound, and its status.
 
-The search has its thread; the caller's waits for it, so that Ctrl-C ends it and progress is told
-while it runs.
+The search runs in a thread of its own while the caller's thread waits, so that Ctrl-C ends it and
+progress is reported while it runs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from partition.strategies.exact_placement import Expression, Placement
 
-TELL_S = 0.25
-"""How often progress is told."""
+PROGRESS_INTERVAL_S = 0.25
+"""How often progress is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class SolverEffort:
     workers: int = 1
 
     def share(self, number: int, goals: int) -> SolverEffort:
-        """What goal `number` gets: the first half of all, the others equal parts of the rest."""
+        """Return the part of goal `number`: half for the first, equal parts of the rest for
+        others."""
         part = 1.0 if goals == 1 else 0.5 if number == 0 else 0.5 / (goals - 1)
         return SolverEffort(part * self.deterministic, part * self.seconds, self.workers)
 
@@ -103,7 +104,7 @@ def _solver(effort: SolverEffort, seed: int) -> Any:
 
 
 def _run(solver: Any, model: Any, watch: Watch) -> Any:
-    """The solver's status; the best value and bound are told to `watch` meanwhile."""
+    """Return the solver's status; `watch` gets the best value and bound meanwhile."""
     from ortools.sat.python import cp_model  # noqa: PLC0415
 
     best: list[float] = []
@@ -131,7 +132,7 @@ def _run(solver: Any, model: Any, watch: Watch) -> Any:
     began_s = time.monotonic()
     thread.start()
     try:
-        while not ended.wait(TELL_S):
+        while not ended.wait(PROGRESS_INTERVAL_S):
             watch(time.monotonic() - began_s, best[-1] if best else None, bound[0])
     finally:
         if not ended.is_set():

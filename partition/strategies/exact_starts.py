@@ -1,7 +1,7 @@
-"""Assignments for the exact strategy to start from: what is found in a moment.
+"""Quick heuristics that give the exact strategy assignments to start from.
 
-A good start tells the solver which partitions need not be looked at, and is the answer itself if
-time runs out before a better one is found.
+A good start lets the solver prune what cannot be better, and is the answer itself if time runs out
+before a better one is found.
 """
 
 from __future__ import annotations

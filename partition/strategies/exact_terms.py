@@ -1,4 +1,4 @@
-"""What the exact strategy's model is made of: the cost model's linear terms, in whole numbers.
+"""Integer coefficients of the exact strategy's model: the cost model's linear terms.
 
 CP-SAT works on integers. Bytes are divided by their greatest common divisor, which loses nothing;
 seconds are counted in ticks, `TICKS` to the shortest period that any division of the layers could
@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import networkx as nx
 import numpy as np
 
 from cnn.network import Network
+from partition.busy import rates_of
+from partition.devices import Device, machines
 from partition.fair_memory import fair_memory
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
@@ -80,20 +83,14 @@ class Terms:
         return kinds_of(self.problem)
 
     @cached_property
-    def spine(self) -> tuple[int, ...]:
+    def longest_path(self) -> tuple[int, ...]:
         """The layers of a longest path through the network."""
-        length, behind = [1] * self.layers, [-1] * self.layers
-        for source, reader in sorted(self.edges, key=lambda edge: edge[1]):
-            if length[source] + 1 > length[reader]:
-                length[reader], behind[reader] = length[source] + 1, source
-        path = [max(range(self.layers), key=lambda layer: length[layer])]
-        while behind[path[-1]] >= 0:
-            path.append(behind[path[-1]])
-        return tuple(reversed(path))
+        graph = nx.DiGraph(self.edges)
+        return tuple(nx.dag_longest_path(graph)) if self.edges else (0,)
 
-    def loads_around(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
-        """For each layer, the loads of itself and all that it depends on; and of itself and all
-        that depend on it."""
+    def upstream_and_downstream(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Sum `loads` over each layer and its ancestors, and over each layer and its
+        descendants."""
         upstream = np.eye(self.layers, dtype=bool)
         for source, reader in sorted(self.edges, key=lambda edge: edge[1]):
             upstream[reader] |= upstream[source]
@@ -154,37 +151,33 @@ class Terms:
         """Seconds beyond which nothing takes, even all stages together."""
         ways = len(self.problem.devices) + 1
         moved = sum(tensor.bytes for tensor in self.tensors) * ways
-        return float(self.problem.costs.layer_s.max(axis=1).sum()) + max(
-            ways * device.firing_s
-            + 2 * len(self.tensors) * ways * device.wire_s_per_message
-            + 2 * moved * (device.wire_s_per_byte + device.cut_s_per_byte)
-            + 2 * moved / device.link_bytes_per_s
-            + ways * self.weights * self.weight_unit * device.cache_s_per_byte
-            + moved * device.sent_j_per_byte / self.watts
-            + 1e-9
-            for device in self.problem.devices
-        )
+        weights = ways * self.weights * self.weight_unit
+        messages = 2 * len(self.tensors) * ways
+
+        def most_s(device: Device) -> float:
+            rates = rates_of(device)
+            phases_s = rates.phases_s(0.0, 2 * moved, weights)
+            busy_s = rates.busy_s(phases_s, ways, messages, 2 * moved)
+            sending = moved * device.sent_j_per_byte / self.watts
+            return float(busy_s + rates.link_s(moved, moved) * 2 + sending)
+
+        layers_s = float(self.problem.costs.layer_s.max(axis=1).sum())
+        return layers_s + max(map(most_s, self.problem.devices)) + 1e-9
 
     @cached_property
     def machine_of(self) -> tuple[tuple[int, ...], ...]:
         """For each device, the numbers of all that share its machine."""
-        hosts = [device.host for device in self.problem.devices]
-        return tuple(
-            (number,)
-            if host is None
-            else tuple(n for n, other in enumerate(hosts) if other == host)
-            for number, host in enumerate(hosts)
-        )
+        found = {number: members for members in self.machines for number in members}
+        return tuple(found[number] for number in range(len(self.problem.devices)))
 
     @cached_property
     def machines(self) -> tuple[tuple[int, ...], ...]:
         """Device numbers by machine."""
-        return tuple(dict.fromkeys(self.machine_of))
+        return machines(self.problem.devices)
 
     @cached_property
     def share_unit(self) -> int:
-        """Into how many parts `weight_unit` is divided to tell apart what unlike devices hold
-        relative to their room."""
+        """The number of parts of `weight_unit` in which shares of unlike rooms are counted."""
         alike = len(set(self.rooms)) == 1
         return 1 if alike else max(1, SHARE_RANGE // max(self.weights, 1))
 
@@ -217,7 +210,7 @@ class Terms:
 
 
 def terms_of(problem: Problem) -> Terms:
-    """The terms of a problem."""
+    """Return the terms of a problem."""
     network = problem.network
     number = {layer.name: index for index, layer in enumerate(network.layers)}
     tensors = [

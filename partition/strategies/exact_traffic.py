@@ -1,7 +1,7 @@
-"""Who sends what to whom, as expressions over the exact strategy's decisions.
+"""TrafficVariables between stages, as linear expressions over the exact strategy's decisions.
 
-Each is at least what it says, and exactly that in a solution in which nothing keeps it from being
-small. `near` are stages on the same machine as the one that is spoken of.
+Each expression is a lower bound that is met where the solver minimises it. `near` are the stages on
+the same machine as `stage`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _Key = tuple[int, int, tuple[int, ...]]
 
 
 class TrafficVariables:
-    """Variables are made for what is asked for, once."""
+    """The expressions; each creates its variables when it is first asked for."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
@@ -25,7 +25,8 @@ class TrafficVariables:
 
     def total(self) -> Expression:
         """Bytes per frame that leave a device or the launcher, in `Terms.traffic_unit`; a tensor
-        counts once per stage that reads it from elsewhere (Yin et al., Eq. 9 and 10, summed)."""
+        counts once per stage that reads it from elsewhere (com of Yin et al., Eq. 9, summed
+        over the stages)."""
         unit = self._terms.traffic_unit
         return sum(
             moved.bytes
@@ -35,7 +36,8 @@ class TrafficVariables:
         )
 
     def reads(self, tensor: int, stage: int, near: Iterable[int] = ()) -> Expression:
-        """1 if `stage` reads a tensor that is made neither in it nor `near`."""
+        """1 if `stage` reads a tensor that is made neither in it nor `near`: α_e (Yin et al., Eq.
+        10)."""
         near = _together(stage, near)
         moved, at = self._terms.tensors[tensor], self._placement.at
         if not moved.readers or (moved.source >= 0 and len(near) == len(self._placement.stages)):

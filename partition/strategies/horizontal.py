@@ -1,4 +1,4 @@
-"""Every layer in slices of its output channels, slice i on device i.
+"""Horizontal partitioning: every layer in slices of its output channels, slice i on device i.
 
 This is the horizontal partitioning of Tang & Stefanov (UCC 2021), §1: each device holds its share
 of every layer's weights. Shares are proportional to the devices' speeds, and smaller where a
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cnn.network import Layer, Network
 from cnn.rewrites import Slices, part_name
-from partition.rewriting import after, model_of
+from partition.rewriting import apply_rewrites, required_model
 from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 
 ROUNDS = 8
@@ -30,7 +30,7 @@ class Horizontal:
 
     def solve(self, problem: Problem) -> Solution:
         """See `Strategy.solve`; pinned layers stay whole."""
-        model = model_of(problem, self.name)
+        model = required_model(problem, self.name)
         speeds = 1 / problem.costs.layer_s.sum(axis=0)
         found = [_divide(problem, model, speeds / speeds.sum())]
         while found[-1].overrun_bytes and len(found) < ROUNDS:
@@ -79,7 +79,7 @@ def _divide(problem: Problem, model: Rewritable, shares: NDArray[np.float64]) ->
         for name, channels in sizes.items()
         if sum(size > 0 for size in channels) > 1
     )
-    sliced = after(problem, model, rewrites)
+    sliced = apply_rewrites(problem, model, rewrites)
     placed = _pinned(problem)
     for rewrite in rewrites:
         holders = [number for number, size in enumerate(sizes[rewrite.layer]) if size]

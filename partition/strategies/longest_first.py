@@ -1,4 +1,4 @@
-"""Good solutions to start from: longest processing time first (LPT).
+"""Longest processing time first (LPT), a heuristic that gives good solutions to start from.
 
 Layers, or groups of them, are assigned in order of descending size, each to the device whose load,
 relative to its speed, is then least. Graham showed that the largest load is at most 4/3 − 1/(3n)
@@ -21,7 +21,7 @@ def longest_first(
     pinned: NDArray[np.integer],
     spread: float = 0.0,
 ) -> NDArray[np.int16]:
-    """`count` assignments, [count, items]; the first by the sizes as they are.
+    """Return `count` assignments, [count, items]; the first by the sizes as they are.
 
     `sizes` [items, devices] is what each item costs on each device. In all but the first, the order
     is by sizes that are multiplied with random factors in 1 ± `spread`. Pinned items (−1: free)

@@ -1,4 +1,4 @@
-"""The user decides: every layer is pinned."""
+"""The manual strategy: the user pins every layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from partition.strategies.base import Problem, SearchProgress, Solution
 
 
 class Manual:
-    """Takes the pins as they are and refuses if a layer has none."""
+    """Assigns every layer as it is pinned, and refuses if a layer has no pin."""
 
     name = "manual"
 

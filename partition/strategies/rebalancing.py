@@ -1,4 +1,4 @@
-"""Even weights: the heaviest and any other device share theirs anew, as evenly as can be.
+"""Balancing of weights by exchanging layers between pairs of devices (subset sums).
 
 Two devices' layers are divided best by finding all sums that their sizes can make (the subset sum
 problem, by dynamic programming on the bits of one long integer). Doing so with pair after pair,
@@ -22,7 +22,7 @@ def rebalanced(
     numbers: NDArray[np.intp],
     is_free: NDArray[np.bool_],
 ) -> NDArray[np.intp]:
-    """`numbers` [items], the device of each item, with the largest load ÷ room made small.
+    """Return `numbers` [items], the device of each item, changed so that max load ÷ room is small.
 
     Only items with `is_free` [items] move. Sizes are whole numbers ≥ 0, `rooms` [devices] > 0.
     """
@@ -56,7 +56,7 @@ def rebalanced(
 
 
 def _subset(sizes: Sequence[int], target: int) -> list[int]:
-    """Indices of sizes whose sum is as close to `target` as any."""
+    """Return the indices of sizes whose sum is closest to `target`."""
     reachable = [1]
     for size in sizes:
         reachable.append(reachable[-1] | reachable[-1] << size)

@@ -1,4 +1,4 @@
-"""Contiguous runs of layers in topological order: what every one of them costs on every device.
+"""The costs of every contiguous run of layers, in topological order, on every device.
 
 A segment is the half-open range [a, b) of layer positions. Its costs on a device follow from a and
 b alone if a tensor is counted once as sent (a tensor that several later segments read is sent more
@@ -16,13 +16,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.busy import rate_columns
+from partition.busy import Rates, rate_columns
 from partition.devices import Device
 from partition.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
+from partition.fair_memory import room_bytes
 from partition.memory import packing_bytes, quantised_bytes
-from partition.strategies.alike import kinds_of
+from partition.strategies.alike import kind_by_device, kinds_of
 from partition.strategies.base import Problem
-from partition.traffic import Floats
+from partition.traffic import Floats, frames_between_devices
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Segments:
     sent_tensors: Floats
 
     def fitting(self) -> NDArray[np.bool_]:
-        """The allowed segments that the memory of their kind of device holds."""
+        """Return a mask of the allowed segments that the memory of their kind of device holds."""
         limits = [np.inf if d.memory_bytes is None else d.memory_bytes for d in self.devices]
         room = np.array(limits)[:, None, None]
         return np.asarray(self.allowed & (self.peak_bytes <= room))
@@ -61,69 +62,58 @@ class Segments:
         return np.where(self.held_bytes > 0, np.maximum(self.held_bytes, loading), 0.0)
 
     @cached_property
+    def rates(self) -> Rates[Floats]:
+        """The figures of each kind of device: [kinds, 1, 1]."""
+        columns = rate_columns(self.devices)
+        return Rates(*(getattr(columns, name)[:, :, None] for name in Rates.__slots__))
+
+    @cached_property
     def busy_s(self) -> Floats:
-        """What a segment keeps the processor busy: the `t` of Velasco-Montero et al. (2023)."""
-        return np.stack([self._busy(kind) for kind in range(len(self.kinds))])
+        """Seconds that a segment keeps the processor busy: t of Velasco-Montero et al. (2023)."""
+        moved = self.received_bytes + self.sent_bytes
+        messages = self.received_tensors + self.sent_tensors
+        uncached = self.rates.uncached_bytes(self.weight_bytes)
+        phases_s = self.rates.phases_s(self.layer_s, moved, uncached)
+        busy = self.rates.busy_s(phases_s, np.ones_like(moved), messages, moved)
+        return np.where(self.held_bytes > 0, busy, 0.0)
 
     @cached_property
     def link_s(self) -> Floats:
-        """What it keeps the network interface busy, in the direction with more to do."""
-        most = np.maximum(self.received_bytes, self.sent_bytes)
-        return np.stack([most / device.link_bytes_per_s for device in self.devices])
+        """Seconds that a segment keeps the network interface busy."""
+        return self.rates.link_s(self.sent_bytes, self.received_bytes)
 
     @cached_property
     def seconds(self) -> Floats:
-        """The period that a segment alone makes necessary."""
+        """The period that a segment makes necessary by itself: max(t, link)."""
         return np.maximum(self.busy_s, self.link_s)
 
     @cached_property
     def response_s(self) -> Floats:
-        """From the departure of a segment's inputs to its end, if nothing else is under way: the
-        term of their Eq. 5, transfer included."""
-        rates = np.array([device.link_bytes_per_s for device in self.devices])[:, None, None]
-        return np.asarray(self.busy_s + self.received_bytes / rates)
+        """Seconds from the departure of a segment's inputs to its end if nothing else is under
+        way: its summand of their Eq. 5, transfer included."""
+        return self.rates.response_s(self.busy_s, self.received_bytes)
 
     @cached_property
     def joules(self) -> Floats:
-        """The term of their Eq. 4, sending included."""
-        power = np.array([device.busy_w for device in self.devices])[:, None, None]
-        sending = np.array([device.sent_j_per_byte for device in self.devices])[:, None, None]
-        return np.asarray(self.busy_s * power + self.sent_bytes * sending)
+        """A segment's summand of their Eq. 4, sending included and waiting left out."""
+        return self.rates.energy_j(self.busy_s, np.zeros_like(self.busy_s), self.sent_bytes)
 
     @cached_property
     def memory_share(self) -> Floats:
-        """What is held, relative to the room for it; a device without a limit has as much room as
-        the largest limit, and where there is no limit at all this is in bytes."""
-        limits = [device.memory_bytes for device in self.devices]
-        usual = max((limit for limit in limits if limit is not None), default=1)
-        return np.stack([self.held_bytes / (limit or usual) for limit in limits])
-
-    def _busy(self, kind: int) -> Floats:
-        device = self.devices[kind]
-        room = np.inf if device.cache_bytes is None else device.cache_bytes
-        moved = self.received_bytes + self.sent_bytes
-        messages = self.received_tensors + self.sent_tensors
-        rates, one = rate_columns((device,)), np.ones(1)
-        uncached = np.maximum(self.weight_bytes - room, 0.0)
-        phases_s = rates.phases_s(self.layer_s[kind], moved, uncached)
-        busy = rates.busy_s(phases_s, one, messages, moved)
-        return np.where(self.held_bytes > 0, busy, 0.0)
+        """What is held, relative to the room for it (`room_bytes`)."""
+        return np.asarray(self.held_bytes / room_bytes(self.devices)[:, None, None])
 
     def energy_j(self, numbers: NDArray[np.intp]) -> float:
-        """Joules per frame of a contiguous assignment, waiting included."""
-        kind_of = {n: kind for kind, members in enumerate(self.kinds) for n in members}
+        """Return the joules per frame of a contiguous assignment, waiting included."""
+        kind_of = kind_by_device(self.kinds)
         ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         stages = [(kind_of[int(numbers[a])], a, b) for a, b in pairwise(ends)]
         period_s = max(self.seconds[stage] for stage in stages)
-        return float(
-            sum(
-                self.joules[stage] + self.devices[stage[0]].idle_w * (period_s - self.busy_s[stage])
-                for stage in stages
-            )
-        )
+        joules = self.rates.energy_j(self.busy_s, np.array(period_s), self.sent_bytes)
+        return float(sum(joules[stage] for stage in stages))
 
     def at(self, positions: Sequence[int]) -> Segments:
-        """The segments that begin and end at `positions` (ascending, with 0 and the end)."""
+        """Return the segments that begin and end at `positions` (ascending, with 0 and the end)."""
         grid = np.ix_(positions, positions)
         each = np.ix_(range(len(self.kinds)), positions, positions)
         return replace(
@@ -145,11 +135,11 @@ def segments(problem: Problem) -> Segments:
     received, received_tensors, sent, sent_tensors = _crossing(problem)
     weights = range_sum(_weights(problem))
     held = weights + _range_max(_activations(problem))
-    held += (received + sent) * (2 + problem.slack_frames) + engine_bytes(1)
+    held += (received + sent) * frames_between_devices(problem.slack_frames) + engine_bytes(1)
     starts = np.arange(len(problem.network.layers) + 1)
     held += LAYER_BYTES * (starts[None, :] - starts[:, None])
     forward = starts[:, None] <= starts
-    kinds = kinds_of(problem, machines=False)
+    kinds = kinds_of(problem, ignore_machines=True)
     allowed = np.empty((len(kinds), *forward.shape), dtype=bool)
     for index, members in enumerate(kinds):
         foreign = (problem.pinned >= 0) & (problem.pinned != members[0])
@@ -192,13 +182,13 @@ def _quantised(problem: Problem) -> Floats:
 
 
 def range_sum(values: Floats) -> Floats:
-    """[a, b] → sum of values[a:b]."""
+    """Return the table [a, b] of the sums of values[a:b]."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(sums[None, :] - sums[:, None])
 
 
 def _range_max(values: Floats) -> Floats:
-    """[a, b] → largest of values[a:b], 0 if there is none."""
+    """Return the table [a, b] of the largest of values[a:b], 0 if there is none."""
     count = len(values)
     spread = np.zeros((count + 1, count + 1))
     starts = np.arange(count)

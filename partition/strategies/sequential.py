@@ -1,4 +1,4 @@
-"""Contiguous segments in topological order: the best that cuts alone can give.
+"""Optimal contiguous segments in topological order, by dynamic programming.
 
 Dynamic programs over the segments (`partition.strategies.segments`), which also choose the order of
 unlike devices; a device may stay empty. This is the exact optimum of what `sequential-count`,
@@ -45,7 +45,19 @@ WAYS = {
 
 
 class Sequential:
-    """Each device computes a run of consecutive layers."""
+    """Each device computes a run of consecutive layers.
+
+    >>> from cnn.network import Layer, Network, Tensor
+    >>> from partition.devices import Device
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
+    >>> layers = (
+    ...     Layer("l0", "Conv", ("x",), ("y",), (), 10**9),
+    ...     Layer("l1", "Conv", ("y",), ("z",), (), 10**9),
+    ... )
+    >>> network = Network("net", layers, tensors, {}, ("x",), ("z",))
+    >>> Sequential().solve(Problem(network, (Device("a"), Device("b")))).assignment
+    {'l0': 'a', 'l1': 'b'}
+    """
 
     name = "sequential"
 
@@ -65,7 +77,8 @@ class Sequential:
 
 
 def contiguous_cut(problem: Problem, tolerance: float = TOLERANCE) -> tuple[NDArray[np.intp], bool]:
-    """The cut of the shortest period, whatever the problem's objective; see `best_contiguous`."""
+    """Return the cut of the shortest period, whatever the problem's objective; see
+    `best_contiguous`."""
     priced, places = thinned(segments(problem))
     found = _quickest(priced, priced.fitting(), tolerance)
     fits = found is not None
@@ -73,7 +86,7 @@ def contiguous_cut(problem: Problem, tolerance: float = TOLERANCE) -> tuple[NDAr
 
 
 def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp], bool]:
-    """A device number per layer, and whether every device's memory is expected to suffice.
+    """Return a device number per layer, and whether every device's memory is expected to suffice.
 
     The layers are those between the positions of `priced`. Raises `PartitionError` for pins that no
     contiguous cut respects.
@@ -94,7 +107,7 @@ def best_contiguous(problem: Problem, priced: Segments) -> tuple[NDArray[np.intp
 
 
 def least_overfull(problem: Problem, priced: Segments) -> NDArray[np.intp]:
-    """The cut whose fullest device is least over its limit; see `best_contiguous`."""
+    """Return the cut whose fullest device is least over its limit; see `best_contiguous`."""
     values = np.where(priced.allowed, priced.memory_share, np.inf)
     found = best_cuts(priced.kinds, values, total=False)
     if found is None:
@@ -103,7 +116,7 @@ def least_overfull(problem: Problem, priced: Segments) -> NDArray[np.intp]:
 
 
 def no_cut_respects(problem: Problem) -> PartitionError:
-    """The sentence about pins that interleave."""
+    """Return the error for pins that no contiguous cut respects."""
     pinned = ", ".join(f"{layer!r} to {device!r}" for layer, device in problem.pins.items())
     return PartitionError(
         f"no contiguous cut respects these pins: {pinned}; pin each device's layers to one "
@@ -130,7 +143,7 @@ def _then(
     *,
     total: bool,
 ) -> NDArray[np.intp] | None:
-    """The least largest `first`, then (within `tolerance` of it) the least `second`."""
+    """Minimise the largest `first`, then, within `tolerance` of it, `second`."""
     best = best_cuts(priced.kinds, np.where(fitting, first, np.inf), total=False)
     if best is None:
         return None
@@ -148,14 +161,13 @@ def _frugal(priced: Segments, fitting: NDArray[np.bool_]) -> NDArray[np.intp] | 
     quickest = best_cuts(priced.kinds, np.where(fitting, priced.seconds, np.inf), total=False)
     if quickest is None:
         return None
-    idle_w = np.array([device.idle_w for device in priced.devices])[:, None, None]
     used = priced.held_bytes > 0
     tried = [quickest[1]]
     period_s = quickest[0] * (1 + 1e-12)
     longest_s = float(priced.seconds[:, 0, -1].max())
     while True:
-        waiting = idle_w * (period_s - priced.busy_s) * used
-        found = _least(priced, fitting & (priced.seconds <= period_s), priced.joules + waiting)
+        joules = priced.rates.energy_j(priced.busy_s, np.array(period_s), priced.sent_bytes) * used
+        found = _least(priced, fitting & (priced.seconds <= period_s), joules)
         if found is not None:
             tried.append(found)
         if period_s >= longest_s:

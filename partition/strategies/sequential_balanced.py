@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from partition.devices import Device
 from partition.engine_memory import engine_bytes
+from partition.strategies.alike import kind_by_device
 from partition.strategies.balanced_split import Report, balanced_split, refined
 from partition.strategies.base import Problem, SearchProgress, Solution
 from partition.strategies.best_cuts import best_cuts
@@ -56,25 +57,25 @@ class SequentialBalanced:
         if problem.pins or len(set(_room(priced.devices))) > 1:
             of_level, way = _balanced_by_room(problem, priced, excess), "relative to its room"
         else:
-            told = self._report
-            report = _predicted(priced, excess) if told is None else _by_level(deep, told)
+            given = self._report
+            report = _predicted(priced, excess) if given is None else _by_level(deep, given)
             of_level, way = _balanced(deep, priced, excess, report)
         numbers = deep.numbers(of_level)
         used = len(set(numbers.tolist()))
         problem.on_progress(SearchProgress(1, 1, f"{used} segments"))
         over = problem.costs.evaluate(numbers[None]).overrun_bytes[0]
         fit = "" if over <= 0 else "; no cut by depth was found to fit every device's memory"
-        heard = problem.objective in ("period", "memory")
-        unheard = "" if heard else f" ({problem.objective} plays no part)"
+        counts = problem.objective in ("period", "memory")
+        ignored = "" if counts else f" ({problem.objective} plays no part)"
         return Solution(
             problem.assignment(numbers),
-            f"cuts by depth into {used} segments, the heaviest as light as can be{unheard}, "
+            f"cuts by depth into {used} segments, the heaviest as light as can be{ignored}, "
             f"{way}{fit}",
         )
 
 
 def level_sizes(priced: Segments) -> list[int]:
-    """Bytes of weights per level: the array P of the paper."""
+    """Return the bytes of weights per level: the array P of the paper."""
     return [int(size) for size in np.diagonal(priced.weight_bytes, offset=1)]
 
 
@@ -117,17 +118,17 @@ def _heaviest(priced: Segments, excess: Floats, *, only_fitting: bool) -> Floats
 
 
 def _room(devices: tuple[Device, ...]) -> list[float]:
-    """Bytes that each device has for weights; one that tells no limit has as many as the best."""
-    told: list[float | None] = []
+    """Bytes that each device has for weights; one without a limit has as many as the best."""
+    given: list[float | None] = []
     for device in devices:
         if device.cache_bytes is not None:
-            told.append(float(max(device.cache_bytes, 1)))
+            given.append(float(max(device.cache_bytes, 1)))
         elif device.memory_bytes is not None:
-            told.append(float(max(device.memory_bytes - engine_bytes(1), 1)))
+            given.append(float(max(device.memory_bytes - engine_bytes(1), 1)))
         else:
-            told.append(None)
-    usual = max((room for room in told if room is not None), default=1.0)
-    return [usual if room is None else room for room in told]
+            given.append(None)
+    usual = max((room for room in given if room is not None), default=1.0)
+    return [usual if room is None else room for room in given]
 
 
 def _excess(priced: Segments) -> Floats:
@@ -147,16 +148,16 @@ def _excess(priced: Segments) -> Floats:
 
 
 def _predicted(priced: Segments, excess: Floats) -> Report:
-    kind_of = {n: kind for kind, members in enumerate(priced.kinds) for n in members}
+    kind_of = kind_by_device(priced.kinds)
     return lambda number, first, end: int(excess[kind_of[number], first, end])
 
 
-def _by_level(deep: DepthOrder, told: MemoryReport) -> Report:
+def _by_level(deep: DepthOrder, measure: MemoryReport) -> Report:
     names = [layer.name for layer in deep.problem.network.layers]
 
     def report(number: int, first: int, end: int) -> int:
         layers = tuple(names[deep.positions[first] : deep.positions[end]])
-        return told(deep.problem.devices[number], layers) if layers else 0
+        return measure(deep.problem.devices[number], layers) if layers else 0
 
     return report
 

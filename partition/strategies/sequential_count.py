@@ -38,17 +38,21 @@ class SequentialCount:
             if nearest is None:
                 note = "; but no contiguous cut was found to fit every device's memory"
         counts = np.bincount(numbers, minlength=len(problem.devices))
-        told = "-".join(str(count) for count in counts)
-        problem.on_progress(SearchProgress(1, 1, told))
-        unheard = "" if problem.objective == "period" else f" ({problem.objective} plays no part)"
+        shown = "-".join(str(count) for count in counts)
+        problem.on_progress(SearchProgress(1, 1, shown))
+        ignored = "" if problem.objective == "period" else f" ({problem.objective} plays no part)"
         return Solution(
             problem.assignment(numbers),
-            f"equal numbers of layers in every segment{unheard}{note}: {told}",
+            f"equal numbers of layers in every segment{ignored}{note}: {shown}",
         )
 
 
 def equal_counts(layers: int, devices: int) -> list[int]:
-    """How many layers each device gets, the last ones one more if it does not come out even."""
+    """Return how many layers each device gets; the last ones get one more if there is a remainder.
+
+    >>> equal_counts(7, 3)
+    [2, 2, 3]
+    """
     least, more = divmod(layers, devices)
     return [least + (number >= devices - more) for number in range(devices)]
 

@@ -1,4 +1,4 @@
-"""Every possible cut by depth, the best one taken (SEGM_PROF of Villarrubia et al. 2025, §5.3).
+"""The best of all cuts by depth (SEGM_PROF of Villarrubia et al. 2025, §5.3).
 
 d depths into s segments, none empty, are C(d − 1, s − 1) partitions, times the orders of unlike
 devices. Each is priced by the problem's objective (`partition.strategies.chosen`) from measured

@@ -1,20 +1,24 @@
-"""Trying out every way to cut a network into stages, with every order of devices.
+"""Exhaustive search over the cuts of a network into stages and the orders of devices.
 
 `Stages` prices many vectors of cut points at once, from tables of what segments cost
 (`partition.strategies.segments`). It knows that two stages of one device add up, and that devices
-of one machine share its cores. What it takes to be best is priced again by `CostModel`.
+of one machine share its cores. The best of its prices are priced again by `CostModel`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
+from partition.busy import period_s, rate_columns, shared_machines
+from partition.fair_memory import room_bytes
+from partition.strategies.alike import kind_by_device
 from partition.strategies.base import Problem
 from partition.strategies.segments import Segments
 from partition.traffic import Floats
@@ -39,20 +43,21 @@ class Stages:
     problem: Problem
     priced: Segments
     expand: Callable[[NDArray[np.intp]], NDArray[np.intp]]
-    _kind: dict[int, int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        kinds = {n: kind for kind, members in enumerate(self.priced.kinds) for n in members}
-        object.__setattr__(self, "_kind", kinds)
+    @cached_property
+    def _kind(self) -> dict[int, int]:
+        return kind_by_device(self.priced.kinds)
 
     @property
     def units(self) -> int:
-        """How many layers or levels there are to cut between."""
+        """The number of layers or levels to cut between."""
         return len(self.priced.weight_bytes) - 1
 
     def price(self, order: Sequence[int], cuts: Cuts) -> tuple[Floats, Floats]:
-        """The objective of every row of `cuts` with stage i on device `order[i]`, infinite where
-        pins forbid it, and by how many bytes devices' limits are exceeded.
+        """Price every row of `cuts` with stage i on device `order[i]`.
+
+        Returns the objective, infinite where pins forbid the row, and the bytes beyond devices'
+        limits.
         """
         rows = len(cuts)
         ends = np.column_stack([np.zeros(rows, np.intp), cuts, np.full(rows, self.units)])
@@ -73,30 +78,17 @@ class Stages:
             case "latency":
                 return response
             case "memory":
-                usual = max((d.memory_bytes or 1 for d in devices), default=1)
-                shares = [own.held / (devices[n].memory_bytes or usual) for n, own in sums.items()]
-                return np.max(shares, axis=0)  # type: ignore[no-any-return]
-        period = self._period(sums)
+                room = room_bytes(devices)
+                return np.max([own.held / room[n] for n, own in sums.items()], axis=0)  # type: ignore[no-any-return]
+        used = [devices[number] for number in sums]
+        rates = rate_columns(used)
+        busy, sent, received, held = (
+            np.array([getattr(own, name) for own in sums.values()]) for name in _Sums.__slots__
+        )
+        period = period_s(shared_machines(used), busy, rates.link_s(sent, received))
         if self.problem.objective == "period":
             return period
-        energy = np.zeros_like(period)
-        for number, own in sums.items():
-            waiting = np.maximum(period - own.busy, 0.0) * (own.held > 0)
-            energy += own.joules + waiting * devices[number].idle_w
-        return energy
-
-    def _period(self, sums: dict[int, _Sums]) -> Floats:
-        period = np.max([np.maximum(own.busy, own.link) for own in sums.values()], axis=0)
-        machines: dict[str, list[int]] = {}
-        for number in sums:
-            host = self.problem.devices[number].host
-            if host is not None:
-                machines.setdefault(host, []).append(number)
-        for members in machines.values():
-            cores = max(self.problem.devices[number].host_cores for number in members)
-            together = np.sum([sums[number].busy for number in members], axis=0)
-            period = np.maximum(period, together / cores)
-        return np.asarray(period)
+        return np.asarray((rates.energy_j(busy, period, sent) * (held > 0)).sum(axis=0))
 
     def _excess(self, sums: dict[int, _Sums]) -> Floats:
         excess = np.zeros_like(next(iter(sums.values())).held)
@@ -112,8 +104,8 @@ class _Sums:
     """What the stages of one device add up to, one element per row of cuts."""
 
     busy: Floats
-    link: Floats
-    joules: Floats
+    sent: Floats
+    received: Floats
     held: Floats
 
     @classmethod
@@ -122,27 +114,38 @@ class _Sums:
 
     def add(self, priced: Segments, kind: int, at: tuple[Cuts, Cuts]) -> None:
         self.busy += priced.busy_s[kind][at]
-        self.link += priced.link_s[kind][at]
-        self.joules += priced.joules[kind][at]
+        self.sent += priced.sent_bytes[at]
+        self.received += priced.received_bytes[at]
         self.held += priced.held_bytes[at]
 
 
 def cut_vectors(units: int, stages: int) -> Iterator[Cuts]:
-    """All vectors of cut points that leave no stage empty, in chunks."""
+    """Yield all vectors of cut points that leave no stage empty, in chunks.
+
+    >>> next(cut_vectors(units=4, stages=3)).tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
     found = itertools.combinations(range(1, units), stages - 1)
     while chunk := list(itertools.islice(found, CHUNK)):
         yield np.array(chunk, dtype=np.intp).reshape(len(chunk), stages - 1)
 
 
 def count_cuts(units: int, stages: int) -> int:
-    """How many vectors of cut points there are, no stage empty: C(units − 1, stages − 1)."""
+    """Count the vectors of cut points that leave no stage empty: C(units − 1, stages − 1).
+
+    >>> count_cuts(units=4, stages=3)
+    3
+    """
     return comb(units - 1, stages - 1)
 
 
 def device_orders(
     kinds: Sequence[Sequence[int]], stages: int, *, again: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Every order of devices for so many stages, but only one of those that are alike.
+    """Yield every order of devices for so many stages, up to exchanging devices of one kind.
+
+    >>> [*device_orders([(0, 1), (2,)], 2, again=False)]
+    [(0, 1), (0, 2), (2, 0)]
 
     With `again` a device may have several stages, though not two in a row.
     """
@@ -161,7 +164,7 @@ def device_orders(
 
 
 class Best:
-    """The best few of all that has been priced, memory limits first."""
+    """The best few of all that has been priced: what fits memory limits first, then by value."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages

@@ -1,7 +1,12 @@
 """Pipelines of unlike devices (Velasco-Montero et al. 2023): `two-stage` and `k-stage`.
 
-**two-stage** is their Algorithm 1: over every ordered pair of devices and every cut point, one of
-them the end of the network, so that one device alone competes as well.
+**two-stage** is their Algorithm 1, Two-Stage Network Partitioning: over every ordered pair of
+devices and every cut point, one of them the end of the network, so that one device alone competes
+as well. Their Algorithm 2, Dynamic Two-Stage Network Partitioning, moves the cut of a running
+pipeline, layer by layer, towards shorter measured stage times. It is no strategy here:
+`launcher.core.speeds` measures the stage times while frames stream (with a median in the place of
+the moving average that α controls), and instead of a step to the next cut the strategy searches
+anew (decision 019).
 
 **k-stage** is their general search (§II-A.2): the best with one stage, then with two, and so on
 while another stage gains more than `LEAST_GAIN`. A device may get several stages, CPU → GPU → CPU,
@@ -90,11 +95,11 @@ class KStage:
                 best = found
             elif best is not None and best.fits and found is not None:
                 break
-            told = "none yet" if best is None else _told(problem, best)
-            problem.on_progress(SearchProgress(count, most, told))
+            shown = "none yet" if best is None else _shown(problem, best)
+            problem.on_progress(SearchProgress(count, most, shown))
         if best is None:
             best = choose(problem, least_overfull(problem, stages.priced)[None])
-        problem.on_progress(SearchProgress(most, most, _told(problem, best)))
+        problem.on_progress(SearchProgress(most, most, _shown(problem, best)))
         way = f"every cut and order of devices for up to {complete} stages"
         if tried > complete:
             way += f", each device once for up to {tried}"
@@ -163,7 +168,7 @@ def _gains(found: Chosen, best: Chosen) -> bool:
     return found.value < best.value * (1 - LEAST_GAIN)
 
 
-def _told(problem: Problem, chosen: Chosen) -> str:
+def _shown(problem: Problem, chosen: Chosen) -> str:
     return f"{problem.objective} {chosen.value:.4g}"
 
 

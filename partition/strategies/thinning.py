@@ -1,4 +1,4 @@
-"""Fewer cut points, where the dynamic program over every order of many unlike devices needs it.
+"""Thinning of cut points, where the dynamic program would have too many.
 
 Its work grows with 2^devices and with the square of the places where the network may be cut. Where
 both are too many, places are given up before orders: the network is divided into windows of about
@@ -20,7 +20,7 @@ FEWEST = 48
 
 
 def thinned(priced: Segments) -> tuple[Segments, NDArray[np.intp]]:
-    """The segments between as many places as are affordable, and these places."""
+    """Return the segments between as many places as are affordable, and these places."""
     units = len(priced.weight_bytes) - 1
     most = affordable_units([len(members) for members in priced.kinds])
     if units <= most or most < FEWEST:
@@ -37,10 +37,10 @@ def thinned(priced: Segments) -> tuple[Segments, NDArray[np.intp]]:
 
 
 def _share(added_up: Floats) -> Floats:
-    """From sums up to each place to shares of the whole."""
+    """Turn cumulative sums into shares of the whole."""
     return np.asarray(added_up / added_up[-1] if added_up[-1] > 0 else added_up)
 
 
 def expanded(of_unit: NDArray[np.intp], places: NDArray[np.intp]) -> NDArray[np.intp]:
-    """A device number per unit before thinning, from one per segment between `places`."""
+    """Return a device number per unit before thinning, from one per segment between `places`."""
     return np.repeat(of_unit, np.diff(places))

@@ -1,7 +1,7 @@
-"""What a tiling asks of each device, estimated without rewriting the network.
+"""Estimates of the load that a tiling puts on each device, without rewriting the network.
 
 Seconds and activations of a layer are in proportion to the rows that it makes (`Taken.work`); what
-bands receive and send costs what the cost model says that it costs, and so does firing them. What
+bands receive and send is priced as in the cost model, and so is firing them. What
 the other layers send each other and channels that wait are left out.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Tensor
-from partition.busy import rates_of
+from partition.busy import period_s, shared_machines
 from partition.engine_memory import engine_bytes
 from partition.strategies.base import Problem
 from partition.traffic import Floats
@@ -29,16 +29,12 @@ ROWS_AXIS = 2
 
 @dataclass(frozen=True)
 class TileLoads:
-    """Per device: seconds of work, seconds on the link in its busier direction, bytes held."""
+    """Per device: seconds of work, seconds on the link, bytes held; and the period they allow."""
 
     busy_s: Floats
     link_s: Floats
     held_bytes: Floats
-
-    @property
-    def period_s(self) -> float:
-        """The shortest period that they allow."""
-        return float(np.maximum(self.busy_s, self.link_s).max())
+    period_s: float
 
 
 class LoadEstimate:
@@ -47,6 +43,7 @@ class LoadEstimate:
     def __init__(self, problem: Problem) -> None:
         network = problem.network
         self._problem = problem
+        self._shared = shared_machines(problem.devices)
         self._seconds = problem.costs.layer_s
         self._row = {layer.name: number for number, layer in enumerate(network.layers)}
         layers = network.layers
@@ -54,14 +51,16 @@ class LoadEstimate:
         self._activations = np.array([network.activation_bytes(layer.name) for layer in layers])
 
     def untiled_s(self, numbers: NDArray[np.intp], tiled: slice) -> Floats:
-        """Seconds [devices] that each spends on its layers by `numbers`, those of `tiled` apart."""
+        """Return the seconds that each device spends on its layers by `numbers` without those of
+        `tiled`."""
         mine = self._mine(numbers, tiled)
         return np.asarray((self._seconds * mine).sum(axis=0))
 
     def loads(
         self, numbers: NDArray[np.intp], tiled: slice, output: str, bands: Mapping[int, Band]
     ) -> TileLoads:
-        """`bands` by device; `numbers` [layers] has the devices of layers that are not `tiled`."""
+        """Estimate the loads with `bands` by device; `numbers` [layers] is for layers not
+        `tiled`."""
         mine = self._mine(numbers, tiled)
         busy = (self._seconds * mine).sum(axis=0)
         held = self._weights @ mine
@@ -75,15 +74,14 @@ class LoadEstimate:
             largest[device] = max(largest[device], (self._activations[rows] * work).max())
             phases[device] += 1
         moved = self._moved(numbers, output, bands)
-        link = np.maximum(moved.received_bytes, moved.sent_bytes)
-        total = moved.received_bytes + moved.sent_bytes
-        for number, described in enumerate(self._problem.devices):
-            rates, through = rates_of(described), float(total[number])
-            phases_s = rates.phases_s(float(busy[number]), through, 0.0)
-            messages = float(moved.messages[number])
-            busy[number] = rates.busy_s(phases_s, float(phases[number]), messages, through)
-            link[number] /= described.link_bytes_per_s
-        return TileLoads(busy, link, held + largest + engine_bytes(1))
+        received, sent = moved.received_bytes[:, None], moved.sent_bytes[:, None]
+        through, rates = received + sent, self._problem.costs.rates
+        phases_s = rates.phases_s(busy[:, None], through, rates.uncached_bytes(held[:, None]))
+        busy_s = rates.busy_s(phases_s, phases[:, None], moved.messages[:, None], through)
+        link_s = rates.link_s(sent, received)
+        period = period_s(self._shared, busy_s, link_s)
+        held_bytes = held + largest + engine_bytes(1)
+        return TileLoads(busy_s[:, 0], link_s[:, 0], held_bytes, float(period[0]))
 
     def _mine(self, numbers: NDArray[np.intp], tiled: slice) -> NDArray[np.bool_]:
         mine = numbers[:, None] == np.arange(len(self._problem.devices))
@@ -95,9 +93,8 @@ class LoadEstimate:
         network = self._problem.network
         moved = _Moved(*(np.zeros(len(self._problem.devices)) for _ in range(3)))
         readers = {int(numbers[self._row[layer]]) for layer in network.consumers[output]}
-        row_bytes = _row_bytes(network.tensors[output])
         for device, band in bands.items():
-            made = row_bytes * band.rows.count
+            made = _row_bytes(network.tensors[output]) * band.rows.count
             entering = [_row_bytes(network.tensors[x]) * n.count for x, n in band.received.items()]
             away = list(readers - {device})
             sent = len(away) + (output in network.outputs)

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.rewrites import part_name
-from partition.rewriting import after, model_of
+from partition.fair_memory import room_bytes
+from partition.rewriting import apply_rewrites, required_model
 from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
 from partition.strategies.chosen import objective_value
 from partition.strategies.sequential import Sequential
@@ -45,7 +46,7 @@ class Tiles:
 
         Where nothing can be tiled, the layers are divided as `sequential` does; its errors apply.
         """
-        model = model_of(problem, self.name)
+        model = required_model(problem, self.name)
         tilings = Tilings(problem, model)
         steps = len(tilings.stops) + PRICED
         found: list[Tiling] = []
@@ -102,19 +103,18 @@ def _untiled(problem: Problem) -> Solution:
 
 
 def _estimated_rank(problem: Problem, tiling: Tiling) -> tuple[float, float]:
-    """What exceeds memory limits, then what matters for the objective, as far as is known yet."""
+    """Return the estimated excess over memory limits, then the estimated objective."""
     limits = np.array([device.memory_bytes or np.inf for device in problem.devices])
-    usual = limits[np.isfinite(limits)].max(initial=1.0)
     held = tiling.loads.held_bytes
     overrun = np.maximum(held - limits, 0.0).sum()
     if problem.objective == "memory":
-        return float(overrun), float((held / np.minimum(limits, usual)).max())
+        return float(overrun), float((held / room_bytes(problem.devices)).max())
     return float(overrun), tiling.loads.period_s
 
 
 def _price(problem: Problem, model: Rewritable, tiling: Tiling) -> list[_Priced]:
     """Carry a tiling out, in every way of cutting rows out of what enters it."""
-    tiled = after(problem, model, [tiling.bands(problem)])
+    tiled = apply_rewrites(problem, model, [tiling.bands(problem)])
     population = _placements(problem, tiled, tiling)
     costs = tiled.costs.evaluate(population)
     value = costs.latency_s if problem.objective == "latency" else objective_value(tiled, costs)

@@ -1,4 +1,4 @@
-"""Where fused tiles may stop, who computes the rest, and how many rows each device gets.
+"""Candidate tilings: where fused tiles stop, the devices of the rest, and the rows of each device.
 
 Quick estimates for `partition.strategies.tiles`: seconds of layers in proportion to the rows that
 they make, and the bytes that bands receive and send.
@@ -103,7 +103,7 @@ class Tilings:
         return [found[round(place)] for place in np.linspace(0, len(found) - 1, MOST_STOPS)]
 
     def at(self, stop: int) -> Iterator[Tiling]:
-        """Tilings that stop there, with the rest on one device, on two and so on.
+        """Yield tilings that stop there, with the rest on one device, on two and so on.
 
         Each once with all devices that have time left, and once without those that would get but
         few rows: these hardly shorten the period, but send and receive like the others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -45,6 +46,20 @@ class Source:
             }:
                 found += [str(a.value) for a in node.args[:1] if isinstance(a, ast.Constant)]
         return tuple(found)
+
+    @property
+    def module(self) -> str:
+        """The name under which others import it."""
+        return self.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    def imported_from(self, others: Iterable[Source]) -> set[str]:
+        """The modules of `others` that it imports, wherever the import stands."""
+        modules = {other.module for other in others}
+        found = set()
+        for name in self.imports:
+            parent = name.rpartition(".")[0]
+            found |= {name if name in modules else parent} & modules
+        return found
 
     def uses(self, module: str) -> bool:
         """Whether it imports `module` or something in it."""

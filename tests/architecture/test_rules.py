@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
 import pytest
@@ -22,9 +23,7 @@ PURE = {
 
 def test_zmq_is_imported_by_the_wire_only() -> None:
     importers = {source.name for source in OURS if source.uses("zmq")}
-    ours = {"sockets", "listener", "waiter", "curve"}
-    wire = {f"nodes/{name}.py" for name in ours} | {"launcher/sockets.py"}
-    assert importers == wire
+    assert importers == {f"nodes/{name}.py" for name in ("sockets", "listener", "waiter", "curve")}
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "tensorrt"])
@@ -148,6 +147,32 @@ def test_a_folder_of_modules_is_a_package_with_a_docstring() -> None:
     assert folders == set(packages)
     for source in packages.values():
         assert ast.get_docstring(source.tree), source.name
+
+
+@pytest.mark.parametrize("package", ["csdf", "partition"])
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    """Neither at the top nor within a function."""
+    imported = {source.module: source.imported_from(OURS) for source in sources(package)}
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_a_circle_of_imports_is_found_in_a_function_and_through_a_package() -> None:
+    made = [
+        Source("made/__init__.py", "from made.a import one"),
+        Source("made/a.py", "def one():\n    from made import b"),
+        Source("made/b.py", "import made.c"),
+        Source("made/c.py", "import fractions"),
+    ]
+    imported = {source.module: source.imported_from(made) for source in made}
+    assert imported == {
+        "made": {"made.a"},
+        "made.a": {"made.b"},
+        "made.b": {"made.c"},
+        "made.c": set(),
+    }
 
 
 def test_no_test_stands_a_mock_in_for_the_real_thing() -> None:

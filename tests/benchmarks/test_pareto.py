@@ -10,13 +10,13 @@ from hypothesis.extra import numpy as arrays
 
 from benchmarks.pareto import (
     hypervolume,
+    nondominated,
     points_of,
     share_of_hypervolume,
     true_front,
 )
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.nondominated import nondominated
 from partition.strategies.base import Problem
 from tests.partition.exhaustive import every_assignment
 from tests.partition.networks import chain, device_sets, networks

@@ -11,39 +11,31 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from csdf.graph import Channel, Graph
-from csdf.initial_phases import InitialPhases
-
-NONE = InitialPhases({}, {}, {})
 
 
 class Untimed:
     """Channels' tokens and free places, and how often each actor has fired."""
 
-    def __init__(self, graph: Graph, initial: InitialPhases = NONE) -> None:
-        self.graph, self.initial = graph, initial
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.tokens = {c.name: c.initial_tokens for c in graph.channels}
         self.fired = {a.name: 0 for a in graph.actors}
 
     def phase(self, actor: str) -> int:
-        """Counted from the first initial one."""
-        phases = self.graph.actor[actor].phases
-        initial = len(self.initial.times.get(actor, ()))
-        return min(self.fired[actor], initial) + max(0, self.fired[actor] - initial) % phases
+        """The phase that the actor fires next."""
+        return self.fired[actor] % self.graph.actor[actor].phases
 
     def time(self, actor: str) -> Fraction:
         """Of the actor's next firing."""
-        times = self.initial.times.get(actor, ()) + self.graph.actor[actor].execution_times
-        return times[self.phase(actor)]
+        return self.graph.actor[actor].execution_times[self.phase(actor)]
 
     def taken(self, c: Channel) -> int:
         """By the next firing of the channel's target."""
-        rates = self.initial.consumption.get(c.name, ()) + c.consumption
-        return rates[self.phase(c.target)]
+        return c.consumption[self.phase(c.target)]
 
     def given(self, c: Channel) -> int:
         """By the next firing of the channel's source."""
-        rates = self.initial.production.get(c.name, ()) + c.production
-        return rates[self.phase(c.source)]
+        return c.production[self.phase(c.source)]
 
     def lacking(self, actor: str) -> dict[tuple[str, bool], int]:
         """(channel, for space) → what is missing for the actor's next firing."""
@@ -68,15 +60,11 @@ class Untimed:
 def executes(graph: Graph, repetitions: Mapping[str, int]) -> bool:
     """Whether one iteration can be executed, firing whatever comes first."""
     wanted = {a.name: repetitions[a.name] * a.phases for a in graph.actors}
-    return executed(Untimed(graph), wanted) == wanted
-
-
-def executed(state: Untimed, most: Mapping[str, int]) -> Mapping[str, int]:
-    """How often every actor can fire, up to so many times."""
+    state = Untimed(graph)
     while True:
-        able = [a for a, fired in state.fired.items() if fired < most[a] and not state.lacking(a)]
+        able = [a for a, fired in state.fired.items() if fired < wanted[a] and not state.lacking(a)]
         if not able:
-            return state.fired
+            return state.fired == wanted
         state.fire(able[0])
 
 
@@ -86,9 +74,7 @@ def with_change(graph: Graph, channel: Channel) -> Graph:
     return Graph(graph.name, graph.actors, replaced)
 
 
-def period(
-    graph: Graph, repetitions: Mapping[str, int], initial: InitialPhases = NONE
-) -> Fraction | None:
+def period(graph: Graph, repetitions: Mapping[str, int]) -> Fraction | None:
     """The time of one iteration of a live graph in self-timed execution; None if not found.
 
     Follows the execution of the whole graph: every channel must be bounded, or it may not recur.
@@ -96,7 +82,7 @@ def period(
     if not graph.channels and all(a.concurrency is None for a in graph.actors):
         return Fraction(0)  # nothing waits for anything
     now = Fraction(0)
-    state = Untimed(graph, initial)
+    state = Untimed(graph)
     # (end, actor, what it gives, what room it frees)
     running: list[
         tuple[Fraction, str, tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
@@ -153,7 +139,6 @@ def period(
             tuple(state.tokens.values()),
             tuple(free.values()),
             tuple(n % (repetitions[a] * graph.actor[a].phases) for a, n in state.fired.items()),
-            tuple(n < len(initial.times.get(a, ())) for a, n in state.fired.items()),
             tuple(sorted((end - now, *rest) for end, *rest in running)),
         )
         if key in seen:

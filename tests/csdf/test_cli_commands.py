@@ -123,11 +123,14 @@ def test_a_simulation_that_cannot_be(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_a_drawing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(REFERENCE / "cnnrows_1_2_4.xml")
     assert main(["draw", file]) == 0
-    assert capsys.readouterr().out.startswith('digraph "cnnrows_1_2_4" {')
+    assert capsys.readouterr().out.startswith("<svg")
     assert main(["draw", file, "--output", str(tmp_path / "picture.svg")]) == 0
     assert (tmp_path / "picture.svg").read_text().startswith("<svg")
     assert main(["draw", str(REFERENCE / "inconsistent_par.xml")]) == 0
-    assert "#c0392b" not in capsys.readouterr().out
+    assert 'stroke="#c0392b"' not in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["draw", file, "--output", "picture.dot"])
+    assert "'picture.dot' does not end in .svg" in capsys.readouterr().err
 
 
 def test_conversion_there_and_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
 from csdf.consistency import repetition_vector
+from csdf.dataflow_graphs import phase_graph
 from csdf.dealing import balanced_pattern, longest_wait
 from csdf.errors import ConversionError
 from csdf.from_network import SINK, SOURCE, Dataflow, convert
@@ -70,7 +71,7 @@ def test_the_longest_wait_counts_round_the_cycle() -> None:
 def test_dealt_copies_are_consistent_and_proved(data: st.DataObject, frames: list[int]) -> None:
     lengths = data.draw(st.lists(st.integers(1, 3), min_size=len(frames), max_size=len(frames)))
     dataflow = dealt(frames, lengths)
-    assert repetition_vector(dataflow.phase_graph()) == {
+    assert repetition_vector(phase_graph(dataflow)) == {
         SOURCE: 1,
         SINK: 1,
         **{phase.name: frames[dataflow.copy_of[phase.inputs[0]]] for phase in dataflow.phases},
@@ -94,7 +95,7 @@ def test_the_cycle_takes_as_long_as_the_busiest_device(
         for phase in dataflow.phases
     }
     capacities = schedule(dataflow).capacity_frames
-    graph = dataflow.phase_graph(times=times, capacity_frames=capacities)
+    graph = phase_graph(dataflow, times=times, capacity_frames=capacities)
     busiest = max(times[phase.name] * dataflow.firings[phase.name] for phase in dataflow.phases)
     assert throughput(graph).period == busiest
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from cnn.network import Network
+from csdf.dataflow_graphs import device_graph
 from csdf.errors import ConversionError
 from csdf.from_network import HOST, SINK, SOURCE, Converter, Dataflow, convert
 from csdf.grouping import Edge, group, levels
@@ -36,7 +37,7 @@ class TestThePapersExample:
         }
 
     def test_csdf_graph(self) -> None:
-        graph = convert(*paper_example()).device_graph(with_host=False)
+        graph = device_graph(convert(*paper_example()), with_host=False)
         assert sorted(graph.actor) == [f"device{i}" for i in range(1, 6)]
         rates = {
             (c.source[-1] + c.target[-1]): (c.production, c.consumption) for c in graph.channels
@@ -50,7 +51,7 @@ class TestThePapersExample:
         assert set(rates) == {"12", "22", "23", "32", "24", "45", "54"}
 
     def test_with_the_host_frames_come_in_and_results_go_out(self) -> None:
-        graph = convert(*paper_example()).device_graph()
+        graph = device_graph(convert(*paper_example()))
         ends = {(c.source, c.target) for c in graph.channels}
         assert len(graph.channels) == 9
         assert {(SOURCE, "device1"), ("device4", SINK)} < ends
@@ -203,7 +204,7 @@ class TestTheHostsPhases:
         dataflow = convert(net, {"a": "d", "b": "e", "c": "d"})
         flow = next(f for f in dataflow.flows if f.name == "x → d")
         assert flow.targets == ("d/0", "d/1")
-        graph = dataflow.device_graph(capacity_frames={f.name: 2 for f in dataflow.flows})
+        graph = device_graph(dataflow, capacity_frames={f.name: 2 for f in dataflow.flows})
         pair = [c for c in graph.channels if c.source == SOURCE]
         assert [(c.name, c.consumption, c.capacity) for c in pair] == [
             ("x → d (d/0)", (4, 0), 8),

@@ -28,7 +28,7 @@ def test_what_is_over_at_once_says_nothing() -> None:
     stream, clock = StringIO(), Clock()
     line = ProgressLine(stream, clock)
     clock.now_s = FIRST_S / 2
-    line.tell(lambda: "half")
+    line.update(lambda: "half")
     line.clear()
     assert stream.getvalue() == ""
 
@@ -38,7 +38,7 @@ def test_lines_come_now_and_then() -> None:
     line = ProgressLine(stream, clock)
     for second in range(30):
         clock.now_s = float(second)
-        line.tell(lambda: "on")
+        line.update(lambda: "on")
     line.clear()
     assert stream.getvalue() == "on\n" * (1 + int((29 - FIRST_S) // EVERY_S))
 
@@ -48,7 +48,7 @@ def test_a_terminal_has_one_line_which_goes() -> None:
     line = ProgressLine(stream, clock)
     for text in ("longer", "short"):
         clock.now_s += FIRST_S
-        line.tell(lambda text=text: text)  # type: ignore[misc]
+        line.update(lambda text=text: text)  # type: ignore[misc]
     line.clear()
     assert stream.getvalue() == "\rlonger\rshort \r     \r"
 

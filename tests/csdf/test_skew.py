@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cnn.network import Network
+from csdf.dataflow_graphs import device_graph, phase_graph
 from csdf.errors import CsdfError
 from csdf.from_network import SINK, SOURCE, Dataflow, convert
 from csdf.orders import Entry, ordered
@@ -117,11 +118,11 @@ def test_the_skews_reach_the_work_of_the_busiest_device(tries: int) -> None:
         found = schedule(dataflow, slack_frames=0)
         times = {p.name: Fraction(data.draw(st.integers(0, 9))) for p in dataflow.phases}
         busiest = max(sum(times[p.name] for p in own) for own in dataflow.devices.values())
-        retimed = dataflow.device_graph(
-            times=times, capacity_frames=found.capacity_frames, skew=found.skew
+        retimed = device_graph(
+            dataflow, times=times, capacity_frames=found.capacity_frames, skew=found.skew
         )
         assert throughput(retimed).period == busiest
-        phases = dataflow.phase_graph(times=times, capacity_frames=found.capacity_frames)
+        phases = phase_graph(dataflow, times=times, capacity_frames=found.capacity_frames)
         turns = {
             device: [Entry(phase.name, found.skew[phase.name]) for phase in own]
             for device, own in dataflow.devices.items()

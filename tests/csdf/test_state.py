@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cnn.network import Network, Tensor
 from csdf.consistency import repetition_vector
+from csdf.dataflow_graphs import device_graph, phase_graph
 from csdf.from_network import Dataflow, convert
 from csdf.liveness import check_liveness
 from csdf.proof import prove
@@ -48,9 +49,9 @@ def test_it_is_a_channel_from_a_phase_to_itself_with_one_frame_at_first(
     recurrent: Dataflow,
 ) -> None:
     for graph, actor in (
-        (recurrent.phase_graph(), "two/0"),
-        (recurrent.device_graph(), "two"),
-        (recurrent.device_graph(skew=schedule(recurrent).skew), "two"),
+        (phase_graph(recurrent), "two/0"),
+        (device_graph(recurrent), "two"),
+        (device_graph(recurrent, skew=schedule(recurrent).skew), "two"),
     ):
         channel = graph.channel["b before (two/0)"]
         assert (channel.source, channel.target) == (actor, actor)
@@ -60,7 +61,7 @@ def test_it_is_a_channel_from_a_phase_to_itself_with_one_frame_at_first(
 
 def test_of_a_device_only_the_phase_that_keeps_it_touches_it() -> None:
     net = keeping(network({"a": ["x"], "b": ["a"], "c": ["b"]}), "c")
-    graph = convert(net, {"a": "one", "b": "two", "c": "one"}).device_graph()
+    graph = device_graph(convert(net, {"a": "one", "b": "two", "c": "one"}))
     channel = graph.channel["c before (one/1)"]
     assert channel.production == channel.consumption == (0, 4)
 
@@ -79,7 +80,7 @@ def test_any_network_with_state_is_proved(
 
 
 def test_without_its_initial_frame_nothing_fires(recurrent: Dataflow) -> None:
-    graph = recurrent.phase_graph()
+    graph = phase_graph(recurrent)
     assert check_liveness(graph) is None
     channels = [
         replace(channel, initial_tokens=0) if channel.source == channel.target else channel
@@ -93,7 +94,7 @@ def test_the_period_is_no_shorter_than_the_phase_that_waits_for_itself(
 ) -> None:
     """Even where firings of the phase might overlap."""
     times = {"one/0": Fraction(1), "two/0": Fraction(5), "one/1": Fraction(2)}
-    graph = recurrent.phase_graph(times=times)
+    graph = phase_graph(recurrent, times=times)
     overlapping = replace(
         graph, actors=tuple(replace(actor, concurrency=None) for actor in graph.actors)
     )

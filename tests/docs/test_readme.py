@@ -8,15 +8,27 @@ from functools import cache
 
 import pytest
 import typer
+from pydantic import BaseModel
 
 from benchmarks import results
-from launcher.config import ClusterConfig, RunConfig
+from ga.strategies import STRATEGIES
+from launcher.config import ClusterConfig, InputConfig, ModelConfig, RecoveryConfig, RunConfig
+from launcher.config_ga import PaperTuning, VerticalTuning
 from launcher.config_nodes import NodeConfig
 from launcher.config_sentences import validated
 from launcher.config_source import parse_source
 from tests.docs import markdown
 
 README = markdown.ROOT / "README.md"
+DOCS = markdown.ROOT / "docs"
+BENCHMARKS = DOCS / "benchmarks.md"
+PAGES_FOR_USERS = (
+    "cluster-yaml.md",
+    "measuring.md",
+    "models.md",
+    "running.md",
+    "strategies.md",
+)
 PROGRAMS = {"launch": "launcher.cli", "node-agent": "nodes.cli"}
 GROUPS = {"csdf-edge partition": "launcher.commands.partition", "ga": "launcher.commands.ga"}
 UNIT = markdown.ROOT / "deploy" / "node-agent.service"
@@ -35,8 +47,10 @@ def test_every_cluster_in_a_document_is_valid(text: str) -> None:
     assert set(cluster.pins.values()) <= names
 
 
-def test_the_readme_shows_clusters() -> None:
-    assert len(markdown.blocks(README, "yaml")) >= 2
+def test_the_documents_show_clusters() -> None:
+    assert markdown.blocks(README, "yaml")
+    assert len(markdown.blocks(DOCS / "models.md", "yaml")) >= 3
+    assert len(SNIPPETS) >= 6
 
 
 @cache
@@ -101,18 +115,42 @@ def test_every_subcommand_and_its_options_in_a_document_exist(program: str) -> N
         assert not unknown, f"{document}: {command}"
 
 
-def test_every_option_that_the_readme_names_alone_exists() -> None:
-    alone = set(re.findall(r"`(--[a-z][a-z-]*)[^`\n]*`", README.read_text(encoding="utf-8")))
+def test_every_option_that_a_page_for_users_names_alone_exists() -> None:
+    known = options("launch") | options("node-agent")
+    for program in GROUPS:
+        known = known.union(*subcommands(program).values())
+    alone = {
+        (page.name, option)
+        for page in (README, *(DOCS / name for name in PAGES_FOR_USERS))
+        for option in re.findall(r"`(--[a-z][a-z-]*)[^`\n]*`", page.read_text(encoding="utf-8"))
+    }
     assert alone
-    assert alone <= options("launch") | options("node-agent")
+    assert [(page, option) for page, option in alone if option not in known] == []
 
 
-@pytest.mark.parametrize("model", [ClusterConfig, NodeConfig, RunConfig])
-def test_the_readme_tells_of_every_key(
-    model: type[ClusterConfig] | type[NodeConfig] | type[RunConfig],
-) -> None:
-    text = README.read_text(encoding="utf-8")
-    assert [key for key in model.model_fields if f"`{key}`" not in text] == []
+REFERENCE = {
+    ClusterConfig: "cluster-yaml.md",
+    NodeConfig: "cluster-yaml.md",
+    ModelConfig: "cluster-yaml.md",
+    InputConfig: "cluster-yaml.md",
+    RunConfig: "cluster-yaml.md",
+    RecoveryConfig: "cluster-yaml.md",
+    VerticalTuning: "measuring.md",
+    PaperTuning: "measuring.md",
+}
+
+
+@pytest.mark.parametrize("model", REFERENCE, ids=lambda model: model.__name__)
+def test_the_reference_has_a_row_for_every_key(model: type[BaseModel]) -> None:
+    text = (DOCS / REFERENCE[model]).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", text, re.MULTILINE)
+    described = {key for row in rows for key in re.findall(r"`([a-z_]+)`", row)}
+    assert set(model.model_fields) <= described
+
+
+def test_the_reference_describes_every_strategy_and_no_other() -> None:
+    text = (DOCS / "strategies.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE)) == set(STRATEGIES)
 
 
 def test_every_make_target_in_a_document_exists() -> None:
@@ -132,21 +170,21 @@ def test_the_systemd_unit_starts_the_agent_with_options_that_it_has() -> None:
     assert set(re.findall(r"--[a-z][a-z-]*", command)) <= options("node-agent")
 
 
-def test_the_readme_quotes_no_figures_of_benchmarks_whose_results_are_saved() -> None:
-    """They would soon be others than those of the page."""
+def test_benchmarks_whose_results_are_saved_have_no_figures_beside_them() -> None:
+    """They would soon differ from those on the results' page."""
     rows = {
         found[1]: line.rstrip(" |").rpartition(" | ")[2]
-        for line in README.read_text(encoding="utf-8").splitlines()
+        for line in BENCHMARKS.read_text(encoding="utf-8").splitlines()
         if (found := re.match(r"\| `python -m benchmarks\.(\w+)", line))
     }
     for result in results.read_all():
         found = re.search(r"-m benchmarks\.(\w+)", result["command"])
         if found:
-            assert rows[found[1]] == "[results](docs/results.md)", found[1]
+            assert rows[found[1]] == "[results](results.md)", found[1]
 
 
-def test_the_readme_tells_of_every_benchmark_and_of_no_other() -> None:
-    told = set(re.findall(r"python -m benchmarks\.(\w+)", README.read_text(encoding="utf-8")))
+def test_the_benchmarks_page_describes_every_benchmark_and_no_other() -> None:
+    told = set(re.findall(r"python -m benchmarks\.(\w+)", BENCHMARKS.read_text(encoding="utf-8")))
     modules = {path.stem for path in (markdown.ROOT / "benchmarks").glob("*.py")}
     programs = {
         name

@@ -1,4 +1,4 @@
-"""Genetic operators on whole populations."""
+"""Random moves, the paper's mutation, and longest processing time first."""
 
 from __future__ import annotations
 
@@ -34,50 +34,21 @@ def test_no_operator_moves_a_pinned_gene_or_invents_a_device(
 ) -> None:
     rng, population, pinned, devices = case
     before = population.copy()
-    free = np.flatnonzero(pinned < 0)
-    for changed in (
-        operators.two_point_crossover(rng, population, 1.0),
-        operators.single_gene_mutation(rng, population, 1.0, free, devices),
-        operators.move_run(rng, population, pinned, devices),
-    ):
-        assert respects(changed, pinned, devices)
-        assert changed.shape == population.shape
+    moved = operators.move_run(rng, population, pinned, devices)
+    mutated = population.copy()
+    for row in mutated:
+        operators.change_one_gene(rng, row, np.flatnonzero(pinned < 0), devices)
+    assert respects(moved, pinned, devices)
+    assert respects(mutated, pinned, devices)
     assert (population == before).all()
 
 
-@given(populations())
-@settings(max_examples=50)
-def test_crossover_loses_no_gene_of_a_pair(
-    case: tuple[np.random.Generator, np.ndarray, np.ndarray, int],
-) -> None:
-    rng, population, _, _ = case
-    children = operators.two_point_crossover(rng, population, 1.0)
-    for k in range(0, len(population), 2):
-        assert (
-            np.sort(children[k : k + 2], axis=0) == np.sort(population[k : k + 2], axis=0)
-        ).all()
-
-
-def test_crossover_exchanges_one_run_of_genes() -> None:
-    parents = np.repeat(np.array([[0], [1]], dtype=np.int16), 50, axis=1)
-    child = operators.two_point_crossover(np.random.default_rng(3), parents, 1.0)[0]
-    assert (child[1:] != child[:-1]).sum() in {1, 2}
-
-
-def test_mutation_changes_one_gene_of_about_as_many_rows_as_it_should() -> None:
-    population = np.zeros((10_000, 30), dtype=np.int16)
-    mutated = operators.single_gene_mutation(
-        np.random.default_rng(0), population, 0.05, np.arange(30), 100
-    )
-    changed = (mutated != population).sum(axis=1)
-    assert changed.max() == 1
-    assert 400 < changed.sum() < 600
-
-
-def test_a_tournament_prefers_the_fit() -> None:
-    fitness = np.arange(100, dtype=float)
-    winners = operators.tournament(np.random.default_rng(0), fitness, 1000, 3)
-    assert 20 < winners.mean() < 30  # a quarter of the way: the least of three of 0…99
+def test_the_papers_mutation_changes_one_gene_in_place() -> None:
+    individual, rng = [0] * 30, np.random.default_rng(0)
+    (changed,) = operators.change_one_gene(rng, individual, np.array([3, 5]), 100)
+    assert changed is individual
+    (gene,) = np.flatnonzero(individual)
+    assert gene in (3, 5)
 
 
 def test_a_run_moves_as_a_whole_and_something_may_come_back() -> None:

@@ -13,7 +13,7 @@ from cnn.rewrites import Copies, copy_name, original_name
 from ga import nsga
 from ga.auto import Auto
 from ga.ranking import STAGE_SPREAD, expected_period_s
-from ga.replicated import Replicated, dealt, groups_of
+from ga.replicated import Replicated, frames_per_pipeline, groups_of
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
 from partition.errors import PartitionError
@@ -93,7 +93,7 @@ def test_groups_have_every_device_once_and_differ_by_one_at_most(
 
 @given(st.lists(st.floats(0.01, 0.05), min_size=2, max_size=6))
 def test_no_pipeline_is_left_out_and_the_cycle_is_short(periods: list[float]) -> None:
-    frames = dealt(periods)
+    frames = frames_per_pipeline(periods)
     assert min(frames) >= 1
     assert sum(frames) <= LONGEST_CYCLE
     period = max(count * own for count, own in zip(frames, periods, strict=True)) / sum(frames)

@@ -7,15 +7,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga import annealing, nsga
 from ga.descent import descend
-from ga.objectives import OVER_LIMIT, Objectives, Preference, Priced
+from ga.front import front_of
+from ga.individuals import Individual, population_of
+from ga.objectives import Objectives, Preference, Priced
 from ga.operators import move_run, relieve
 from partition.devices import Device
-from partition.nondominated import nondominated
 from partition.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, residual
@@ -28,7 +29,7 @@ def two_goals(population: np.ndarray) -> np.ndarray:
     """Ones on the left against ones on the right: every split of 20 genes is a compromise."""
     boundaries = (population[:, 1:] != population[:, :-1]).sum(axis=1)
     ones = population.sum(axis=1)
-    columns = [1 + ones, 21 - ones, 1 + boundaries]
+    columns = [0 * ones, 1 + ones, 21 - ones, 1 + boundaries]
     return np.column_stack(columns).astype(float)
 
 
@@ -43,20 +44,36 @@ def test_nsga_spreads_along_the_front() -> None:
         nsga.Parameters(40, 60),
         lambda *_: None,
     )
-    objectives = two_goals(found)
-    smooth = objectives[objectives[:, 2] <= 2]
-    assert len(found) == 40
-    assert len(np.unique(smooth[:, 0])) >= 15  # of the 21 splits with at most one boundary
+    values = two_goals(found.population)
+    smooth = values[values[:, 3] <= 2]
+    assert len(found.population) == 40
+    assert len(np.unique(smooth[:, 1])) >= 15  # of the 21 splits with at most one boundary
 
 
 def test_nsga_reports_each_generation() -> None:
     done: list[int] = []
     start = np.zeros((3, 20), dtype=np.int16)
     parameters = nsga.Parameters(8, 5)
-    nsga.evolve(
+    found = nsga.evolve(
         np.random.default_rng(0), start, FREE, 2, two_goals, parameters, lambda g, _: done.append(g)
     )
     assert done == [1, 2, 3, 4, 5]
+    assert [row["generation"] for row in found.generations] == done
+    assert all(row["least_excess_bytes"] == 0 for row in found.generations)
+    assert found.generations[-1]["least_period_s"] == two_goals(found.population)[:, 1].min()
+
+
+def test_nsga_goes_for_what_fits_before_anything_else() -> None:
+    def with_limit(population: np.ndarray) -> np.ndarray:
+        values = two_goals(population)
+        values[:, 0] = np.maximum(0, 15 - population.sum(axis=1))  # at least 15 ones fit
+        return values
+
+    start, parameters = np.zeros((1, 20), dtype=np.int16), nsga.Parameters(40, 40)
+    rng = np.random.default_rng(0)
+    found = nsga.evolve(rng, start, FREE, 2, with_limit, parameters, lambda *_: None)
+    assert (found.population.sum(axis=1) >= 15).all()
+    assert found.population.sum(axis=1).min() == 15
 
 
 def mismatches(population: np.ndarray) -> np.ndarray:
@@ -94,8 +111,9 @@ def test_exceeding_a_limit_is_worse_than_anything_within_it() -> None:
     network = chain(10**9, 10**9, weights=[5 * MB, 5 * MB])
     problem = Problem(network, equal(2, 75 * MB))
     objectives, found = priced(problem, [0, 0], [0, 1])
-    together, spread = found.objectives
-    assert (together > OVER_LIMIT / 2 * spread).all()
+    together, spread = population_of(Individual, np.zeros((2, 1), np.int16))
+    together.fitness.values, spread.fitness.values = found.fitness.tolist()
+    assert spread.fitness.dominates(together.fitness)
     score = objectives.score(found, Preference(), smooth=False)
     assert score[0] > score[1] + 10
 
@@ -104,7 +122,7 @@ def test_weights_count_by_the_memory_that_a_device_has() -> None:
     network = chain(1, 1, weights=[MB, MB])
     small, large = Device("small", 100 * MB), Device("large", 1000 * MB)
     _, found = priced(Problem(network, (small, large)), [0, 0], [1, 1])
-    assert found.objectives[1, 1] < 0.2 * found.objectives[0, 1]
+    assert found.fitness[1, 2] < 0.2 * found.fitness[0, 2]
 
 
 def test_for_the_objective_memory_equation_2_counts() -> None:
@@ -174,19 +192,23 @@ def test_descent_ends_where_no_move_or_exchange_is_better() -> None:
     assert held[0] == 0
 
 
-@given(st.lists(st.tuples(*[st.integers(1, 4)] * 3), min_size=1, max_size=12))
-def test_a_front_has_each_of_what_nothing_betters_once(points: list[tuple[int, ...]]) -> None:
-    values = np.array(points, dtype=float)
-    kept = {tuple(values[row]) for row in nondominated(values)}
-    wanted = {
-        tuple(map(float, point))
-        for point in points
-        if not any(
-            o != point and all(a <= b for a, b in zip(o, point, strict=True)) for o in points
-        )
+@given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=12))
+@settings(deadline=None)  # the first call imports DEAP
+def test_a_front_keeps_one_of_everything_that_nothing_dominates(points: list[list[int]]) -> None:
+    problem = Problem(chain(1, 1), equal(len(points)))
+    rows = np.arange(len(points))[:, None].repeat(2, axis=1)
+    costs = problem.costs.evaluate(rows)
+    found = front_of(problem, rows, Priced(costs, np.array(points, float), costs.weight_bytes))
+    kept = [(each.period_s, each.memory_bytes, each.wire_bytes) for each in found]
+    least = min(excess for excess, *_ in points)
+    fit = {tuple(map(float, objectives)) for excess, *objectives in points if excess == least}
+    assert set(kept) == {
+        one
+        for one in fit
+        if not any(o != one and all(a <= b for a, b in zip(o, one, strict=True)) for o in fit)
     }
-    assert kept == wanted
-    assert len(nondominated(values)) == len(wanted)
+    assert len(kept) == len(set(kept))
+    assert kept == sorted(kept)
 
 
 def test_residual_networks_have_their_weights_at_the_end() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import cnn
 from ga import share_seeds
 from ga.share_moves import Moves
-from ga.shares import ExchangeRates, Shares
+from ga.shares import Shares, Weights
 from ga.smooth_maximum import smooth_maximum
 from ga.splitting import carry_out
 from ga.unit_rows import UnitRows, unit_rows
@@ -110,7 +110,7 @@ def test_what_was_missed_is_learnt() -> None:
     split = carry_out(problem, model, rows, state)
     costs = split.problem.costs.evaluate(split.numbers[None])
     shares = Shares(problem, rows, np.ones(DEVICES))
-    shares.learn(state, costs.compute_s[0], costs.busy_s[0], np.full(DEVICES, 7.0))
+    shares.calibrate(state, costs.compute_s[0], costs.busy_s[0], np.full(DEVICES, 7.0))
     learnt = shares.evaluate(state[None])
     assert learnt.compute_s[:, 0] == pytest.approx(costs.compute_s[0])
     assert learnt.busy_s[:, 0] == pytest.approx(costs.busy_s[0])
@@ -119,7 +119,7 @@ def test_what_was_missed_is_learnt() -> None:
 
 def test_a_state_over_a_memory_limit_is_worse() -> None:
     model = chain_model(3, channels=384)  # 16 MB of weights
-    rates, worst = ExchangeRates(1.0, 0.0, 0.0, 0.0), []
+    rates, worst = Weights(1.0, 0.0, 0.0, 0.0), []
     for memory in (None, 56 * MB):
         problem = Problem(model.network, equal(2, memory), model=model)
         rows = unit_rows(problem, model, find_units(problem, model, None), 0.05)

@@ -33,6 +33,11 @@ class TestVertical(StrategyContract):
         assert problem.costs.layer_s[:, 0].sum() / 4 > 0.9 * found.compute_s.max()
         assert found.phases.sum() <= 24  # longest processing time first: 61
 
+    def test_a_solution_has_a_record_of_each_generation(self) -> None:
+        generations = self.strategy.solve(Problem(residual(3), equal(3))).generations
+        assert [row["generation"] for row in generations] == [*range(1, 11)]
+        assert all(row["least_period_s"] > 0 for row in generations)
+
     def test_one_fast_device_does_a_tiny_network_alone(self) -> None:
         network = chain(1000, 1000, 1000)
         assignment = self.strategy.solve(Problem(network, equal(3))).assignment

@@ -86,7 +86,7 @@ def test_a_seed_determines_the_choice_of_parameters() -> None:
     ],
 )
 def test_values_depend_on_the_problem(changed: Problem, named: str) -> None:
-    usual, other = forgetful().made_for(), forgetful(changed).made_for()
+    usual, other = forgetful().conditions(), forgetful(changed).conditions()
     assert [key for key, value in usual.items() if other[key] != value] == [named]
 
 

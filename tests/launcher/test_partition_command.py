@@ -55,6 +55,17 @@ def test_equal_devices(model: str, capsys: pytest.CaptureFixture[str], strategy:
     assert {"optimal", "gap", "memory_saving_percent"} <= data.keys()
 
 
+def test_the_json_has_the_logbook_of_a_genetic_algorithm(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generations = solved(capsys, model, "--devices", "2", "--strategy", "vertical-paper")[
+        "generations"
+    ]
+    assert generations[0]["generation"] == 0
+    assert generations[0]["evaluations"] == 5000
+    assert generations[-1]["least"] <= generations[0]["least"] <= generations[0]["mean"]
+
+
 KEYS = {
     "strategy",
     "objective",

@@ -6,10 +6,22 @@ from abc import abstractmethod
 
 from launcher.core import events as lev
 from launcher.core.run_stream import RunStream
-from nodes.core.messages import HOST, Attach, Credit, Data, TensorHeader
+from nodes.core.messages import (
+    CHUNK_BYTES,
+    HOST,
+    PUT_WINDOW,
+    Attach,
+    Credit,
+    Data,
+    Put,
+    TensorHeader,
+)
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening
 from tests.launcher_runtime.simulated_node import source_value, whole
+
+PLANNING_S = 0.4
+_ZEROS = bytes(CHUNK_BYTES)
 
 
 def begins_with(plan: Plan) -> dict[str, int]:
@@ -85,6 +97,35 @@ class SimulatedHost:
     @abstractmethod
     def send_data(self, over: Connection, sender: str, message: Data, payload: object) -> None:
         """Send a message over a data connection."""
+
+    def performs(self, action: lev.Action) -> None:
+        """Do what the supervisor wants done."""
+        match action:
+            case lev.Send(node, message):
+                self.command(node, message)
+            case lev.SendChunk(node, blob, offset, size):
+                self.nodes[node].unanswered += 1
+                assert self.nodes[node].unanswered <= 2 * PUT_WINDOW
+                self.command(node, Put(blob, offset, _ZEROS[:size]))
+            case lev.Stream(addresses, blueprint):
+                self.streams.append(action)
+                self.stream.begin(blueprint)
+                self.attach(addresses)
+            case lev.Halt():
+                self.halt()
+            case lev.PlanRequest(epoch, left):
+                self.tell_story(f"plan epoch {epoch} for {left}")
+                at_s = self.now_s + PLANNING_S
+                self.launcher_at(at_s, lambda asked=action: self._plan(asked))
+            case lev.StageProgress():
+                assert 0 <= action.done <= action.total
+                self.reports.append(action)
+            case lev.Notice(text):
+                self.tell_story(f"told: {text}")
+                self.notices.append(text)
+            case lev.End(error):
+                self.tell_story(f"the end: {error}")
+                self.end, self.end_s = action, self.now_s
 
     def halt(self) -> None:
         for connection in self.data.values():

@@ -25,18 +25,16 @@ from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.core.agent import Agent, Identity
 from nodes.core.messages import (
-    CHUNK_BYTES,
     HOST,
     PROTOCOL,
-    PUT_WINDOW,
     Control,
     Data,
     Deployment,
     Hello,
-    Put,
     Stored,
     TensorHeader,
 )
+from nodes.core.reactor import Reactor
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening, here
 from tests.launcher_runtime.plans import answer, blueprint_of
@@ -46,7 +44,6 @@ from tests.launcher_runtime.simulated_node import FIRING_S, SimulatedNode
 LIMITS = Limits(RunConfig(), RecoveryConfig(enabled=False))
 LOADING_S = 0.05
 PLANNING_S = 0.4
-_ZEROS = bytes(CHUNK_BYTES)
 
 Replan = Callable[[int, tuple[str, ...]], Blueprint | str]
 """An epoch and the nodes that are left → its blueprint, or why there is none."""
@@ -81,8 +78,17 @@ class World(SimulatedHost):
         share = blueprint_of(plan, bytes_each)
         self.started_by_us = started_by_us
         self.nodes: dict[str, SimulatedNode] = {}
+        self._agents: dict[str, Reactor[nev.Event, act.Action]] = {}
+        self._launcher: Reactor[lev.Event, lev.Action] = Reactor(
+            self._launcher_handles, self.performs, lambda: self.now_s
+        )
         for name in (*share.deployments, *standby):
             tick = partial(self.tell, name, nev.Tick())
+            self._agents[name] = Reactor(
+                partial(self._agent_handles, name),
+                partial(self._agent_performs, name),
+                lambda: self.now_s,
+            )
             self.nodes[name] = SimulatedNode(self.new_agent(name), cached, tick)
         contacts = [
             Contact(name, f"tcp://10.0.0.{i}:7000", started_by_us)
@@ -222,37 +228,14 @@ class World(SimulatedHost):
         """Let the supervisor handle an event now, and perform its actions."""
         if self.is_put_off(lambda: self.event(event)):
             return
+        self._launcher.take(event)
+
+    def _launcher_handles(self, event: lev.Event, now_s: float) -> list[lev.Action]:
         ahead_s = self.ahead_s.get(HOST, 0.0)
-        actions = self.supervisor.handle(event, self.now_s + ahead_s)
+        actions = self.supervisor.handle(event, now_s + ahead_s)
         self._deadline_s = here(self.supervisor.deadline_s, ahead_s)
         assert self.end is None or not actions, "nothing is done after the end"
-        for action in actions:
-            match action:
-                case lev.Send(node, message):
-                    self.command(node, message)
-                case lev.SendChunk(node, blob, offset, size):
-                    self.nodes[node].unanswered += 1
-                    assert self.nodes[node].unanswered <= 2 * PUT_WINDOW
-                    self.command(node, Put(blob, offset, _ZEROS[:size]))
-                case lev.Stream(addresses, blueprint):
-                    self.streams.append(action)
-                    self.stream.begin(blueprint)
-                    self.attach(addresses)
-                case lev.Halt():
-                    self.halt()
-                case lev.PlanRequest(epoch, left):
-                    self.tell_story(f"plan epoch {epoch} for {left}")
-                    at_s = self.now_s + PLANNING_S
-                    self.launcher_at(at_s, lambda asked=action: self._plan(asked))
-                case lev.StageProgress():
-                    assert 0 <= action.done <= action.total
-                    self.reports.append(action)
-                case lev.Notice(text):
-                    self.tell_story(f"told: {text}")
-                    self.notices.append(text)
-                case lev.End(error):
-                    self.tell_story(f"the end: {error}")
-                    self.end, self.end_s = action, self.now_s
+        return actions
 
     def _plan(self, asked: lev.PlanRequest) -> None:
         self.event(answer(asked, None if asked.better_than is None else self.gain(), self._replan))
@@ -273,14 +256,21 @@ class World(SimulatedHost):
 
     def tell(self, name: str, event: nev.Event) -> None:
         """Hand an event to an agent's core and do what it wants done."""
-        node = self.nodes[name]
         if self.is_off(name):
             return
+        self._agents[name].take(event)
+
+    def _agent_handles(self, name: str, event: nev.Event, now_s: float) -> list[act.Action]:
+        node = self.nodes[name]
+        if self.is_off(name):
+            return []
         ahead_s = self.ahead_s.get(name, 0.0)
-        actions = node.agent.handle(event, self.now_s + ahead_s)
+        actions = node.agent.handle(event, now_s + ahead_s)
         node.deadline_s = here(node.agent.deadline_s, ahead_s)
-        for action in actions:
-            self._perform(name, node, action)
+        return actions
+
+    def _agent_performs(self, name: str, action: act.Action) -> None:
+        self._perform(name, self.nodes[name], action)
 
     def _perform(  # noqa: PLR0912 - one case per action
         self, name: str, node: SimulatedNode, action: act.Action

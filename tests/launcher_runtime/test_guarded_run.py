@@ -15,10 +15,10 @@ import pytest
 
 from launcher.access import LAUNCHER, Access
 from launcher.config_run import RunConfig
+from launcher.connections import Barred, Connections
 from launcher.errors import BadInputError, BarredError, RunFailedError
 from launcher.make_keys import make_keys
 from launcher.runtime import RunOptions
-from launcher.sockets import Barred, Sockets
 from nodes.core.messages import Bye
 from nodes.curve import new_pair
 from nodes.keys import KeyFolder, write_public
@@ -125,13 +125,13 @@ def test_nothing_waits_for_an_agent_that_has_turned_the_launcher_away(
     make_keys(tmp_path / "strangers", dict.fromkeys(two.names))
     pinned = tmp_path / "strangers" / LAUNCHER / "nodes" / "n0.pub"
     pinned.write_bytes((keys / LAUNCHER / "nodes" / "n0.pub").read_bytes())
-    with Sockets(KeyFolder(tmp_path / "strangers" / LAUNCHER), lambda _: True) as sockets:
-        sockets.open_control("n0", agents["n0"][0])
-        told = next(sockets.poll(5.0))
-        assert isinstance(told, Barred)
+    with Connections(KeyFolder(tmp_path / "strangers" / LAUNCHER), lambda _: True) as connections:
+        connections.open_control("n0", agents["n0"][0])
+        arrival = next(connections.wait(5.0))
+        assert isinstance(arrival, Barred)
         for _ in range(3):  # ZeroMQ gives the connection up soon after it has told of it
-            sockets.send("n0", Bye())
-            list(sockets.poll(0.1))
+            connections.send("n0", Bye())
+            list(connections.wait(0.1))
 
 
 def test_an_agent_without_keys_is_not_trusted_with_a_network(

@@ -11,20 +11,24 @@ import numpy as np
 import pytest
 import zmq
 
+from launcher.connections import Arrival, Connections
 from launcher.core.blueprint import Blueprint
+from launcher.core.events import Disconnected, Linked
 from launcher.host import Host
-from launcher.sockets import (
-    BATCH,
-    WAITING,
-    Arrival,
-    Closed,
-    FromData,
-    LinkStands,
-    Sockets,
-    Unreadable,
-)
 from nodes.core.codec import MAX_MESSAGE_BYTES, encode
-from nodes.core.messages import HOST, Attach, ChannelSpec, Credit, TensorHeader
+from nodes.core.errors import RemoteProtocolError
+from nodes.core.events import DataReceived
+from nodes.core.messages import (
+    HOST,
+    Attach,
+    ChannelSpec,
+    Credit,
+    Message,
+    Ping,
+    TensorHeader,
+)
+from nodes.sockets import UNREAD
+from nodes.waiter import BATCH
 from tests.launcher_runtime.clusters import RandomFrames
 
 NODE = "n0"
@@ -50,72 +54,113 @@ class Board:
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Iterator[tuple[Board, Sockets, bytes]]:
+def board(tmp_path: Path) -> Iterator[tuple[Board, Connections, bytes]]:
     """A board, the launcher's connections, and as whom the board knows it."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     board = Board(context, f"ipc://{tmp_path}/b")
-    with Sockets() as sockets:
-        sockets.open_data(NODE, f"ipc://{tmp_path}/b", 4000)
-        sockets.send_data(NODE, Attach(1, HOST))
-        yield board, sockets, board.greeted_by()
+    with Connections() as connections:
+        connections.open_data(NODE, f"ipc://{tmp_path}/b", 4000)
+        connections.send_data(NODE, Attach(1, HOST))
+        yield board, connections, board.greeted_by()
     board.socket.close()
     context.term()
 
 
-def until(sockets: Sockets, wanted: type) -> list[Arrival]:
+def until(connections: Connections, wanted: type) -> list[Arrival]:
     """All that arrives up to the first of a kind."""
     found: list[Arrival] = []
     until_s = time.monotonic() + WAIT_S
     while not any(isinstance(arrival, wanted) for arrival in found):
         assert time.monotonic() < until_s, found
-        found += sockets.poll(0.1)
+        found += connections.wait(0.1)
     return found
 
 
 def test_a_tensor_longer_than_was_agreed_costs_the_connection(
-    board: tuple[Board, Sockets, bytes],
+    board: tuple[Board, Connections, bytes],
 ) -> None:
-    there, sockets, launcher = board
-    until(sockets, LinkStands)
+    there, connections, launcher = board
+    until(connections, Linked)
     elements = MAX_MESSAGE_BYTES // 4 + 100
     header = encode(TensorHeader(1, 0, 0, "float32", (elements,)))
     there.socket.send_multipart([launcher, header, np.zeros(elements, np.float32).data])
-    assert not any(isinstance(arrival, FromData) for arrival in until(sockets, Closed))
+    assert not any(
+        isinstance(arrival, DataReceived) for arrival in until(connections, Disconnected)
+    )
 
 
 @pytest.mark.parametrize("shape", [(65536,) * 4, (0, *[2**31 - 1] * 3), (*[2**31 - 1] * 3, 0)])
 def test_a_shape_that_no_array_can_have_is_unreadable(
-    board: tuple[Board, Sockets, bytes], shape: tuple[int, ...]
+    board: tuple[Board, Connections, bytes], shape: tuple[int, ...]
 ) -> None:
     """Its number of elements is 0, or comes to that in 64 bits, as that of the bytes that came."""
-    there, sockets, launcher = board
+    there, connections, launcher = board
     header = encode(TensorHeader(1, 0, 0, "float32", shape))
     there.socket.send_multipart([launcher, header, b""])
-    (found,) = (x for x in until(sockets, Unreadable) if isinstance(x, Unreadable))
-    assert "0 bytes for float32" in found.reason
+    (found,) = (x for x in until(connections, DataReceived) if isinstance(x, DataReceived))
+    host = Host(Blueprint(1, {}, (), ()), RandomFrames(3), lambda *_: None, connections, 0.0)
+    with pytest.raises(RemoteProtocolError, match="0 bytes for float32"):
+        host.arrived(NODE, found.message, found.payload, found.payload_bytes)
+
+
+@pytest.mark.parametrize(
+    ("message", "payload"),
+    [
+        (Credit(1, 0, 1), b"more"),
+        (TensorHeader(1, 0, 0, "float32", (1,)), None),
+        (TensorHeader(1, 0, 0, "float32", (2,)), b"four"),
+        (Ping(), None),
+    ],
+)
+def test_what_may_not_come_on_a_data_connection_is_a_breach(
+    message: Message, payload: bytes | None
+) -> None:
+    with Connections() as connections:
+        host = Host(Blueprint(1, {}, (), ()), RandomFrames(3), lambda *_: None, connections, 0.0)
+        with pytest.raises(RemoteProtocolError):
+            host.arrived(NODE, message, payload, len(payload or b""))
+
+
+def test_nothing_is_heard_of_a_connection_after_the_launcher_has_hung_up(
+    board: tuple[Board, Connections, bytes],
+) -> None:
+    """Not even what had arrived with the message on account of which it hung up."""
+    there, connections, launcher = board
+    until(connections, Linked)
+    for _ in range(3):
+        there.socket.send_multipart([launcher, encode(Credit(0, 0, 1))])
+    heard = []
+    until_s = time.monotonic() + WAIT_S
+    while not heard:
+        assert time.monotonic() < until_s
+        for arrival in connections.wait(0.1):
+            heard.append(arrival)
+            connections.close_data()
+    assert [type(arrival) for arrival in heard] == [DataReceived]
+    assert list(connections.wait(0.05)) == []
 
 
 def test_whoever_keeps_to_what_was_agreed_is_not_cut_off_while_the_launcher_is_busy(
     tmp_path: Path,
 ) -> None:
     """Behind what waits unread, heartbeats would go unanswered."""
-    agreed = 4 * WAITING
+    agreed = 4 * UNREAD
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     there = Board(context, f"ipc://{tmp_path}/b", heartbeat_ms=50)
     try:
-        with Sockets() as sockets:
-            sockets.open_data(NODE, f"ipc://{tmp_path}/b", 4000, agreed)
-            sockets.send_data(NODE, Attach(1, HOST))
+        with Connections() as connections:
+            connections.open_data(NODE, f"ipc://{tmp_path}/b", 4000, agreed)
+            connections.send_data(NODE, Attach(1, HOST))
             launcher = there.greeted_by()
             header = encode(TensorHeader(1, 0, 0, "float32", (1000,)))
             for _ in range(agreed):
                 there.socket.send_multipart([launcher, header, bytes(4000)])
             assert not there.socket.poll(500), "nothing comes while the launcher is busy"
             found: list[Arrival] = []
-            while len([a for a in found if isinstance(a, FromData)]) < agreed:
-                found += (now := list(sockets.poll(WAIT_S)))
+            while len([a for a in found if isinstance(a, DataReceived)]) < agreed:
+                found += (now := list(connections.wait(WAIT_S)))
                 assert now
-            assert not any(isinstance(arrival, Closed) for arrival in found)
+            assert not any(isinstance(arrival, Disconnected) for arrival in found)
     finally:
         there.socket.close()
         context.term()
@@ -128,30 +173,30 @@ def test_what_was_agreed_is_what_the_channels_hold() -> None:
     blueprint = Blueprint(1, {}, (fed,), (feeds, other))
     opened: list[tuple[Any, ...]] = []
 
-    class Noting(Sockets):
+    class Noting(Connections):
         def open_data(self, *agreed: Any) -> None:
             opened.append(agreed)
 
         def send_data(self, *_: Any) -> None:
             pass
 
-    with Noting() as sockets:
-        host = Host(blueprint, RandomFrames(3), lambda *_: None, sockets, 0.0)
+    with Noting() as connections:
+        host = Host(blueprint, RandomFrames(3), lambda *_: None, connections, 0.0)
         host.attach(blueprint, {NODE: "tcp://[::1]:1"})
     assert opened == [(NODE, "tcp://[::1]:1", 4000, 130)]
 
 
 def test_whoever_never_falls_silent_keeps_nobody_else_from_being_heard(
-    board: tuple[Board, Sockets, bytes],
+    board: tuple[Board, Connections, bytes],
 ) -> None:
-    there, sockets, launcher = board
-    until(sockets, LinkStands)
+    there, connections, launcher = board
+    until(connections, Linked)
     for _ in range(3 * BATCH):
         there.socket.send_multipart([launcher, encode(Credit(0, 0, 1))])
     heard = 0
     until_s = time.monotonic() + WAIT_S
     while heard < 3 * BATCH:
         assert time.monotonic() < until_s
-        now = len(list(sockets.poll(0.1)))
+        now = len(list(connections.wait(0.1)))
         assert now <= BATCH
         heard += now

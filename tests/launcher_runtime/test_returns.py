@@ -11,7 +11,7 @@ from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.session import SessionState
 from launcher.core.watch import Rebalance
-from tests.launcher_runtime import simulation
+from tests.launcher_runtime import simulated_host
 from tests.launcher_runtime.faults import FaultyWorld, recovering
 
 
@@ -183,7 +183,7 @@ def test_consent_after_the_last_result_comes_too_late_and_does_no_harm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nodes are stopping then, and do not turn to another plan, however soon there is one."""
-    monkeypatch.setattr(simulation, "PLANNING_S", 0.0)
+    monkeypatch.setattr(simulated_host, "PLANNING_S", 0.0)
     world = three_daemons("ask", frames=30)
     crash_and_restart(world, "n1", 2.0, 1.0)
     world.event(lev.Begin())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from launcher.core.dealing import Dealing
 from launcher.core.stream import FrameSource, Sink
 from launcher.core.upload import Upload
-from nodes.core.errors import RemoteProtocolError
+from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.messages import (
     CHUNK_BYTES,
     HOST,
@@ -132,7 +132,8 @@ def test_the_source_waits_for_a_credit_of_every_channel() -> None:
     ("grant", "why"),
     [
         (Credit(EPOCH, 5, 1), "channel 5, not fed by us"),
-        (Credit(EPOCH, 0, 3), "which makes 3 where the capacity is 2"),
+        (Credit(EPOCH, 0, 3), "channel 0: 3 credits granted.* the capacity is 2"),
+        (Credit(EPOCH, 0, 0), "channel 0: 0 credits granted"),
     ],
 )
 def test_credits_that_cannot_be_are_a_breach(grant: Credit, why: str) -> None:
@@ -143,8 +144,8 @@ def test_credits_that_cannot_be_are_a_breach(grant: Credit, why: str) -> None:
 @pytest.mark.parametrize(
     ("node", "head", "why"),
     [
-        ("n0", header(0, 0), "frame 0 of 'y0' twice"),
-        ("n0", header(0, 2), "frame 2 of 'y0' where frame 1 was due"),
+        ("n0", header(0, 0), "channel 0: frame 0 came where frame 1 is next"),
+        ("n0", header(0, 2), "channel 0: frame 2 came where frame 1 is next"),
         ("n1", header(0, 1), "not its own"),
         ("n0", header(7, 1), "not its own"),
         ("n0", TensorHeader(EPOCH, 0, 1, "float64", (2,)), r"float64\[2\] as 'y0'"),
@@ -164,6 +165,35 @@ def test_a_tensor_beyond_the_credits_is_a_breach() -> None:
         sink.tensor("n0", header(0, frame), "fine")
     with pytest.raises(RemoteProtocolError, match="without a credit"):
         sink.tensor("n0", header(0, 2), "too many")
+
+
+def test_a_frame_that_was_never_fed_in_is_a_breach() -> None:
+    """Places are left for it, and the stream is shorter by what its source has dropped."""
+    sink: Sink[str] = Sink([outward(0, 4)], 3, EPOCH)
+    sink.tensor("n0", header(0, 0), "fine")
+    sink.frames = 1
+    with pytest.raises(RemoteProtocolError, match="frame 1 came, and the stream has 1"):
+        sink.tensor("n0", header(0, 1), "made up")
+
+
+def test_grants_count_what_is_under_way() -> None:
+    source = FrameSource([inward(0, 2)], 9, EPOCH)
+    source.credit(Credit(EPOCH, 0, 2))
+    source.fire()
+    source.credit(Credit(EPOCH, 0, 1))
+    with pytest.raises(RemoteProtocolError, match="the capacity is 2"):
+        source.credit(Credit(EPOCH, 0, 1))
+
+
+def test_neither_end_moves_before_it_may() -> None:
+    source, sink = FrameSource([inward(0, 2)], 9, EPOCH), Sink([outward(0, 2)], 9, EPOCH)
+    for early in (source.fire, sink.result, sink.take):
+        with pytest.raises(LocalProtocolError):
+            early()
+    source.credit(Credit(EPOCH, 0, 1))
+    assert [head.frame for _, head in source.fire()] == [0]
+    sink.tensor("n0", header(0, 0), "fine")
+    assert sink.take() == [("n0", Credit(EPOCH, 0, 1))]
 
 
 def test_another_epoch_is_ignored() -> None:

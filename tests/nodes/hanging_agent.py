@@ -19,7 +19,6 @@ from typing import NoReturn
 from nodes import cli
 from nodes.core import watchdog
 from nodes.executors.base import Array, LoadOptions, OnPrepared, TensorSpec
-from nodes.executors.fork_server import ForkServer
 
 SHAPE = (2,)
 LOADING, REHEARSING, FIRING = b"hangs when it is loaded", b"hangs when it is tried", b"adds one"
@@ -59,10 +58,7 @@ class AddsOne:
 
 
 class Engine:
-    """As an engine that cannot be interrupted; like an agent's own it has a process that forks."""
-
-    def __init__(self) -> None:
-        self._server = ForkServer(lambda *_: None)
+    """As an engine that cannot be interrupted."""
 
     def describe(self) -> str:
         return "hangs"
@@ -85,7 +81,7 @@ class Engine:
         pass
 
     def close(self) -> None:
-        self._server.close()
+        pass
 
 
 if __name__ == "__main__":

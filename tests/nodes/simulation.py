@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from nodes.core import actions as act
@@ -36,6 +37,7 @@ from nodes.core.messages import (
     TensorHeader,
     Welcome,
 )
+from nodes.core.reactor import Reactor
 
 EPOCH = 7
 LAUNCHER = b"launcher"
@@ -204,6 +206,10 @@ class Simulation:
             node: Agent(Identity(node, "0", f"sim://{node}", "none", "none", 1, 1))
             for node in self.deployments
         }
+        self.reactors: dict[str, Reactor[ev.Event, act.Action]] = {
+            node: Reactor(agent.handle, partial(self.perform, node), lambda: self.steps * 1e-6)
+            for node, agent in self.agents.items()
+        }
         self.executors = {node: Executor(d) for node, d in self.deployments.items()}
         self.host = Host(flow, frames)
         self.wires: dict[tuple[str, str, str], deque[tuple[object, object]]] = {}
@@ -217,8 +223,7 @@ class Simulation:
     def tell(self, node: str, event: ev.Event) -> None:
         """Hand an event in and do what the agent wants done."""
         self.steps += 1
-        for action in self.agents[node].handle(event, float(self.steps) * 1e-6):
-            self.perform(node, action)
+        self.reactors[node].take(event)
 
     def perform(self, node: str, action: act.Action) -> None:
         match action:

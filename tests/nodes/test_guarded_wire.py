@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import nodes.listener
-import nodes.sockets
 from nodes.core import events as ev
 from nodes.core.deployment import MAX_TENSOR_BYTES
 from nodes.core.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
 from nodes.curve import HANDSHAKE_BYTES, new_pair
 from nodes.gate import UNKNOWN_PER_KNOWN
 from nodes.keys import KeyFolder, Keyring, write_public, write_secret
+from nodes.sockets import FRUITLESS, AddressError
 from nodes.wire import Wire
 
 WAIT_S = 20.0
@@ -102,7 +102,7 @@ def test_a_stranger_is_turned_away_and_both_ends_are_told(machine, pair):
     assert isinstance(told, ev.Rejected)
     assert stranger.public.hex() in told.reason
     assert "127.0.0.1" in told.reason
-    assert next_event(here) == ev.LinkLost("b", nodes.sockets.STRANGER, is_barred=True)
+    assert next_event(here) == ev.LinkLost("b", ev.LinkChange.STRANGER.value, is_barred=True)
 
 
 def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine, pair):
@@ -115,14 +115,14 @@ def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine,
     told = next_event(
         here,
     )
-    assert told == ev.LinkLost("b", nodes.sockets.NO_HANDSHAKE, is_barred=True)
+    assert told == ev.LinkLost("b", ev.LinkChange.NO_HANDSHAKE.value, is_barred=True)
     assert all(isinstance(event, ev.Rejected) for event in there.wait(0.1))
 
 
 def test_a_node_whose_key_is_not_here_is_not_dialled(pair):
     a, b = pair
     there, here = b.open(), a.open()
-    with pytest.raises(nodes.sockets.AddressError, match=r"no key of node 'c'.*nodes/c\.pub"):
+    with pytest.raises(AddressError, match=r"no key of node 'c'.*nodes/c\.pub"):
         here.dial("c", listen(there))
 
 
@@ -304,7 +304,7 @@ def test_a_port_that_closes_connections_is_dialled_again(pair, stack):
     here = a.open()
     here.dial("b", f"tcp://127.0.0.1:{door.getsockname()[1]}")
     here.send("b", Attach(1, "a"))
-    for _ in range(nodes.sockets.FRUITLESS - 1):
+    for _ in range(FRUITLESS - 1):
         door.accept()[0].close()
     assert here.wait(0.1) == []
     number = door.getsockname()[1]

@@ -6,7 +6,6 @@ A real agent process, by the kernel's count: resident memory, and the part of it
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,13 +137,10 @@ def launcher(agent: AgentProcess, context: zmq.Context) -> Iterator[Launcher]:
     launcher.close()
 
 
-def held(agent: AgentProcess) -> tuple[int, int]:
-    """Bytes resident, and those of them that no file backs."""
-    status = Path(f"/proc/{agent.pid}/status").read_text()
-    resident, anonymous = (
-        int(re.search(rf"{field}:\s+(\d+)", status)[1]) * 1024 for field in ("VmRSS", "RssAnon")
-    )
-    return resident, anonymous
+def held(launcher: Launcher) -> tuple[int, int]:
+    """Bytes that the agent holds, without program pages, and those of them that no file backs."""
+    stats = launcher.stats()
+    return stats.rss_bytes, stats.anonymous_bytes
 
 
 def is_more(now: tuple[int, int], idle: tuple[int, int]) -> list[bool]:
@@ -152,20 +148,17 @@ def is_more(now: tuple[int, int], idle: tuple[int, int]) -> list[bool]:
     return [size > MOST_OF_IDLE * before for size, before in zip(now, idle, strict=True)]
 
 
-def assert_given_back(
-    agent: AgentProcess, launcher: Launcher, run: Callable[[int], None], least_bytes: int = 0
-) -> None:
+def assert_given_back(launcher: Launcher, run: Callable[[int], None], least_bytes: int = 0) -> None:
     """`run(epoch)` deploys something, which shall hold `least_bytes` at its peak; three times."""
-    launcher.stats()
-    idle = held(agent)
+    idle = held(launcher)
     for epoch in range(1, ROUNDS + 1):
         run(epoch)
         launcher.stop(epoch)
         assert launcher.stats().rss_peak_bytes > least_bytes
         until_s = time.monotonic() + SOON_S
-        while any(is_more(held(agent), idle)) and time.monotonic() < until_s:
-            launcher.stats()
-        assert not any(is_more(now := held(agent), idle)), (
+        while any(is_more(now := held(launcher), idle)) and time.monotonic() < until_s:
+            pass
+        assert not any(is_more(now, idle)), (
             f"round {epoch}: {[size / 1e6 for size in now]} MB resident and anonymous, "
             f"idle {[size / 1e6 for size in idle]} MB"
         )
@@ -176,7 +169,7 @@ def assert_given_back(
     "megabytes", [2, 40, *(pytest.param(size, marks=pytest.mark.slow) for size in (20, 200, 600))]
 )
 def test_of_activations_whose_first_is_large(
-    agent: AgentProcess, launcher: Launcher, tmp_path: Path, megabytes: int
+    launcher: Launcher, tmp_path: Path, megabytes: int
 ) -> None:
     network = line(tmp_path / "model", widening(megabytes * MEGABYTE))
     launcher.upload(network.blobs)
@@ -184,13 +177,11 @@ def test_of_activations_whose_first_is_large(
     def run(epoch: int) -> None:
         assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
 
-    assert_given_back(agent, launcher, run, megabytes * MEGABYTE)
+    assert_given_back(launcher, run, megabytes * MEGABYTE)
 
 
 @pytest.mark.slow
-def test_of_many_phases_on_several_threads(
-    agent: AgentProcess, launcher: Launcher, tmp_path: Path
-) -> None:
+def test_of_many_phases_on_several_threads(launcher: Launcher, tmp_path: Path) -> None:
     network = line(tmp_path / "model", *map(link, range(40)))
     launcher.upload(network.blobs)
 
@@ -198,18 +189,18 @@ def test_of_many_phases_on_several_threads(
         deployment = dataclasses.replace(network.deployment(epoch), threads=2)
         assert isinstance(launcher.deploy(deployment), Deployed)
 
-    assert_given_back(agent, launcher, run)
+    assert_given_back(launcher, run)
 
 
 @pytest.mark.slow
-def test_of_weights(agent: AgentProcess, launcher: Launcher, tmp_path: Path) -> None:
+def test_of_weights(launcher: Launcher, tmp_path: Path) -> None:
     network = line(tmp_path / "model", heavy(100 * MEGABYTE))
     launcher.upload(network.blobs)
 
     def run(epoch: int) -> None:
         assert isinstance(launcher.deploy(network.deployment(epoch)), Deployed)
 
-    assert_given_back(agent, launcher, run, 100 * MEGABYTE)
+    assert_given_back(launcher, run, 100 * MEGABYTE)
 
 
 @pytest.mark.slow
@@ -233,7 +224,7 @@ def test_of_frames_that_stream(
         host.stream(network, epoch, frames)
         host.close()
 
-    assert_given_back(agent, launcher, run, 2 * megabytes * MEGABYTE)
+    assert_given_back(launcher, run, 2 * megabytes * MEGABYTE)
 
 
 def refused(launcher: Launcher, network: Line, epoch: int) -> str:
@@ -244,7 +235,7 @@ def refused(launcher: Launcher, network: Line, epoch: int) -> str:
 
 @pytest.mark.slow
 def test_of_a_deployment_of_which_a_later_tensor_is_too_large(
-    agent: AgentProcess, launcher: Launcher, tmp_path: Path
+    launcher: Launcher, tmp_path: Path
 ) -> None:
     first = widening(200 * MEGABYTE, y="m")
     network = line(tmp_path / "model", first, bursting(10**14, x="m"))
@@ -253,11 +244,11 @@ def test_of_a_deployment_of_which_a_later_tensor_is_too_large(
     def run(epoch: int) -> None:
         assert "subnet bursting: " in refused(launcher, network, epoch)
 
-    assert_given_back(agent, launcher, run)
+    assert_given_back(launcher, run)
 
 
 def test_of_a_deployment_of_which_the_first_tensor_is_too_large(
-    agent: AgentProcess, launcher: Launcher, tmp_path: Path
+    launcher: Launcher, tmp_path: Path
 ) -> None:
     network = line(tmp_path / "model", bursting(10**14))
     launcher.upload(network.blobs)
@@ -265,11 +256,11 @@ def test_of_a_deployment_of_which_the_first_tensor_is_too_large(
     def run(epoch: int) -> None:
         assert "subnet bursting: " in refused(launcher, network, epoch)
 
-    assert_given_back(agent, launcher, run)
+    assert_given_back(launcher, run)
 
 
 def test_of_a_plan_with_a_tensor_that_nobody_has_room_for(
-    agent: AgentProcess, launcher: Launcher, tmp_path: Path
+    launcher: Launcher, tmp_path: Path
 ) -> None:
     """Refused before any is made up to warm up with."""
     network = line(tmp_path / "model", *claiming(10**11))
@@ -280,4 +271,4 @@ def test_of_a_plan_with_a_tensor_that_nobody_has_room_for(
         assert "has frames of 100000000000 bytes" in refused(launcher, network, epoch)
         assert launcher.stats().rss_peak_bytes < before + 20 * MEGABYTE
 
-    assert_given_back(agent, launcher, run)
+    assert_given_back(launcher, run)

@@ -35,7 +35,6 @@ class Doubles:
 def test_what_is_sent_to_oneself_arrives(tmp_path: Path, data: str) -> None:
     arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(200_000, np.int8)]
     with Loopback(loopback_address(data.format(tmp_path))) as loopback:
-        loopback.connect()
         for _ in range(3):
             loopback.send(arrays)
             payloads = loopback.receive(2)
@@ -45,14 +44,13 @@ def test_what_is_sent_to_oneself_arrives(tmp_path: Path, data: str) -> None:
             assert all(map(np.array_equal, came, arrays))
 
 
-def made_up() -> dict[str, np.ndarray]:
+def synthetic_inputs() -> dict[str, np.ndarray]:
     return {"x": np.ones(40_000, np.float32), "local": np.zeros(3, np.float32)}
 
 
 def test_tensors_move_while_a_subnet_runs(tmp_path: Path) -> None:
-    part = RehearsedPhase(Doubles(), made_up, ("x",), ("y",))
+    part = RehearsedPhase(Doubles(), synthetic_inputs, ("x",), ("y",))
     with Loopback(f"ipc://{tmp_path}/self") as loopback:
-        loopback.connect()
         rehearsal = Rehearsal(loopback)
         rounds = list(rehearsal.perform([part]))
     assert rounds == list(range(1, len(rounds) + 1))
@@ -62,7 +60,7 @@ def test_tensors_move_while_a_subnet_runs(tmp_path: Path) -> None:
 
 
 def test_rounds_in_which_nothing_moves_are_not_timed() -> None:
-    part, rehearsal = RehearsedPhase(Doubles(), made_up, ("x",), ("y",)), Rehearsal()
+    part, rehearsal = RehearsedPhase(Doubles(), synthetic_inputs, ("x",), ("y",)), Rehearsal()
     runs = list(rehearsal.perform([part, part]))
     assert len(part.seconds) == 2 * (max(runs) // 2 + 1)  # the second, fourth, fifth, sixth, …
     assert min(part.seconds) <= part.typical_s <= max(part.seconds)

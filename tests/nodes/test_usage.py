@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,23 @@ def rival() -> Iterator[None]:
     process.kill()
     process.wait()
     os.sched_setaffinity(0, mine)
+
+
+def mapped(path: Path) -> mmap.mmap:
+    """All pages of a file of 8 MB, mapped and touched."""
+    path.write_bytes(bytes(8 << 20))
+    with path.open("rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    assert sum(pages[:: mmap.PAGESIZE]) == 0
+    return pages
+
+
+def test_weights_mapped_from_a_file_count_and_pages_of_libraries_do_not(tmp_path: Path) -> None:
+    before = usage().rss_bytes
+    with mapped(tmp_path / "libengine.so.1"):
+        assert usage().rss_bytes < before + (4 << 20)
+        with mapped(tmp_path / "model.weights"):
+            assert usage().rss_bytes > before + (7 << 20)
 
 
 def test_memory_and_time_are_those_of_this_process() -> None:

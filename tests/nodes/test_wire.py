@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from nodes.core import events as ev
+from nodes.core.events import LinkChange
 from nodes.core.messages import Attach, Credit, Ping, TensorHeader
 from nodes.curve import Context
 from nodes.listener import Listener
-from nodes.sockets import SHARED_BELOW_BYTES, AddressError, Dialler
-from nodes.waiter import BATCH, STREAK, Waiter
-from nodes.wire import Readable, Wire
+from nodes.sockets import SHARED_BELOW_BYTES, AddressError, ConnectionTerms, Dialler
+from nodes.waiter import BATCH, STREAK, Readable, Waiter
+from nodes.wire import Wire
 
 WAIT_S = 10.0
+LONG_MS = 100_000
+"""Longer than any wait here."""
 
 
 @pytest.fixture
@@ -121,8 +124,8 @@ def ghost():
     """A port, a message that waits there, and how to end the connection that it came by. What the
     monitor tells has been taken in."""
     theirs, ours = Context(), Context()
-    port = Listener(ours, "tcp://127.0.0.1:0", 1000)
-    dialler = Dialler(theirs, port.address, 1000)
+    port = Listener(ours, "tcp://127.0.0.1:0", ConnectionTerms(1000))
+    dialler = Dialler(theirs, "here", port.address, ConnectionTerms(1000, linger_ms=1000))
     dialler.send([b"last words"])
     assert port.socket.poll(WAIT_S * 1000)
     assert port.closed() == []
@@ -159,7 +162,7 @@ def test_nor_does_one_stay_whose_descriptor_another_connection_has_by_then(ghost
 
 def test_a_port_closes_though_nobody_has_taken_in_what_became_of_a_thousand_connections():
     context = Context()
-    port = Listener(context, "tcp://127.0.0.1:0", 1000)
+    port = Listener(context, "tcp://127.0.0.1:0", ConnectionTerms(1000))
     host, number = "127.0.0.1", int(port.address.rpartition(":")[2])
     for _ in range(1500):
         socket.create_connection((host, number), WAIT_S).close()
@@ -170,10 +173,52 @@ def test_a_port_closes_though_nobody_has_taken_in_what_became_of_a_thousand_conn
     context.close()
 
 
+def test_what_is_said_last_over_a_connection_that_stands_arrives():
+    theirs, ours = Context(), Context()
+    port = Listener(ours, "tcp://127.0.0.1:0", ConnectionTerms(1000))
+    dialler = Dialler(theirs, "here", port.address, ConnectionTerms(1000, linger_ms=LONG_MS))
+    assert dialler.monitor.poll(WAIT_S * 1000)
+    dialler.send([b"last words"])  # nobody has asked yet whether the connection stands
+    dialler.close()
+    theirs.close()
+    assert port.socket.poll(WAIT_S * 1000)
+    assert port.socket.recv_multipart()[1] == b"last words"
+    port.close()
+    ours.close()
+
+
+def test_closing_does_not_wait_for_a_node_that_was_never_there(tmp_path):
+    context = Context()
+    dialler = Dialler(
+        context, "n1", f"ipc://{tmp_path}/n1", ConnectionTerms(1000, linger_ms=LONG_MS)
+    )
+    dialler.send([b"to nobody"])
+    began_s = time.monotonic()
+    dialler.close()
+    context.close()
+    assert time.monotonic() - began_s < WAIT_S
+
+
+def test_what_becomes_of_a_connection_is_reported_once_and_in_order():
+    theirs, ours = Context(), Context()
+    port = Listener(ours, "tcp://127.0.0.1:0", ConnectionTerms(1000))
+    dialler = Dialler(theirs, "here", port.address, ConnectionTerms(1000))
+    found = []
+    for _ in (LinkChange.STANDS, LinkChange.GONE):
+        assert dialler.monitor.poll(WAIT_S * 1000)
+        found += dialler.changes()
+        port.close()
+    assert found == [LinkChange.STANDS, LinkChange.GONE]
+    assert dialler.changes() == []
+    dialler.close()
+    theirs.close()
+    ours.close()
+
+
 def test_a_busy_connection_does_not_keep_others_waiting():
     context = Context()
-    port = Listener(context, "tcp://127.0.0.1:0", 1000)
-    dialler = Dialler(context, port.address, 1000)
+    port = Listener(context, "tcp://127.0.0.1:0", ConnectionTerms(1000))
+    dialler = Dialler(context, "here", port.address, ConnectionTerms(1000))
     dialler.send([b"never read, so that there is always something to read"])
     waiter = Waiter()
     waiter.add(port.socket, lambda: ["busy"] * BATCH)

@@ -203,17 +203,17 @@ def test_an_error_while_computing_names_phase_and_frame(worker, value, told):
     assert isinstance(worker.reported(), ev.FiringEnded)
 
 
-def test_what_only_loading_needed_is_let_go_of_once_the_first_firing_was_told(worker, monkeypatch):
-    let_go: SimpleQueue[int] = SimpleQueue()
-    monkeypatch.setattr("nodes.worker.forget_code_pages", lambda: let_go.put(1))
+def test_memory_that_only_loading_needed_is_given_back_before_it_is_told(worker, monkeypatch):
+    given_back: SimpleQueue[int] = SimpleQueue()
+    monkeypatch.setattr("nodes.worker.give_back_free_memory", lambda: given_back.put(1))
     loaded(worker)
-    assert let_go.qsize() == 1  # before the rehearsal
+    assert given_back.qsize() == 2  # before the rehearsal and after it
     for k in range(3):
         worker.fire(Fire(1, 0, k, {"x": frame(k)}))
         assert isinstance(worker.reported(), ev.FiringEnded)
     worker.unload(1)
     assert isinstance(worker.reported(), ev.Unloaded)
-    assert let_go.qsize() == 3
+    assert given_back.qsize() == 3
 
 
 WATCHED = replace(DEPLOYMENT, check_finite=True)

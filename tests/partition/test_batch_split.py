@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cnn.rewrites import Copies, original_name
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.linear_time import LinearTime, deal, fit
+from partition.linear_time import LinearTime, deal_frames, fit
 from partition.objective import Objective
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
@@ -105,8 +105,8 @@ class TestBatchSplit(RewritingContract):
 def test_the_published_rebalancing_of_a_batch() -> None:
     """Vanishree et al. (ICACCS 2020): 36:27:37 of 100 images, of which the second takes only 6."""
     speeds = [LinearTime(0.0, 1 / share) for share in (36, 27, 37)]
-    assert deal(speeds, 100) == (36, 27, 37)
-    assert deal(speeds, 100, [None, 6, None]) == (46, 6, 48)
+    assert deal_frames(speeds, 100) == (36, 27, 37)
+    assert deal_frames(speeds, 100, [None, 6, None]) == (46, 6, 48)
 
 
 times = st.builds(LinearTime, st.floats(0, 5), st.floats(0.1, 5))
@@ -117,7 +117,7 @@ def test_no_other_deal_is_done_sooner(devices: list[LinearTime], frames: int) ->
     def done(dealt: tuple[int, ...]) -> float:
         return max(d.seconds(count) for d, count in zip(devices, dealt, strict=True))
 
-    dealt = deal(devices, frames)
+    dealt = deal_frames(devices, frames)
     assert sum(dealt) == frames
     every = itertools.product(range(frames + 1), repeat=len(devices))
     assert done(dealt) == min(done(other) for other in every if sum(other) == frames)
@@ -142,4 +142,4 @@ def test_measurements_without_a_slope_are_refused(
 
 def test_a_batch_beyond_all_memory_is_refused() -> None:
     with pytest.raises(PartitionError, match="does not hold"):
-        deal([LinearTime(0, 1)], 3, [2])
+        deal_frames([LinearTime(0, 1)], 3, [2])

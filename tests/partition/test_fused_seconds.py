@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.fused_seconds import MeasuredSubnet, fitted
+from partition.fused_seconds import MeasuredSubnet, fit_to_subnets
 from tests.partition.networks import chain
 
 NO_CUTTING = Device("d", cut_s_per_byte=0.0)
@@ -24,7 +24,7 @@ SECONDS = np.array([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]])
 
 def seconds_of(measured: list[MeasuredSubnet], seconds: NDArray[np.float64] = SECONDS) -> Any:
     """Seconds of layers by these measurements, on a device that cuts for nothing."""
-    return fitted(NETWORK, [NO_CUTTING], seconds, measured)[1][:, 0]
+    return fit_to_subnets(NETWORK, [NO_CUTTING], seconds, measured)[1][:, 0]
 
 
 def alone(seconds: Sequence[float]) -> list[MeasuredSubnet]:
@@ -90,7 +90,7 @@ def test_what_cutting_costs_is_found_and_taken_off() -> None:
         for a in range(6)
         for b in range(a + 2, 7)
     ]
-    (found,), seconds = fitted(NETWORK, [device], SECONDS, measured)
+    (found,), seconds = fit_to_subnets(NETWORK, [device], SECONDS, measured)
     assert found.cut_s_per_byte == pytest.approx(per_byte, rel=0.2)
     assert seconds[:, 0] == pytest.approx(truth, rel=0.2)
 
@@ -98,7 +98,7 @@ def test_what_cutting_costs_is_found_and_taken_off() -> None:
 def test_other_devices_are_left_alone() -> None:
     both = np.repeat(SECONDS, 2, axis=1)
     devices = [NO_CUTTING, Device("e")]
-    found, seconds = fitted(NETWORK, devices, both, [MeasuredSubnet(0, NAMES, 42.0)])
+    found, seconds = fit_to_subnets(NETWORK, devices, both, [MeasuredSubnet(0, NAMES, 42.0)])
     assert seconds[:, 0] == pytest.approx(2 * SECONDS[:, 0])
     assert (seconds[:, 1] == SECONDS[:, 0]).all()
     assert found[1] == devices[1]

@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper, save
 from benchmarks.executor_memory import ask_child
 from cnn import read
 from partition.devices import Device
-from partition.engine_memory import START_UP_BYTES
+from partition.engine_memory import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
 from partition.plan import MemoryPrediction
 from partition.planner import make_plan
 
@@ -24,7 +24,8 @@ Weights = dict[str, np.ndarray]
 def predicted_and_measured(
     folder: Path, nodes: Sequence[NodeProto], weights: Weights, given: tuple[int, ...]
 ) -> tuple[MemoryPrediction, int]:
-    """Of one device that computes all of a network from `x` to `y`; measured is the peak."""
+    """Of one device that computes all of a network from `x` to `y`; measured is the peak of its
+    agent, with what predictions allow for code."""
     graph = helper.make_graph(
         list(nodes), "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
@@ -42,7 +43,13 @@ def predicted_and_measured(
     subnet = model.cut(layers, network.inputs, network.outputs, folder / "subnet")
     cache = str(folder / "cache")
     answer = ask_child("subnets", graphs=[str(subnet.graph)], rounds=3, cache=cache)
-    return plan.memory["d"], answer["held"]["peak"]
+    return plan.memory["d"], answer["held"]["peak"] + CODE_BYTES
+
+
+def alone_bytes(predicted: MemoryPrediction) -> int:
+    """What an agent reaches while it packs matrices: what prepares subnets has ended by then."""
+    assert predicted.total_bytes == START_UP_BYTES + predicted.packing_bytes
+    return predicted.total_bytes - PREPARING_BYTES + CODE_BYTES
 
 
 def random(*shape: int) -> np.ndarray:
@@ -54,7 +61,7 @@ def test_the_packed_weights_of_an_lstm_take_the_originals_place(tmp_path: Path) 
     weights = {"w": random(1, 4096, 2048), "r": random(1, 4096, 1024)}
     predicted, measured = predicted_and_measured(tmp_path, nodes, weights, (16, 1, 2048))
     assert predicted.weights_bytes == 4 * 4096 * 3072
-    assert measured == pytest.approx(predicted.total_bytes, rel=0.1)
+    assert measured == pytest.approx(alone_bytes(predicted), rel=0.1)
 
 
 def test_a_matrix_larger_than_all_else_is_there_twice_while_it_is_packed(tmp_path: Path) -> None:
@@ -63,7 +70,7 @@ def test_a_matrix_larger_than_all_else_is_there_twice_while_it_is_packed(tmp_pat
         tmp_path, nodes, {"w": random(1024, 8192)}, (1, 20, 1024)
     )
     assert predicted.total_bytes == START_UP_BYTES + 2 * 4 * 1024 * 8192
-    assert measured == pytest.approx(predicted.total_bytes, rel=0.1)
+    assert measured == pytest.approx(alone_bytes(predicted), rel=0.1)
 
 
 def test_a_matrix_for_single_rows_is_there_once(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from partition.profiles import (
     Profile,
     fused_phases,
     measured_costs,
+    measured_part,
     profiled_devices,
     subnet_time,
-    told,
     with_profile,
 )
 from tests.partition.networks import chain
@@ -63,7 +63,7 @@ def test_a_phase_that_was_measured_has_its_own_time() -> None:
     assert measured.times == "measured"
     assert measured.phases[0].predicted_s == 1.5e-3
     assert measured.phases[1].predicted_s == pytest.approx(7e-3, rel=0.05)
-    assert told(plan(), profile).startswith("1 of 2 phases")
+    assert measured_part(plan(), profile).startswith("1 of 2 phases")
 
 
 def test_a_subnet_measured_again_has_its_later_time() -> None:

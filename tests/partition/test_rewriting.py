@@ -7,7 +7,7 @@ import pytest
 
 from cnn.rewrites import Bands, Slices
 from partition.errors import PartitionError
-from partition.rewriting import after
+from partition.rewriting import apply_rewrites
 from partition.strategies.base import Problem
 from tests.partition.rewriting_contract import chain_model, residual_model
 from tests.partition.strategy_contract import equal
@@ -19,7 +19,7 @@ def test_measured_seconds_of_a_layer_are_divided_among_its_slices() -> None:
     measured = rng.uniform(1, 2, (len(model.network.layers), 2))
     problem = Problem(model.network, equal(2), model=model, layer_s=measured)
     # A convolution, which works by multiply-accumulates, and a rectifier, which has none.
-    rewritten = after(problem, model, [Slices("l0", (4, 12)), Slices("l1", (8, 8))])
+    rewritten = apply_rewrites(problem, model, [Slices("l0", (4, 12)), Slices("l1", (8, 8))])
     assert rewritten.layer_s is not None
     names = [layer.name for layer in rewritten.network.layers]
     rows = dict(zip(names, rewritten.layer_s, strict=True))
@@ -34,7 +34,7 @@ def test_what_a_halo_computes_twice_is_counted_twice() -> None:
     model = chain_model(2, is_heavy=True)
     measured = np.ones((2, 1))
     problem = Problem(model.network, equal(1), model=model, layer_s=measured)
-    rewritten = after(problem, model, [Bands(("l0", "l1"), (14, 14))])
+    rewritten = apply_rewrites(problem, model, [Bands(("l0", "l1"), (14, 14))])
     assert rewritten.layer_s is not None
     # Each band of l0 makes 15 of 28 rows.
     assert rewritten.layer_s.sum() == pytest.approx(2 * 15 / 28 + 1)
@@ -43,17 +43,17 @@ def test_what_a_halo_computes_twice_is_counted_twice() -> None:
 def test_estimates_are_made_anew() -> None:
     model = residual_model(1)
     problem = Problem(model.network, equal(2), model=model)
-    assert after(problem, model, [Slices("l0", (4, 12))]).layer_s is None
+    assert apply_rewrites(problem, model, [Slices("l0", (4, 12))]).layer_s is None
 
 
 def test_pins_stay_with_the_layers_that_are_left() -> None:
     model = residual_model(1)
     problem = Problem(model.network, equal(2), {"l2": "d1"}, model=model)
-    assert after(problem, model, [Slices("l0", (4, 12))]).pins == {"l2": "d1"}
+    assert apply_rewrites(problem, model, [Slices("l0", (4, 12))]).pins == {"l2": "d1"}
 
 
 def test_a_rewrite_that_cannot_be_carried_out_ends_in_a_sentence() -> None:
     model = residual_model(1)
     problem = Problem(model.network, equal(2), model=model)
     with pytest.raises(PartitionError, match="'l6'"):
-        after(problem, model, [Slices("l6", (4, 12))])
+        apply_rewrites(problem, model, [Slices("l6", (4, 12))])

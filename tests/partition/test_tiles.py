@@ -14,7 +14,7 @@ from cnn.network import Network
 from cnn.rewrites import Bands
 from partition.cost import CostModel
 from partition.devices import Device
-from partition.rewriting import after
+from partition.rewriting import apply_rewrites
 from partition.strategies.band_shares import equal_times
 from partition.strategies.base import Problem
 from partition.strategies.tile_loads import LoadEstimate
@@ -165,7 +165,7 @@ def test_the_estimate_is_close_to_the_cost_model() -> None:
     model = chain_model(4, is_heavy=True)
     problem = Problem(model.network, equal(3), model=model)
     tiling = next(Tilings(problem, model).at(3))
-    tiled = after(problem, model, [tiling.bands(problem)])
+    tiled = apply_rewrites(problem, model, [tiling.bands(problem)])
     numbers = [int(tiling.numbers[-1])] * len(tiled.network.layers)
     for row, layer in enumerate(tiled.network.layers):
         if layer.name.endswith("/3]"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from nodes.cache import BlobStore
 from nodes.core.messages import BlobInfo
-from nodes.executors import preparing_child
+from nodes.executors import preparing
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx_file import inspect
 from nodes.executors.onnx_light import needed_bytes
@@ -65,9 +65,9 @@ def store(tmp_path: Path) -> Iterator[BlobStore]:
     store.release()
 
 
-@pytest.fixture(params=[True, False], ids=["forked", "begun anew"])
-def engine(store: BlobStore, request: pytest.FixtureRequest) -> Iterator[OnnxRuntimeExecutor]:
-    engine = OnnxRuntimeExecutor(store.derived, forks=request.param, room=store.room)
+@pytest.fixture
+def engine(store: BlobStore) -> Iterator[OnnxRuntimeExecutor]:
+    engine = OnnxRuntimeExecutor(store.derived, room=store.room)
     if engine.describe() != f"ONNX Runtime {onnxruntime.__version__} (CPU)":
         pytest.skip("this machine computes on a GPU")
     yield engine
@@ -170,23 +170,34 @@ def test_a_child_that_is_killed_leaves_neither_files_nor_reservations(
     assert not list(store.room.partial.iterdir())
 
 
+CHILD = """
+import sys
+from nodes.executors import preparing_child
+preparing_child.room_bytes = lambda: int(sys.argv[1])
+preparing_child._LEAST_MEMORY_BYTES = 0
+preparing_child.work(sys.stdin, sys.stdout)
+"""
+
+
 @pytest.fixture
-def free_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How much memory is free: change it before an engine is opened that forks."""
-    free = [1 << 40]
-    monkeypatch.setattr(preparing_child, "room_bytes", lambda: free[0])
-    monkeypatch.setattr(preparing_child, "_LEAST_MEMORY_BYTES", 0)
-    return free
+def leave_free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let children that are started from now on find so many bytes of memory free."""
+
+    def leave(free_bytes: int) -> None:
+        command = (sys.executable, "-c", CHILD, str(free_bytes))
+        monkeypatch.setattr(preparing, "CHILD", command)
+
+    return leave
 
 
 def test_constants_beyond_what_memory_is_free_cost_a_sentence_and_no_process(
-    tmp_path: Path, free_bytes: list[int]
+    tmp_path: Path, leave_free: Callable[[int], None]
 ) -> None:
     """It holds the constant (60 MB) and a copy that it writes."""
     store = BlobStore(tmp_path / "cache", 1 << 30)
     graph = put(store, folded(15_000_000))
-    free_bytes[0] = 90_000_000
-    engine = OnnxRuntimeExecutor(store.derived, forks=True, room=store.room)
+    leave_free(90_000_000)
+    engine = OnnxRuntimeExecutor(store.derived, room=store.room)
     with pytest.raises(ExecutorError, match=r"subnet of 15000000: .* than the 90 MB of memory"):
         engine.prepare([graph], OPTIONS)
     engine.prepare([put(store, folded(1000))], OPTIONS)
@@ -205,12 +216,12 @@ def test_a_constant_that_no_machine_holds_is_refused_when_the_subnet_first_runs(
 
 
 def test_a_network_is_prepared_fully_in_what_it_is_said_to_need(
-    tmp_path: Path, free_bytes: list[int]
+    tmp_path: Path, leave_free: Callable[[int], None]
 ) -> None:
     _, proto = wide(megabytes=16)
     graph = models.save(proto, tmp_path)
-    free_bytes[0] = needed_bytes(inspect(graph))
-    engine = OnnxRuntimeExecutor(tmp_path / "derived", forks=True)
+    leave_free(needed_bytes(inspect(graph)))
+    engine = OnnxRuntimeExecutor(tmp_path / "derived")
     engine.prepare([graph], OPTIONS)
     (entry,) = (tmp_path / "derived").iterdir()
     assert not Job.is_of_light(entry.name)

@@ -81,7 +81,7 @@ def test_where_that_crashes_too_one_sentence_names_subnet_signal_and_file(
     assert [path.name for path in (tmp_path / "derived").iterdir()] == ["onnxruntime-first"]
 
 
-def test_what_cannot_compute_on_made_up_inputs_is_not_published(tmp_path: Path) -> None:
+def test_what_cannot_compute_on_synthetic_inputs_is_not_published(tmp_path: Path) -> None:
     """Whole numbers are made up as zeros, by which nothing can be divided."""
     shape = (TensorProto.INT64, (4,))
     divide = helper.make_node("Div", ["a", "b"], ["c"])

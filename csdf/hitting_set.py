@@ -1,11 +1,11 @@
-"""The smallest distribution that all that is known of a goal allows.
+"""A minimum-cost hitting set of the conflicts and cycle bounds that are known of a goal.
 
-Each conflict (`csdf.conflicts`) wants one of several numbers of steps to be taken, each sum
-(`csdf.sums`) a weighted number of steps. What it costs least to give all of them what they want is
-a bound from below for what the goal costs, and rises as more becomes known. They fall apart into
-groups that share no channel; each is solved by itself, and again only when something joins it:
-conflicts between the same two needs by going through the steps of one, others as an integer program
-(`csdf.cover_program`).
+Each conflict (`csdf.conflicts`) requires that one of several numbers of steps is taken, each cycle
+bound (`csdf.cycle_bounds`) that a weighted sum of steps is large enough. The least cost at which
+all these requirements are met is a lower bound on what the goal costs; it rises as more becomes
+known. The requirements fall apart into groups that share no channel. Each group is solved by
+itself, and again only when something joins it: conflicts between the same two needs by enumeration,
+all others as an integer program (`csdf.hitting_set_program`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from csdf.conflicts import Conflict
-from csdf.cover_program import Needs, Total, solve
-from csdf.sums import Sum
+from csdf.cycle_bounds import CycleBound
+from csdf.hitting_set_program import LinearBound, Needs, solve
 
 _PROGRAM = 2000
 _PER_NODE = 300
@@ -26,45 +26,45 @@ _PER_CHOICE = 20
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What is known of some channels."""
+    """Requirements that share channels with each other but with no other group."""
 
     needs: Sequence[Needs]
-    totals: Sequence[Total]
+    bounds: Sequence[LinearBound]
 
     @property
     def asked(self) -> set[tuple[int, ...]]:
-        """Places that are to take steps together."""
+        """The sets of places that needs name."""
         return {places for one in self.needs for places in one}
 
     @property
     def places(self) -> list[int]:
-        parts: list[Iterable[int]] = [*self.asked, *(total.weights for total in self.totals)]
+        parts: list[Iterable[int]] = [*self.asked, *(bound.weights for bound in self.bounds)]
         return sorted({place for part in parts for place in part})
 
 
-class Cover:
-    """What is known of one goal, and the smallest distribution that it allows.
+class HittingSet:
+    """The requirements known of one goal, and the cheapest distribution that meets them all.
 
-    `work` counts what has been spent on it, in the unit of `csdf.storage.Storage.work`.
+    `work` counts the effort spent on solving, in the unit of `csdf.storage.Storage.work`.
     """
 
     def __init__(self, price: Sequence[int]) -> None:
-        """`price` is that of a step, by place."""
+        """`price` is the cost of a step, by place."""
         self._price = price
         self._floor = [0] * len(price)
-        # What may be reached → conflicts of just that, none of which follows from another conflict.
+        # Sets of places → the conflicts that name just these; none follows from another conflict.
         self._conflicts: dict[frozenset[tuple[int, ...]], list[Needs]] = {}
-        # Weights → the largest total that is wanted.
-        self._totals: dict[tuple[tuple[int, int], ...], int] = {}
+        # Weights → the largest weighted sum that is required.
+        self._linear_bounds: dict[tuple[tuple[int, int], ...], int] = {}
         self._solved: dict[object, tuple[dict[int, int], int]] = {}
         self.work = 0
 
     def add(self, conflict: Conflict) -> None:
-        """Of conflicts that follow from each other only the strongest is kept."""
+        """Add a conflict, unless it follows from a known one; drop those that follow from it."""
         new = {need.places: need.steps for need in conflict.needed}
         if len(new) == 1:
             ((places, steps),) = new.items()
-            self._want(dict.fromkeys(places, 1), steps)
+            self._require(dict.fromkeys(places, 1), steps)
             return
         asked = frozenset(new)
         for others, known in list(self._conflicts.items()):
@@ -74,11 +74,11 @@ class Cover:
                 self._conflicts[others] = [one for one in known if not _implies(new, one)]
         self._conflicts.setdefault(asked, []).append(new)
 
-    def add_sum(self, wanted: Sum) -> None:
-        """Of sums with the same weights only the largest is kept."""
-        self._want(dict(wanted.weights), wanted.at_least)
+    def add_bound(self, bound: CycleBound) -> None:
+        """Add a cycle bound; of those with the same weights only the largest is kept."""
+        self._require(dict(bound.weights), bound.at_least)
 
-    def _want(self, weights: dict[int, int], at_least: int) -> None:
+    def _require(self, weights: dict[int, int], at_least: int) -> None:
         unit = math.gcd(*weights.values())
         total = -(-at_least // unit)
         if len(weights) == 1:
@@ -86,12 +86,12 @@ class Cover:
             self._floor[place] = max(self._floor[place], total)
             return
         key = tuple(sorted((place, weight // unit) for place, weight in weights.items()))
-        self._totals[key] = max(total, self._totals.get(key, total))
+        self._linear_bounds[key] = max(total, self._linear_bounds.get(key, total))
 
     def smallest(self) -> tuple[tuple[int, ...], int]:
-        """Steps by place, and a bound from below of what those cost that are allowed.
+        """Return the steps of a cheapest distribution, by place, and a lower bound on its cost.
 
-        The bound is what these steps cost, unless that took too long to prove.
+        The bound equals the cost of these steps, unless that took too long to prove.
         """
         taken = list(self._floor)
         bound = sum(price * steps for price, steps in zip(self._price, self._floor, strict=True))
@@ -109,15 +109,15 @@ class Cover:
         return tuple(taken), bound
 
     def _key(self, group: _Group) -> object:
-        """All that decides the solution of a group."""
+        """Return all that decides the solution of a group."""
         return (
             tuple(self._floor[p] for p in group.places),
             frozenset(tuple(sorted(one.items())) for one in group.needs),
-            frozenset((tuple(total.weights.items()), total.at_least) for total in group.totals),
+            frozenset((tuple(bound.weights.items()), bound.at_least) for bound in group.bounds),
         )
 
     def _groups(self) -> list[_Group]:
-        """What the floor does not fulfil, by channels that are shared."""
+        """Group the requirements that the floor does not meet by the channels that they share."""
         floor = self._floor
         parts: list[tuple[list[int], _Group]] = []
         for asked, known in self._conflicts.items():
@@ -125,10 +125,10 @@ class Cover:
             known[:] = [one for one in known if all(n > base[s] for s, n in one.items())]
             if known:
                 parts.append(([p for places in asked for p in places], _Group(known, [])))
-        for weights, at_least in self._totals.items():
-            total = Total(dict(weights), at_least)
+        for weights, at_least in self._linear_bounds.items():
+            bound = LinearBound(dict(weights), at_least)
             if sum(w * floor[p] for p, w in weights) < at_least:
-                parts.append((list(total.weights), _Group([], [total])))
+                parts.append((list(bound.weights), _Group([], [bound])))
         name: dict[int, int] = {}
         members: dict[int, list[int]] = {}
         for places, _ in parts:
@@ -141,20 +141,20 @@ class Cover:
             found.setdefault(name[places[0]], []).append(part)
         return [
             _Group(
-                [n for part in own for n in part.needs], [t for part in own for t in part.totals]
+                [n for part in own for n in part.needs], [t for part in own for t in part.bounds]
             )
             for own in found.values()
         ]
 
     def _solve(self, group: _Group) -> tuple[dict[int, int], int]:
-        """Steps by place, and a bound from below of what they cost."""
-        self.work += _PER_NEED * (len(group.needs) + len(group.totals))
+        """Return steps by place, and a lower bound on their cost."""
+        self.work += _PER_NEED * (len(group.needs) + len(group.bounds))
         asked = sorted(group.asked)
-        if len(asked) == 2 and not group.totals and set(asked[0]).isdisjoint(asked[1]):
+        if len(asked) == 2 and not group.bounds and set(asked[0]).isdisjoint(asked[1]):
             return self._of_two(group.needs, *asked)
         floor = {p: self._floor[p] for p in group.places}
         price = {p: self._price[p] for p in group.places}
-        taken, bound, nodes = solve(floor, price, group.needs, group.totals)
+        taken, bound, nodes = solve(floor, price, group.needs, group.bounds)
         size = len(group.needs) * sum(len({one.get(s) for one in group.needs}) for s in asked)
         self.work += _PROGRAM + _PER_NODE * nodes + _PER_CHOICE * size * (1 + size // 1000)
         return taken, bound
@@ -162,7 +162,11 @@ class Cover:
     def _of_two(
         self, needs: Sequence[Needs], one: tuple[int, ...], other: tuple[int, ...]
     ) -> tuple[dict[int, int], int]:
-        """None follows from another: whoever wants more of the one wants less of the other."""
+        """Solve conflicts between two needs by enumeration.
+
+        No conflict follows from another, so one that asks for more of the one need asks for less of
+        the other.
+        """
         cheap = [min(places, key=lambda p: (self._price[p], p)) for places in (one, other)]
         base = [sum(self._floor[p] for p in places) for places in (one, other)]
         ordered = sorted((need[one], need[other]) for need in needs)
@@ -180,5 +184,5 @@ class Cover:
 
 
 def _implies(strong: Needs, weak: Needs) -> bool:
-    """Whether what fulfils `strong` fulfils `weak`, which asks for the same or more besides."""
+    """Return whether all that meets `strong` meets `weak`, which names the same needs or more."""
     return all(steps >= weak[places] for places, steps in strong.items())

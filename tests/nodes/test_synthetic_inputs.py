@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nodes.made_up import made_up
+from nodes.synthetic_inputs import synthetic_input
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_numbers_are_positive_small_and_all_over(dtype: str) -> None:
-    made = made_up(dtype, (3, 50, 40))
+    made = synthetic_input(dtype, (3, 50, 40))
     assert made.shape == (3, 50, 40)
     assert made.dtype == dtype
     assert made.min() > 0
@@ -21,8 +21,8 @@ def test_numbers_are_positive_small_and_all_over(dtype: str) -> None:
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,)])
 def test_any_shape(shape: tuple[int, ...]) -> None:
-    assert made_up("float32", shape).shape == shape
+    assert synthetic_input("float32", shape).shape == shape
 
 
 def test_whole_numbers_are_zero() -> None:
-    assert not made_up("int64", (2, 3)).any()
+    assert not synthetic_input("int64", (2, 3)).any()

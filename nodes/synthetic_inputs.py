@@ -1,4 +1,4 @@
-"""Inputs to warm up with, where none has come yet."""
+"""Synthetic inputs, on which subnets are tried out and rehearsed before the first frame comes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ODD_FRACTION = 0x3F800001
 """Bits of the float32 after 1: with others above the last, a number between 1 and 2 and neither."""
 
 
-def made_up(dtype: str, shape: tuple[int, ...]) -> Array:
-    """An input to warm up with: small positive numbers, zeros where only whole ones will do.
+def synthetic_input(dtype: str, shape: tuple[int, ...]) -> Array:
+    """Return small positive numbers, or zeros for a dtype of whole numbers.
 
-    Multiples of the golden ratio modulo 1, as fractions of float32; numpy's own random numbers
-    would leave another 2.7 MB resident, of code and objects.
+    They are multiples of the golden ratio modulo 1, as fractions of float32. Importing NumPy's
+    random numbers instead would take 2.7 MB.
     """
     if np.dtype(dtype).kind != "f":
         return np.zeros(shape, dtype)

@@ -1,10 +1,9 @@
-"""The cheapest numbers of steps that fulfil conflicts and sums, as an integer program.
+"""The minimum-cost hitting set as an integer program, solved by HiGHS.
 
-Each place has a whole number of steps x, and each number n of steps that conflicts ask for, in one
-place or in several together, a choice y: so many are taken. Conflicts want one of their choices,
-and x, or the sum of several, is at least what its choices add up to. HiGHS solves that in floating
-point, with whole numbers in and out; what it chooses is checked in whole numbers, and that nothing
-is cheaper is its word.
+Each place has a whole number x of steps. Each number n of steps that a conflict names, in one place
+or in several together, has a binary choice y: n steps are taken. Each conflict needs one of its
+choices, and x, or the sum of several x, is at least what its choices add up to. HiGHS works in
+floating point, so its solution is checked in whole numbers; that nothing is cheaper rests on HiGHS.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 Needs = Mapping[tuple[int, ...], int]
-"""Places → steps that they take together; one of them is to be reached."""
+"""A conflict: sets of places → the steps that they must take together; one of these suffices."""
 
 NODE_LIMIT = 5000
-"""Nodes of a search tree after which a bound has to do."""
+"""Nodes of the search tree after which the search ends with a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
-    """Σ weight × steps must be `at_least`, with weights by place."""
+class LinearBound:
+    """The requirement Σ weight × steps ≥ `at_least`, with weights by place."""
 
     weights: Mapping[int, int]
     at_least: int
 
     def lacks(self, steps: Mapping[int, int]) -> int:
-        """How much is missing."""
+        """Return by how much `steps` fall short; 0 or less if they do not."""
         return self.at_least - sum(w * steps[p] for p, w in self.weights.items())
 
 
@@ -37,12 +36,12 @@ def solve(
     floor: Mapping[int, int],
     price: Mapping[int, int],
     needs: Sequence[Needs],
-    totals: Sequence[Total],
+    bounds: Sequence[LinearBound],
 ) -> tuple[dict[int, int], int, int]:
-    """Steps by place, no less than `floor`; a bound from below of their price; nodes searched.
+    """Return steps by place, at least `floor`; a lower bound on their cost; the nodes searched.
 
-    The bound is the price of the steps, unless the tree grew too large. No need may be fulfilled
-    by the floor.
+    The bound equals the cost of the steps, unless the search tree grew too large. The floor must
+    not meet any of the `needs`.
     """
     import numpy as np  # noqa: PLC0415 (slow to import; few graphs need it)
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415
@@ -61,7 +60,7 @@ def solve(
         steps_up = [(choice[places, low], choice[places, high]) for low, high in pairwise(own)]
         rows += [({low: 1, high: -1}, 0) for low, high in steps_up]
     rows += [({choice[s, n]: 1 for s, n in one.items()}, 1) for one in needs]
-    rows += [({column[p]: w for p, w in t.weights.items()}, t.at_least) for t in totals]
+    rows += [({column[p]: w for p, w in t.weights.items()}, t.at_least) for t in bounds]
     entries = [(v, r, c) for r, (row, _) in enumerate(rows) for c, v in row.items()]
     values, numbers, columns = zip(*entries, strict=True)
     size = len(floor) + len(choice)
@@ -79,7 +78,7 @@ def solve(
     steps = dict(floor)
     if found.x is not None:
         steps = {p: max(floor[p], round(found.x[i])) for p, i in column.items()}
-    proved = not _completed(steps, price, needs, totals) and found.status == 0
+    proved = not _completed(steps, price, needs, bounds) and found.status == 0
     cost = bound = sum(price[p] * count for p, count in steps.items())
     if not proved:
         known = sum(price[p] * count for p, count in floor.items())
@@ -91,9 +90,9 @@ def _completed(
     steps: dict[int, int],
     price: Mapping[int, int],
     needs: Sequence[Needs],
-    totals: Sequence[Total],
+    bounds: Sequence[LinearBound],
 ) -> bool:
-    """Fulfils what `steps` do not; returns whether there was anything."""
+    """Raise `steps` until they meet all requirements; return whether they met some not."""
     missing = False
     for one in needs:
         lacks = {places: n - sum(steps[p] for p in places) for places, n in one.items()}
@@ -102,9 +101,9 @@ def _completed(
             places = min(one, key=lambda s: lacks[s] * price[cheapest[s]])
             steps[cheapest[places]] += lacks[places]
             missing = True
-    for total in totals:
-        if (more := total.lacks(steps)) > 0:
-            place = min(total.weights, key=lambda p: price[p] / total.weights[p])
-            steps[place] += -(-more // total.weights[place])
+    for bound in bounds:
+        if (more := bound.lacks(steps)) > 0:
+            place = min(bound.weights, key=lambda p: price[p] / bound.weights[p])
+            steps[place] += -(-more // bound.weights[place])
             missing = True
     return missing

@@ -1,19 +1,20 @@
-"""What cycles of channels need in sum, whatever the schedule.
+"""Lower bounds on the capacities along a cycle of channels, whatever the schedule.
 
-A firing that waits for tokens of a channel waits for one that lies back by the tokens which are in
-the channel at the start, at most. Going back round a cycle of channels like this, one comes to an
-actor's firing that is earlier by as many iterations as all tokens on the cycle are worth, give or
-take what the phases' rates differ. So a period λ asks of every cycle
+A firing that waits for tokens of a channel waits for a firing of the producer that is earlier by
+the initial tokens of the channel, at most. Following these waits around a cycle of channels, one
+comes back to the same actor, at a firing that is earlier by as many iterations as all initial
+tokens on the cycle are worth, give or take what the rates of the phases differ. So a period λ
+requires of every cycle
 
-    Σ tokens / tokens per iteration − Σ δ ≥ T / λ.
+    Σ tokens / tokens per iteration − Σ δ ≥ T / λ,
 
-T is the least time to go round. For a channel that an actor puts tokens into, and one that it takes
-tokens from, δ is the least lead of what it has taken over what it has put, in iterations, at the
-end of any of its phases that puts some. The tokens of a capacity are its free room. So this bounds
-capacities in sum, where a conflict (`csdf.conflicts`) asks for one of each by itself: where room
-may be given to a cycle in very many ways, it stands for very many conflicts. It is necessary for
-every schedule, as the like condition with the greatest leads is sufficient for a strictly periodic
-one.
+where T is the least time to go round. For a channel into which an actor produces and one from which
+it consumes, δ is the least lead of consumption over production, in iterations, at the end of any
+phase that produces. The tokens of a capacity are its free room. So this bounds a weighted sum of
+capacities, where a conflict (`csdf.conflicts`) requires one of several: where room may be given to
+a cycle in very many ways, one bound stands for very many conflicts. The condition is necessary for
+every schedule; with the greatest leads instead of the least, it is sufficient for a strictly
+periodic one.
 
 Source: B. Bodin, A. Munier-Kordon, B. Dupont de Dinechin, "Periodic schedules for cyclo-static
 dataflow", ESTIMedia 2013, for the sufficient condition.
@@ -36,24 +37,25 @@ from csdf.lowered import Arc, Lowered
 from csdf.whole_numbers import integers
 
 MOST_WORK = 3_000_000
-"""Phases × pairs of channels that are looked at to know all δ; else no sums are known."""
+"""Phases × pairs of channels up to which all δ are computed; beyond, there are no bounds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """Σ weight × steps must be `at_least`, with weights by place among the sized channels.
+class CycleBound:
+    """The requirement Σ weight × steps ≥ `at_least`, with weights by place of the sized channels.
 
-    Steps are those above the least capacity, as in `csdf.conflicts`.
+    Steps count above the least capacity, as in `csdf.conflicts`.
     """
 
     weights: tuple[tuple[int, int], ...]
     at_least: int
 
 
-class Sums:
-    """The cycles of `graph`; `places` tells for arcs of free room which sized channel's it is.
+class CycleBounds:
+    """The cycles of `graph`, of which some channels are sized.
 
-    `edges` are the ways to go from one arc to the next.
+    `places` maps the arcs of free room to the places of their channels; `edges` counts the pairs of
+    an arc and the next one on a cycle.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Sums:
         repetitions: Sequence[int],
         places: Mapping[int, int],
     ) -> None:
-        """In `graph`, the sized channels have their least capacities. See `fits`."""
+        """In `graph`, the sized channels have their least capacities. See `fits` for its size."""
         self._places = places
         moved = [repetitions[arc.source] * sum(arc.production) for arc in graph.arcs]
         self._unit = math.lcm(*moved)
@@ -92,15 +94,15 @@ class Sums:
 
     @staticmethod
     def _lead(put: Arc, worth: int, taken: Arc, taken_worth: int) -> int:
-        """δ of an actor that puts tokens into `put` and takes some from `taken`, in units."""
+        """Return δ of an actor that produces into `put` and consumes from `taken`, in units."""
         after = accumulate(put.production), accumulate(taken.consumption)
         ends = zip(put.production, *after, strict=True)
         return min(taken_worth * b - worth * a for rate, a, b in ends if rate)
 
-    def missed(self, taken: Sequence[int], goal: PeriodGoal) -> Sum | None:
-        """A sum that these steps do not reach, though the goal asks for it; None if there is none.
+    def violated(self, taken: Sequence[int], goal: PeriodGoal) -> CycleBound | None:
+        """Return a bound of the goal that these steps violate; None if there is none.
 
-        Where there are several, one that is missed by much.
+        Where there are several, it is one that they violate by much.
         """
         worth = list(self._held)
         for arc, place in self._places.items():
@@ -124,17 +126,17 @@ class Sums:
         needed -= sum(delay[cycle].tolist())  # in Python: each fits into int64, the sum need not
         weights = {self._places[arc]: self._step[arc] for arc in arcs if arc in self._places}
         needed += sum(weight * taken[place] for place, weight in weights.items())
-        return Sum(tuple(weights.items()), needed)
+        return CycleBound(tuple(weights.items()), needed)
 
 
 def fits(graph: Lowered) -> bool:
-    """Whether `Sums` can be told in little time."""
+    """Return whether the bounds of `graph` can be computed within `MOST_WORK`."""
     work = sum(len(graph.times[graph.arcs[one].source]) for one, _ in _pairs(graph))
     return work <= MOST_WORK
 
 
 def _pairs(graph: Lowered) -> list[tuple[int, int]]:
-    """Arcs, and arcs into the actors that put tokens into them."""
+    """Return pairs of an arc and an arc into the actor that produces into the former."""
     into: dict[int, list[int]] = {}
     for number, arc in enumerate(graph.arcs):
         into.setdefault(arc.target, []).append(number)

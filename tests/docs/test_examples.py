@@ -1,0 +1,54 @@
+"""The examples in docstrings run, and give what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+PACKAGES = ("partition", "ga")
+
+
+def modules(package: str) -> Iterator[str]:
+    """The package and all modules in it."""
+    yield package
+    path = importlib.import_module(package).__path__
+    yield from (module.name for module in pkgutil.walk_packages(path, f"{package}."))
+
+
+FINDER = doctest.DocTestFinder(exclude_empty=True)
+
+
+def examples(package: str) -> list[doctest.DocTest]:
+    found = (FINDER.find(importlib.import_module(name), name) for name in modules(package))
+    return [test for tests in found for test in tests if test.examples]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_example_gives_what_it_says(package: str) -> None:
+    tests = examples(package)
+    assert tests
+    for test in tests:
+        said: list[str] = []
+        result = doctest.DocTestRunner().run(test, out=said.append)
+        assert result.failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "partition.devices.Device",
+        "partition.planner.make_plan",
+        "partition.strategies.base.Problem",
+        "partition.strategies.base.Solution",
+        "partition.strategies.sequential.Sequential",
+        "partition.cost.CostModel",
+        "ga.strategies.find_strategy",
+    ],
+)
+def test_what_a_user_calls_has_an_example(function: str) -> None:
+    package = function.partition(".")[0]
+    assert function in {test.name for test in examples(package)}
