@@ -19,8 +19,8 @@ PACKAGES = ("cnn", "csdf", "partition", "ga", "nodes", "launcher")
 HERE = Path(__file__).parent.parent
 
 EXTRAS = {
-    "run": ("onnx", "PIL", "pydantic", "rich", "scipy", "typer", "yaml"),
-    "launch": ("deap", "matplotlib", "networkx", "optuna", "ortools"),
+    "run": ("networkx", "onnx", "PIL", "pydantic", "rich", "scipy", "typer", "yaml"),
+    "launch": ("deap", "matplotlib", "optuna", "ortools"),
     "cpu": ("onnxruntime",),
 }
 """Extra → what can be imported once it is installed; `launch` contains `run`."""

@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Forbidden())
 """
 """Python that does as if packages were not installed."""
 
-SEARCH = ("deap", "matplotlib", "networkx", "optuna", "ortools", "pandas", "sqlalchemy")
+SEARCH = ("deap", "matplotlib", "optuna", "ortools", "pandas", "sqlalchemy")
 
 
 def install(site: Path, name: str, files: dict[str, bytes]) -> None:
