@@ -336,7 +336,7 @@ def test_a_profile_from_another_machine_or_of_another_model_is_refused(
 
     told = refused(written(folder, host="elsewhere"))
     assert "profile.json: was measured on another node 'a': host 'elsewhere', not" in told
-    assert "measure anew with partition profile" in told
+    assert "measure anew with csdf-edge partition profile" in told
     path = written(folder)
     write_branches(folder / "branches.onnx", seed=1)
     assert "a profile of another branches, whose file has been changed since" in refused(path)
