@@ -87,7 +87,7 @@ docs: setup
 
 # The JSON schema of cluster.yaml, for editors; a test holds it to the models.
 schema: setup
-	$(BIN)/python -m launcher.schema > launcher/cluster.schema.json
+	$(BIN)/python -m launcher.config.schema > launcher/cluster.schema.json
 
 # Pins every dependency for every supported Python; needs uv (pip install uv).
 lock:

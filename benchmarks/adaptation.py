@@ -29,16 +29,16 @@ from benchmarks.report import Figure, print_json, report
 from benchmarks.undisturbed import undisturbed
 from cnn.model import Model
 from cnn.network import Network
-from launcher.config_load import Cluster, load_cluster
-from launcher.config_run import RecoveryConfig
+from launcher.config.load import Cluster, load_cluster
+from launcher.config.run import RecoveryConfig
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
-from launcher.planning import nodes_of, read_model, run_options, search_plan
-from launcher.profiling_use import profile_file
+from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.replanning import Replanner
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
-from launcher.replanning import Replanner
-from launcher.run import run
-from launcher.runtime import Array, RunResult, Update
-from launcher.subnet_files import cut_subnets
+from launcher.run.runner import run
+from launcher.run.runtime import Array, RunResult, Update
 from partition.plan import Plan
 
 STARVED = "node2"

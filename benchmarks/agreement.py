@@ -22,8 +22,8 @@ import onnx
 import onnxruntime as ort
 
 import cnn
-from cnn.source import WHEEL, WHEEL_MODELS
-from csdf.from_network import Dataflow, convert
+from cnn.read.source import WHEEL, WHEEL_MODELS
+from csdf.conversion.from_network import Dataflow, convert
 
 DEVICES = (2, 3, 5, 8)
 LIMIT = 1e-4

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 import cnn
 from benchmarks.segmentation import MODELS
 from cnn.network import Network
-from partition.cost import CostModel
 from partition.devices import Device
-from partition.energy import energy_j
 from partition.planner import make_plan
+from partition.pricing.cost import CostModel
+from partition.pricing.energy import energy_j
 from partition.strategies.base import Problem
 
 NETWORKS = (

@@ -18,11 +18,11 @@ from fractions import Fraction
 from typing import TypeVar
 
 from cnn.network import Layer, Network, Tensor
-from csdf.dataflow_graphs import phase_graph
-from csdf.from_network import Converter
-from csdf.proof import prove
-from csdf.skew import schedule
-from csdf.throughput import throughput
+from csdf.conversion.dataflow_graphs import phase_graph
+from csdf.conversion.from_network import Converter
+from csdf.conversion.proof import prove
+from csdf.conversion.skew import schedule
+from csdf.timing.throughput import throughput
 
 T = TypeVar("T")
 

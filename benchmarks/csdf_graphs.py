@@ -7,8 +7,8 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 
-from csdf.graph import Actor, Channel, Graph
-from csdf.liveness import check_liveness
+from csdf.execution.liveness import check_liveness
+from csdf.model.graph import Actor, Channel, Graph
 
 CYCLES = (1, 2, 3, 4, 6, 8, 12, 24)
 """How often actors fire their phases in an iteration."""

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.csdf_graphs import bounded_graph
-from csdf import files, sdf3_writer
 from csdf.errors import CsdfError
+from csdf.formats import files, sdf3_writer
 
 REFERENCE = Path(__file__).parents[1] / "tests" / "fixtures" / "csdf_reference"
 LIMITS = ((50, None, 3000, 0.5), (700, 7000, None, 5.0))
@@ -77,7 +77,7 @@ class Measured:
 
 def measure(path: Path, into: Measured, core: int) -> None:
     """One run of the command, as a process of its own."""
-    command = [sys.executable, "-m", "csdf.cli", "analyze", "--json", str(path)]
+    command = [sys.executable, "-m", "csdf.cli.command", "analyze", "--json", str(path)]
     begin = time.perf_counter()
     process = subprocess.Popen(
         command,

@@ -5,8 +5,9 @@ lengths dealt out to a few devices, and each phase's subnet is run by ONNX Runti
 repetition runs every division of a network once; what a division takes longer than the whole
 network in the same repetition, in processor time and in the median, is what cutting costs. Terms
 per phase, per tensor and per byte that enter or
-leave phases (as `partition.phase_time.cut_bytes` counts them) are fitted to it by least squares
-without negative terms: each term by itself, then all together. `partition.phase_time` rests on it.
+leave phases (as `partition.prediction.phase_time.cut_bytes` counts them) are fitted to it by least
+squares without negative terms: each term by itself, then all together.
+`partition.prediction.phase_time` rests on it.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ import cnn
 from benchmarks.report import Figure, Table, print_json, report
 from benchmarks.segmentation import MODELS
 from cnn.network import Network
-from csdf.from_network import HOST, SOURCE, Dataflow, convert
-from partition.phase_time import cut_bytes
+from csdf.conversion.from_network import HOST, SOURCE, Dataflow, convert
+from partition.prediction.phase_time import cut_bytes
 
 NETWORKS = (
     "onnx-wheel:resnet50",

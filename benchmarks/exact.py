@@ -37,9 +37,9 @@ from ga.strategies import find_strategy
 from partition.devices import Device
 from partition.objective import Objective
 from partition.strategies.base import Problem, Solution
-from partition.strategies.exact import Exact
-from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import SolverEffort
+from partition.strategies.exact.placement import Shape
+from partition.strategies.exact.search import SolverEffort
+from partition.strategies.exact.strategy import Exact
 
 MODELS = Path(__file__).parent.parent / "tests" / "fixtures" / "models"
 CACHE = 32 << 20

@@ -8,7 +8,7 @@ Three tables, every row measured in a process of its own that has imported what 
    peak, and the CPU time of a frame with one thread (the least of all runs, rounds of the ways
    in alternation);
 2. a network cut into more and more subnets, all loaded in one process and run in turn, beside what
-   `partition.engine_memory` and `partition.memory.live_bytes` predict of it;
+   `partition.prediction.engine_memory` and `partition.prediction.memory.live_bytes` predict of it;
 3. many equal subnets without weights, to see what a session itself costs, and the time that a run
    of the smallest subnet takes above ONNX Runtime's own `session.run`.
 """
@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nodes.usage import usage
+from nodes.host.usage import usage
 
 MODES = ("default", "external", "no prepacking", "executor")
 """default: all in one file, as users load models. external: weights in a file beside it.
@@ -41,8 +41,8 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of this process, without the pages of programs and libraries (`nodes.usage`): resident,
-    of it anonymous, and the most there ever was."""
+    """Bytes of this process, without the pages of programs and libraries (`nodes.host.usage`):
+    resident, of it anonymous, and the most there ever was."""
 
     rss: int
     anonymous: int
@@ -63,7 +63,7 @@ def held() -> Held:
 
 def import_what_an_agent_imports() -> None:
     import nodes.cli  # noqa: F401, PLC0415
-    from nodes.executors.onnx_sessions import import_onnxruntime  # noqa: PLC0415
+    from nodes.executors.onnx.sessions import import_onnxruntime  # noqa: PLC0415
 
     import_onnxruntime()
 
@@ -224,9 +224,9 @@ def whole_network(name: str, runs: int, folder: Path) -> Iterator[dict[str, Any]
 def cut_network(name: str, cuts: Sequence[int], folder: Path) -> Iterator[dict[str, Any]]:
     """Table 2 for one network: contiguous cuts in topological order."""
     from cnn import read  # noqa: PLC0415
-    from csdf.from_network import convert  # noqa: PLC0415
-    from partition.engine_memory import engine_bytes  # noqa: PLC0415
-    from partition.memory import live_bytes  # noqa: PLC0415
+    from csdf.conversion.from_network import convert  # noqa: PLC0415
+    from partition.prediction.engine_memory import engine_bytes  # noqa: PLC0415
+    from partition.prediction.memory import live_bytes  # noqa: PLC0415
 
     model = read(f"onnx-wheel:{name}")
     network = model.network

@@ -28,9 +28,9 @@ import zmq
 
 from benchmarks.one_fifo import READER, WRITER, FifoSpec, WireReader, WireWriter
 from benchmarks.report import Figure, print_json, report
-from nodes.curve import new_pair
 from nodes.executors.heap import keep_one_heap
-from nodes.keys import Keyring
+from nodes.net.curve import new_pair
+from nodes.net.keys import Keyring
 
 ASKED_RATIO = 0.85
 ASKED_TOKEN_US = 150.0

@@ -36,11 +36,11 @@ from pathlib import Path
 from benchmarks.report import Figure, print_json, report
 from benchmarks.two_nodes import OneFrame, plan_for
 from cnn import read
-from launcher.access import Access
+from launcher.commands.make_keys import make_keys
 from launcher.errors import LauncherError
-from launcher.make_keys import make_keys
-from launcher.run import run
-from launcher.runtime import Node, RunOptions, SubnetFiles
+from launcher.run.access import Access
+from launcher.run.runner import run
+from launcher.run.runtime import Node, RunOptions, SubnetFiles
 
 NAMES = ("cpu0", "cpu1")
 """The nodes of both clusters, as the plan calls them."""

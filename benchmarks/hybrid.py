@@ -24,14 +24,14 @@ from dataclasses import asdict, dataclass
 import cnn
 from benchmarks.agreement import LIMIT, agreements, random_frame
 from benchmarks.table3.paper import NETWORKS, PAPER
-from ga.hybrid import Hybrid
+from ga.hybrid.strategy import Hybrid
 from partition.devices import Device
 from partition.objective import Objective
-from partition.paper_equations import layer_beta_bytes
 from partition.plan import Plan
 from partition.planner import plan_solution
+from partition.prediction.timing import loads
+from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem
-from partition.timing import loads
 
 VGG16, YOLOV2 = NETWORKS["vgg16"], NETWORKS["yolov2"]
 PUBLISHED = {VGG16: PAPER["vgg16"], YOLOV2: PAPER["yolov2"]}

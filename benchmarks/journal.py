@@ -33,10 +33,10 @@ import numpy as np
 
 from benchmarks.report import Figure, print_json, report
 from cnn.network import Tensor
-from launcher.journal_identity import RunIdentity
-from launcher.journal_open import open_journal
-from launcher.journal_records import DONE, decode
-from launcher.journal_results import output_specs
+from launcher.results.journal.identity import RunIdentity
+from launcher.results.journal.opening import open_journal
+from launcher.results.journal.records import DONE, decode
+from launcher.results.journal.stacks import output_specs
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 ALLOWED_SLOWDOWN = 0.05
@@ -126,8 +126,8 @@ def write_cluster(folder: Path) -> Path:
 
 def command(cluster: Path, frames: int, *further: str) -> list[str]:
     return [
-        sys.executable, "-m", "launcher.cli", str(cluster), "--frames", str(frames), "--json",
-        *further,
+        sys.executable, "-m", "launcher.commands.launch", str(cluster),
+        "--frames", str(frames), "--json", *further,
     ]  # fmt: skip
 
 

@@ -39,13 +39,13 @@ from benchmarks.lab.turns import pipeline_turn, whole_on_every_board
 from benchmarks.report import Figure, print_json, report
 from benchmarks.table3.paper import LEAST_EFFICIENCY
 from benchmarks.undisturbed import undisturbed
-from launcher.config_load import load_cluster
-from launcher.config_units import parse_link
+from launcher.config.load import load_cluster
+from launcher.config.units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
-from launcher.planning import read_model, search_plan
-from launcher.profiling_use import profile_file, with_profile_option
+from launcher.plan.planning import read_model, search_plan
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import open_progress
-from launcher.subnet_files import cut_subnets
 
 
 @dataclass(frozen=True)

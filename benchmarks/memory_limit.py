@@ -39,19 +39,19 @@ from benchmarks.lab.status import DeviceStatus
 from benchmarks.lab.turns import Compared, OneFrame
 from benchmarks.report import Figure, print_json, report
 from cnn.model import Model
-from launcher.config_load import load_cluster
+from launcher.config.load import load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
-from launcher.planning import nodes_of, read_model, run_options, search_plan
-from launcher.profiling_use import profile_file
+from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
-from launcher.run import run
-from launcher.runtime import RunResult
-from launcher.subnet_files import cut_subnets
+from launcher.run.runner import run
+from launcher.run.runtime import RunResult
 from partition.devices import Device
-from partition.engine_memory import engine_bytes
 from partition.errors import DoesNotFitError
 from partition.plan import Plan
 from partition.planner import make_plan
+from partition.prediction.engine_memory import engine_bytes
 
 WATCH_S = 0.01
 """How often control groups are read."""

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from nodes.core import events as ev
-from nodes.core.errors import NodeError, RemoteProtocolError
 from nodes.core.fifo import Inlet, Outlet
-from nodes.core.messages import Attach, Credit, TensorHeader
-from nodes.keys import Keyring
-from nodes.payload import as_array
-from nodes.wire import Wire
+from nodes.net.keys import Keyring
+from nodes.net.wire import Wire
+from nodes.protocol.errors import NodeError, RemoteProtocolError
+from nodes.protocol.messages import Attach, Credit, TensorHeader
+from nodes.protocol.payload import as_array
 
 Array = npt.NDArray[Any]
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.cost import Costs
 from partition.errors import PartitionError
-from partition.fair_memory import fair_memory
+from partition.prediction.fair_memory import fair_memory
+from partition.pricing.cost import Costs
+from partition.pricing.traffic import Floats
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem
-from partition.traffic import Floats
 
 MOST_ASSIGNMENTS = 3_000_000
 """Beyond so many, the true front is not enumerated (about a minute for a dozen layers)."""

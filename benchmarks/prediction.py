@@ -1,13 +1,13 @@
 """Does a plan do what is predicted of it? `python -m benchmarks.prediction [--json]`
 
 Plans of three networks on two and three nodes of this machine, in both orders, are run by the
-launcher and simulated (`partition.simulated`) with what the same run's agents measured while they
-warmed up. Compared are, for the frames that come while the pipeline is full: the **period** (the
-median over blocks of eight frames of the mean time between results), the **latency** (median time
-from a frame's departure at the launcher to its result, the source always having the next frame),
-and the **most bytes that the incoming FIFOs of a node held** at once. A second prediction takes the
-processor seconds that each phase really took in the run: what is left of the error then is the
-model's, not the profile's.
+launcher and simulated (`partition.prediction.simulated_run`) with what the same run's agents
+measured while they warmed up. Compared are, for the frames that come while the pipeline is full:
+the **period** (the median over blocks of eight frames of the mean time between results), the
+**latency** (median time from a frame's departure at the launcher to its result, the source always
+having the next frame), and the **most bytes that the incoming FIFOs of a node held** at once. A
+second prediction takes the processor seconds that each phase really took in the run: what is left
+of the error then is the model's, not the profile's.
 
 All cases take turns, `--repetitions` times; told are each run and the medians. Nodes are bound to a
 CPU each (of three, the first and the last share one) and compute with one thread; the launcher is
@@ -34,16 +34,16 @@ from benchmarks.two_nodes import ALTERNATING, OneFrame
 from benchmarks.undisturbed import Others, load, undisturbed
 from cnn import Model, read
 from ga.strategies import find_strategy
-from launcher.config_run import RunConfig
-from launcher.planning import with_warmup
-from launcher.run import run
-from launcher.runtime import Node, RunOptions, RunResult, SubnetFiles
-from nodes.core.messages import HOST, Order
+from launcher.config.run import RunConfig
+from launcher.plan.planning import with_warmup
+from launcher.run.runner import run
+from launcher.run.runtime import Node, RunOptions, RunResult, SubnetFiles
+from nodes.protocol.messages import HOST, Order
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan, with_measured_phases
-from partition.simulated import Prediction, full_frames, predict
-from partition.simulated_costs import RunCosts
+from partition.prediction.simulated_costs import RunCosts
+from partition.prediction.simulated_run import Prediction, full_frames, predict
 from partition.strategies.base import Problem, Solution
 
 MACHINE = "this machine"

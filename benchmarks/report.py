@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from nodes.usage import machine as processor
+from nodes.host.usage import machine as processor
 
 PACKAGES = ("onnxruntime", "numpy", "pyzmq", "onnx")
 """Whose versions may change a figure."""

@@ -33,19 +33,19 @@ from benchmarks.lab.turns import Compared, OneFrame, depth, steady_rate
 from benchmarks.report import Figure, Table, print_json, report
 from benchmarks.undisturbed import undisturbed
 from cnn.model import Model
-from launcher.config_load import Cluster, load_cluster
-from launcher.config_units import parse_link
+from launcher.config.load import Cluster, load_cluster
+from launcher.config.tuning import configured
+from launcher.config.units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
-from launcher.planning import nodes_of, problem_of, read_model, run_options
-from launcher.profiling_use import profile_file, profile_of, with_profile_option
+from launcher.plan.planning import nodes_of, problem_of, read_model, run_options
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file, profile_of, with_profile_option
 from launcher.progress import ProgressDisplay, open_progress
-from launcher.run import run
-from launcher.runtime import Array, SubnetFiles
-from launcher.subnet_files import cut_subnets
-from launcher.tuning import configured
+from launcher.run.runner import run
+from launcher.run.runtime import Array, SubnetFiles
+from partition.measured.profiles import with_profile
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.profiles import with_profile
 from partition.strategies.base import Problem, Solution
 
 STRATEGY = "auto"

@@ -1,10 +1,11 @@
 """Do stages take as long as the estimate says? `python -m benchmarks.stage_times [NET …]`
 
 Each network is cut into contiguous stages by `sequential`, which makes them equal by the analytic
-estimate of `partition.compute_time` and `partition.phase_time`. ONNX Runtime computes all stages in
-turn, on one thread; what a stage takes is its processor time in the median of the turns. Told is
-measured ÷ predicted for each stage, relative to the mean of all: a machine that is faster than the
-estimate throughout is no error. What differs from 1 leaves devices waiting for the slowest.
+estimate of `partition.pricing.compute_time` and `partition.prediction.phase_time`. ONNX Runtime
+computes all stages in turn, on one thread; what a stage takes is its processor time in the median
+of the turns. Told is measured ÷ predicted for each stage, relative to the mean of all: a machine
+that is faster than the estimate throughout is no error. What differs from 1 leaves devices waiting
+for the slowest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
-from partition.strategies.sequential import Sequential
+from partition.strategies.contiguous.sequential import Sequential
 
 NETWORKS = tuple(
     f"onnx-wheel:{name}"

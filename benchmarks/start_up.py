@@ -34,15 +34,15 @@ from benchmarks.lab.replica import frame, load
 from benchmarks.lab.turns import Compared, OneFrame
 from benchmarks.report import Figure, print_json, report
 from benchmarks.undisturbed import undisturbed
-from launcher.config_load import Cluster, load_cluster
-from launcher.config_units import parse_link
+from launcher.config.load import Cluster, load_cluster
+from launcher.config.units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
-from launcher.planning import nodes_of, read_model, run_options, search_plan
-from launcher.profiling_use import profile_file
+from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file
 from launcher.progress import ProgressDisplay, open_progress
-from launcher.run import run
-from launcher.runtime import SubnetFiles, Update
-from launcher.subnet_files import cut_subnets
+from launcher.run.runner import run
+from launcher.run.runtime import SubnetFiles, Update
 from partition.plan import Plan
 
 AT_MOST, AGAIN_S = 3.0, 3.0

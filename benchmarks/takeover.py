@@ -27,8 +27,8 @@ from pathlib import Path
 from benchmarks.report import Figure, print_json, report
 from benchmarks.two_nodes import OneFrame, plan_for
 from cnn import Model, read
-from launcher.run import run
-from launcher.runtime import Node, RunOptions, SubnetFiles, Update
+from launcher.run.runner import run
+from launcher.run.runtime import Node, RunOptions, SubnetFiles, Update
 
 FRAMES = 6
 """How many the second launcher runs."""

@@ -23,10 +23,10 @@ import onnxruntime as ort
 import cnn
 from benchmarks.agreement import KERAS, random_frame, short_name
 from cnn.errors import ModelError
-from cnn.rewrites import Bands, apportion, part_name
+from cnn.rewrite.rewrites import Bands, apportion, part_name
 from partition.devices import Device
 from partition.strategies.base import Problem
-from partition.strategies.tilings import Tilings
+from partition.strategies.rows.tilings import Tilings
 
 NETWORKS = ("builtin:yolov2", str(KERAS / "VGG16.onnx"), "onnx-wheel:resnet50")
 COUNTS = range(2, 11)

@@ -28,15 +28,15 @@ from benchmarks.lab.turns import OneFrame
 from benchmarks.report import Figure, print_json, report
 from benchmarks.trace_overlap import overlaps
 from benchmarks.undisturbed import undisturbed
-from launcher.config_load import load_cluster
+from launcher.config.load import load_cluster
 from launcher.errors import EXIT_BAD_INPUT, LauncherError
-from launcher.planning import nodes_of, read_model, run_options, search_plan
-from launcher.profiling_use import profile_file
+from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file
 from launcher.progress import open_progress
-from launcher.run import run
-from launcher.subnet_files import cut_subnets
-from nodes.core.messages import TRACE_EVENT, TRACE_EVENTS, TraceKind
-from nodes.trace import Recorder
+from launcher.run.runner import run
+from nodes.execution.trace import Recorder
+from nodes.protocol.messages import TRACE_EVENT, TRACE_EVENTS, TraceKind
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -30,10 +30,10 @@ import numpy as np
 
 from cnn import Model, Network, read
 from ga.strategies import find_strategy
-from launcher.config_run import RunConfig
-from launcher.run import run
-from launcher.runtime import Node, RunOptions, RunResult, SubnetFiles
-from nodes.core.messages import Order
+from launcher.config.run import RunConfig
+from launcher.run.runner import run
+from launcher.run.runtime import Node, RunOptions, RunResult, SubnetFiles
+from nodes.protocol.messages import Order
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan

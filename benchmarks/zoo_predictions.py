@@ -6,9 +6,10 @@ Each network is launched as a user would, over three nodes of this machine and w
 of results, once in each *way*: by a strategy, or whole on `one` node. Compared are
 
 - the **memory** of every node that computes. Predicted: what the plan says before anything runs
-  (`partition.memory`), with 8 MB for the code that runs. Measured: the most that was ever resident
-  in the agent's process without the pages of programs and libraries (`nodes.usage`): what no file
-  backs, and mapped weights; it is reached while subnets are loaded, rehearsed or run.
+  (`partition.prediction.memory`), with 8 MB for the code that runs. Measured: the most that was
+  ever resident in the agent's process without the pages of programs and libraries
+  (`nodes.host.usage`): what no file backs, and mapped weights; it is reached while subnets are
+  loaded, rehearsed or run.
 - the **period**, in seconds per frame from the first result to the last. Predicted: the run as
   simulated from what the agents measured while they warmed up; *planned*: as it was thought to be
   before anything ran. Of a simulation with the seconds that each phase took in the run itself the
@@ -41,13 +42,13 @@ from benchmarks.report import Figure, Table, report
 from benchmarks.undisturbed import Others, load, undisturbed
 from benchmarks.zoo.cache import file_of
 from benchmarks.zoo.registry import Entry, chosen
-from launcher import job
-from launcher.planning import THIS_MACHINE
-from launcher.prediction import predicted_run, times_of
+from launcher.plan.planning import THIS_MACHINE
+from launcher.plan.prediction import predicted_run, times_of
 from launcher.progress import LineProgress
-from launcher.report import Report
-from launcher.request import Request
-from launcher.runtime import Node, Runner, RunResult
+from launcher.results.report import Report
+from launcher.run import job
+from launcher.run.request import Request
+from launcher.run.runtime import Node, Runner, RunResult
 from launcher.whole_files import write_whole
 from partition.plan import Plan
 

@@ -14,14 +14,14 @@ from dataclasses import replace
 import onnx
 from onnx import helper
 
-from cnn.bodies import reads, renamed
 from cnn.errors import ModelError
-from cnn.layers import Operators
 from cnn.model import Model
 from cnn.network import Layer, Network, Tensor
-from cnn.raising import raised, standard_opset
-from cnn.supported import STANDARD_DOMAINS
-from cnn.weights import Array
+from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.read.bodies import reads, renamed
+from cnn.read.layers import Operators
+from cnn.read.raising import raised, standard_opset
+from cnn.read.weights import Array
 
 SEPARATOR = "/"
 """Between a network's name and a name within it."""

@@ -17,29 +17,29 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.band_rows import FusedLayers, bandable
-from cnn.bands import carry_out_bands
-from cnn.bfloat16 import widen
-from cnn.bodies import every_node
-from cnn.copies import carry_out_copies
-from cnn.draft import Draft
 from cnn.errors import ModelError
-from cnn.fill import fill
-from cnn.functions import inlined
-from cnn.inputs import InputShapes, freeze, settle
-from cnn.interface import Constant, Interface
-from cnn.layers import Operators, layers_of, value_of
-from cnn.names import short, shorten, tell_apart
 from cnn.network import Layer, Network
-from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices
-from cnn.shapes import infer
+from cnn.operators.supported import check_domains, check_known, opset
+from cnn.read.bfloat16 import widen
+from cnn.read.bodies import every_node
+from cnn.read.fill import fill
+from cnn.read.functions import inlined
+from cnn.read.inputs import InputShapes, freeze, settle
+from cnn.read.interface import Constant, Interface
+from cnn.read.layers import Operators, layers_of, value_of
+from cnn.read.names import short, shorten, tell_apart
+from cnn.read.shapes import infer
+from cnn.read.source import Source, locate
+from cnn.read.state import StatePairs, check_names, close_loops
+from cnn.read.weights import Array
+from cnn.rewrite.band_rows import FusedLayers, bandable
+from cnn.rewrite.bands import carry_out_bands
+from cnn.rewrite.copies import carry_out_copies
+from cnn.rewrite.draft import Draft
+from cnn.rewrite.rewrites import Bands, Channels, Copies, Rewrite, Slices
+from cnn.rewrite.slices import carry_out_slices, sliceable
 from cnn.simplify import simplify
-from cnn.slices import carry_out_slices, sliceable
-from cnn.source import Source, locate
-from cnn.state import StatePairs, check_names, close_loops
 from cnn.subnet import Subnet, write
-from cnn.supported import check_domains, check_known, opset
-from cnn.weights import Array
 
 
 @dataclass(frozen=True)
@@ -249,12 +249,13 @@ def read(
 ) -> Model:
     """Read an ONNX model.
 
-    `path` is a file, `onnx-wheel:NAME` or `builtin:NAME` (see `cnn.source`). `input_shapes` settles
-    open axes: one shape for a model with one input, or one per input name; an open first axis that
-    is not given becomes 1. `seed` matters if the file holds no weights (see `cnn.fill`). The
-    network stops at the tensors `outputs`, which may be any that the file names; without them, at
-    the file's own. `inputs` binds inputs to constants, which are no inputs any more. `state` maps
-    inputs to the outputs that take their place in the next frame (see `cnn.state`).
+    `path` is a file, `onnx-wheel:NAME` or `builtin:NAME` (see `cnn.read.source`). `input_shapes`
+    settles open axes: one shape for a model with one input, or one per input name; an open first
+    axis that is not given becomes 1. `seed` matters if the file holds no weights (see
+    `cnn.read.fill`). The network stops at the tensors `outputs`, which may be any that the file
+    names; without them, at the file's own. `inputs` binds inputs to constants, which are no inputs
+    any more. `state` maps inputs to the outputs that take their place in the next frame (see
+    `cnn.read.state`).
 
     Raises `ModelError`: one sentence with the file, the layer or input, and what to do.
     """

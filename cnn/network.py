@@ -17,7 +17,8 @@ from functools import cached_property
 import numpy as np
 
 MERGED = "State"
-"""The operator of a layer that was merged of several, because they keep state (`cnn.state`)."""
+"""The operator of a layer that was merged of several, because they keep state
+(`cnn.read.state`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Tensor:
 
     If it `varies`, it has another shape in every frame; `shape` is then the one that memory and
     traffic are reckoned with: the largest where that follows from other shapes, else a guess
-    (`cnn.varying`). Only a tail makes such a tensor, and no layer reads it: it is a result.
+    (`cnn.read.varying`). Only a tail makes such a tensor, and no layer reads it: it is a result.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Tensor:
 
 TAIL = "Tail"
 """What stands for an operator in a layer that is a tail: all operators whose shapes depend on the
-data, and those on paths between them (`cnn.tail`). It runs as a whole, on one device."""
+data, and those on paths between them (`cnn.read.tail`). It runs as a whole, on one device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,12 @@ class Layer:
     `inputs` and `outputs` name activations only (keys of `Network.tensors`), each once and in the
     operator's order; `weights` names its constants (keys of `Network.weights`). `macs` is the
     number of multiply-accumulates for one frame, 0 for operators without any. `part_of` names the
-    layer of the network as it was read that this one is a part of (see `cnn.rewrites`), "" if it is
-    one of them itself.
+    layer of the network as it was read that this one is a part of (see `cnn.rewrite.rewrites`), ""
+    if it is one of them itself.
 
     `state` are pairs of tensors (read, made): what the layer reads in a frame is what it made in
-    the frame before (see `cnn.state`). The tensors read are no `inputs`, those made are outputs of
-    the network.
+    the frame before (see `cnn.read.state`). The tensors read are no `inputs`, those made are
+    outputs of the network.
     """
 
     name: str

@@ -4,7 +4,7 @@ Layer for layer the authors' `yolov2.cfg`: 23 convolutions, all but the last fol
 norm and a leaky rectifier, five maximum poolings, and a passthrough that brings the 26 × 26
 features of the 13th convolution to 13 × 13 and concatenates them. The passthrough's reorganisation
 is ONNX's `SpaceToDepth`; Darknet's own orders the channels differently, which trained weights would
-have to follow. The network is built without weights (see `cnn.fill`).
+have to follow. The network is built without weights (see `cnn.read.fill`).
 """
 
 from __future__ import annotations

@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from cnn.errors import CnnError
     from cnn.model import Model
     from cnn.model import read as read_network
-    from csdf.analysis import Analysis, analyze
+    from csdf.cli.analysis import Analysis, analyze
     from csdf.errors import CsdfError
-    from csdf.files import read as read_graph
-    from csdf.graph import Actor, Channel, Graph
-    from csdf.simulation import Timeline, simulate
+    from csdf.execution.simulation import Timeline, simulate
+    from csdf.formats.files import read as read_graph
+    from csdf.model.graph import Actor, Channel, Graph
     from csdf_edge.running import launch, partition_network
-    from launcher.config_load import Cluster, load_cluster
+    from launcher.config.load import Cluster, load_cluster
     from launcher.errors import LauncherError
-    from launcher.job import Outcome
-    from launcher.request import Request
+    from launcher.run.job import Outcome
+    from launcher.run.request import Request
     from partition.devices import Device
     from partition.errors import PartitionError
     from partition.plan import Plan
@@ -87,29 +87,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Actor": "csdf.graph",
-    "Analysis": "csdf.analysis",
-    "Channel": "csdf.graph",
-    "Cluster": "launcher.config_load",
+    "Actor": "csdf.model.graph",
+    "Analysis": "csdf.cli.analysis",
+    "Channel": "csdf.model.graph",
+    "Cluster": "launcher.config.load",
     "CnnError": "cnn.errors",
     "CsdfError": "csdf.errors",
     "Device": "partition.devices",
-    "Graph": "csdf.graph",
+    "Graph": "csdf.model.graph",
     "LauncherError": "launcher.errors",
     "Model": "cnn.model",
-    "Outcome": "launcher.job",
+    "Outcome": "launcher.run.job",
     "PartitionError": "partition.errors",
     "Plan": "partition.plan",
-    "Request": "launcher.request",
-    "Timeline": "csdf.simulation",
+    "Request": "launcher.run.request",
+    "Timeline": "csdf.execution.simulation",
     "__version__": "nodes.version:VERSION",
-    "analyze": "csdf.analysis",
+    "analyze": "csdf.cli.analysis",
     "launch": "csdf_edge.running",
-    "load_cluster": "launcher.config_load",
+    "load_cluster": "launcher.config.load",
     "partition_network": "csdf_edge.running",
-    "read_graph": "csdf.files:read",
+    "read_graph": "csdf.formats.files:read",
     "read_network": "cnn.model:read",
-    "simulate": "csdf.simulation",
+    "simulate": "csdf.execution.simulation",
 }
 """Public name → the module that defines it, and its name there where that is another one."""
 

@@ -21,11 +21,11 @@ from types import FrameType
 from typing import NoReturn
 
 COMMANDS = {
-    "launch": ("launcher.cli", "run a network over the nodes of a cluster"),
+    "launch": ("launcher.commands.launch", "run a network over the nodes of a cluster"),
     "agent": ("nodes.cli", "the daemon of a device (also installed as node-agent)"),
     "partition": ("launcher.commands.partition", "divide a network, compare strategies, profile"),
     "ga": ("launcher.commands.ga", "tune the genetic algorithms"),
-    "csdf": ("csdf.cli", "analyse dataflow graphs"),
+    "csdf": ("csdf.cli.command", "analyse dataflow graphs"),
 }
 """Command → its module, whose `main()` runs it, and what it does."""
 
@@ -35,7 +35,7 @@ EXIT_INTERRUPTED = 130
 
 def launch() -> NoReturn:
     """Entry point of `launch`."""
-    _run("launch", "launcher.cli")
+    _run("launch", "launcher.commands.launch")
 
 
 def ga() -> NoReturn:
@@ -50,7 +50,7 @@ def node_agent() -> NoReturn:
 
 def csdf() -> NoReturn:
     """Entry point of `csdf`."""
-    _run("csdf", "csdf.cli")
+    _run("csdf", "csdf.cli.command")
 
 
 def csdf_edge() -> NoReturn:

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ga.strategies import find_strategy
-from launcher import job
 from launcher.progress import LineProgress
+from launcher.run import job
 from partition.objective import Objective
 from partition.planner import plan_solution
 from partition.strategies.base import Problem
 
 if TYPE_CHECKING:
     from cnn.model import Model
-    from launcher.request import Request
+    from launcher.run.request import Request
     from partition.devices import Device
     from partition.plan import Plan
 

@@ -5,8 +5,8 @@
 - **NSGA-II** (`ga.nsga`) is the first step of the strategy `vertical` (`ga.vertical`). DEAP runs
   it. Simulated annealing (`ga.annealing`) and steepest descent (`ga.descent`) then refine what it
   has found.
-- **`hybrid`** (`ga.hybrid`) also splits layers. It is simulated annealing alone and no genetic
-  algorithm: its states say how much of each unit every device has.
+- **`hybrid`** (`ga.hybrid.strategy`) also splits layers. It is simulated annealing alone and no
+  genetic algorithm: its states say how much of each unit every device has.
 - **`auto`** (`ga.auto`) and `replicated` (`ga.replicated`) call these and the strategies of
   `partition`, and compare the plans.
 

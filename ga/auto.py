@@ -18,20 +18,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ga.hybrid import Hybrid
+from ga.hybrid.strategy import Hybrid
 from ga.objectives import Preference, negligible_bytes
 from ga.ranking import preference_for, ranking, unloaded_latency_s
 from ga.replicated import Replicated
 from ga.vertical import Vertical
 from partition.devices import machines
-from partition.energy import energy_j
 from partition.errors import PartitionError
-from partition.fair_memory import fair_memory
 from partition.plan import Plan
 from partition.planner import plan_solution
+from partition.prediction.fair_memory import fair_memory
+from partition.pricing.energy import energy_j
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
-from partition.strategies.sequential import Sequential
+from partition.strategies.contiguous.sequential import Sequential
 
 ALONE_MARGIN = 0.2
 """By how much one device alone must have a shorter period than all together to be chosen: spreading

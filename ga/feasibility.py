@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from partition.traffic import Floats
+from partition.pricing.traffic import Floats
 
 INFEASIBLE = 1e4
 """Above every score of an assignment that fits: scores are weighted sums of logarithms."""

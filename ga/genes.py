@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Layer, Network
-from partition.cost import CostModel
+from partition.pricing.cost import CostModel
 from partition.strategies.base import Problem
 
 LIGHT_WEIGHT_BYTES = 65536

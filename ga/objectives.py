@@ -17,7 +17,7 @@ channels as well, and those can be most of it. The preferences of `HELD` go by t
 
 **The slope.** Annealing towards a preference would stand still on plateaus if only the busiest
 device counted: the second busiest could not improve. So it sees a smooth maximum over devices
-(`ga.smooth_maximum`).
+(`ga.hybrid.smooth_maximum`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from ga.feasibility import feasible_first
-from ga.smooth_maximum import smooth_maximum
-from partition.cost import CostModel, Costs
-from partition.fair_memory import fair_memory
+from ga.hybrid.smooth_maximum import smooth_maximum
 from partition.objective import Objective
-from partition.paper_equations import beta_bytes
+from partition.prediction.fair_memory import fair_memory
+from partition.pricing.cost import CostModel, Costs
+from partition.pricing.paper_equations import beta_bytes
 from partition.strategies.base import Problem
 
 WORK = 0.9

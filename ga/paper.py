@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ga import operators
 from ga.operators import Population
-from partition.paper_equations import beta_bytes, layer_beta_bytes, phi, phi_lower_bound
+from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes, phi, phi_lower_bound
 from partition.strategies.base import Problem
 from partition.strategies.longest_first import longest_first
 

@@ -12,15 +12,15 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import ndtr
 
-from cnn.rewrites import original_name
+from cnn.rewrite.rewrites import original_name
 from ga.objectives import HELD, Preference, negligible_bytes
-from partition.busy import rates_of
-from partition.energy import energy_j
-from partition.fair_memory import fair_memory
 from partition.plan import MemoryPrediction, Plan
+from partition.prediction.fair_memory import fair_memory
+from partition.prediction.timing import loads
+from partition.pricing.busy import rates_of
+from partition.pricing.energy import energy_j
+from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
-from partition.timing import loads
-from partition.traffic import Floats
 
 STAGE_SPREAD = 0.05
 """By how much (standard deviation) a device takes longer or shorter than planned. With it, expected

@@ -25,13 +25,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cnn.rewrites import Copies, copy_name
+from cnn.rewrite.rewrites import Copies, copy_name
 from ga.ranking import preference_for, ranking
 from ga.vertical import Vertical
 from partition.errors import PartitionError
-from partition.linear_time import LinearTime, deal_frames
 from partition.planner import plan_solution
-from partition.rewriting import apply_rewrites, required_model
+from partition.pricing.linear_time import LinearTime, deal_frames
+from partition.pricing.rewriting import apply_rewrites, required_model
 from partition.strategies.alike import likeness
 from partition.strategies.base import (
     Problem,
@@ -42,7 +42,7 @@ from partition.strategies.base import (
     refuse_state,
 )
 from partition.strategies.batch_split import LONGEST_CYCLE, TOLERANCE
-from partition.strategies.sequential import Sequential
+from partition.strategies.contiguous.sequential import Sequential
 
 Group: TypeAlias = tuple[int, ...]
 """Numbers of the devices of one pipeline."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ga.auto import Auto
-from ga.hybrid import Hybrid
+from ga.hybrid.strategy import Hybrid
 from ga.replicated import Replicated
 from ga.vertical import Vertical
 from ga.vertical_paper import VerticalPaper
@@ -14,16 +14,16 @@ from partition.errors import PartitionError
 from partition.strategies.base import Strategy
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.co_deploy import CoDeploy
-from partition.strategies.exact import Exact
-from partition.strategies.exact_placement import Shape
-from partition.strategies.horizontal import Horizontal
+from partition.strategies.contiguous.balanced import SequentialBalanced
+from partition.strategies.contiguous.count import SequentialCount
+from partition.strategies.contiguous.profiled import SequentialProfiled
+from partition.strategies.contiguous.sequential import Sequential
+from partition.strategies.contiguous.stages import KStage, TwoStage
+from partition.strategies.exact.placement import Shape
+from partition.strategies.exact.strategy import Exact
 from partition.strategies.manual import Manual
-from partition.strategies.sequential import Sequential
-from partition.strategies.sequential_balanced import SequentialBalanced
-from partition.strategies.sequential_count import SequentialCount
-from partition.strategies.sequential_profiled import SequentialProfiled
-from partition.strategies.stages import KStage, TwoStage
-from partition.strategies.tiles import Tiles
+from partition.strategies.rows.horizontal import Horizontal
+from partition.strategies.rows.tiles import Tiles
 
 _ALL: tuple[Strategy, ...] = (
     Auto(),

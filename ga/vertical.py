@@ -31,14 +31,14 @@ from ga.front import front_of, gap_of
 from ga.genes import Genes, genes
 from ga.objectives import FASTEST, PREFERENCES, Objectives, Preference, Priced
 from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
-from partition.cost import Costs
 from partition.errors import PartitionError
-from partition.fair_memory import fair_memory
-from partition.paper_equations import layer_beta_bytes
+from partition.prediction.fair_memory import fair_memory
+from partition.pricing.cost import Costs
+from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem, SearchProgress, Solution, ignore_progress
+from partition.strategies.contiguous.balanced import SequentialBalanced
+from partition.strategies.contiguous.sequential import contiguous_cut
 from partition.strategies.longest_first import longest_first
-from partition.strategies.sequential import contiguous_cut
-from partition.strategies.sequential_balanced import SequentialBalanced
 
 HEAT = 0.03
 """Temperature that annealing starts from: a worsening by 3 % is kept with probability 1/e."""

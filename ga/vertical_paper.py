@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ga.operators import Population
 from ga.paper import Evolution, Excess, PaperParameters, evolve
-from partition.paper_equations import beta_bytes, layer_beta_bytes
+from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
 from partition.strategies.base import Problem, SearchProgress, Solution
 
 

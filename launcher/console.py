@@ -5,8 +5,8 @@ Progress and error sentences go to standard error. Exit codes: see `launcher.err
 Ctrl-C.
 
 Names of layers, files and nodes and sentences of agents are somebody else's text. Whatever is
-printed passes here, `launcher.progress` or the console of `launcher.report_text`, each of which
-writes control characters out as escapes (`printable`) and takes nothing for markup.
+printed passes here, `launcher.progress` or the console of `launcher.results.report_text`, each of
+which writes control characters out as escapes (`printable`) and takes nothing for markup.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import typer
 
 from launcher.errors import EXIT_BAD_INPUT, EXIT_FAILED, LauncherError
 from launcher.signals import unwinding_on_signals
-from nodes.core.fields import printable
+from nodes.protocol.fields import printable
 
 SIGNALLED = 128
 """Exit codes above are this plus a signal's number."""

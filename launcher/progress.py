@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from nodes.core.fields import printable
+from nodes.protocol.fields import printable
 
 STEPS = 10
 """A stage writes about this many lines where there is no terminal."""

@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from cnn.regular_files import open_regular
+from cnn.read.regular_files import open_regular
 from launcher.errors import BadInputError
 
 MOST_BYTES = 64 << 20

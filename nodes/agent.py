@@ -20,26 +20,26 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from nodes.cache import BlobStore, CacheError
+from nodes.cache.blobs import BlobStore, CacheError
+from nodes.cache.lookups import Lookups
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
-from nodes.core.fields import printable
-from nodes.core.messages import Deployment
 from nodes.core.reactor import Reactor
 from nodes.core.session import LONGEST_LEASE_S
+from nodes.execution.trace import Recorder
+from nodes.execution.worker import Worker
 from nodes.executors.base import Executor
-from nodes.keys import KeysError
-from nodes.lookups import Lookups
-from nodes.loopback import Loopback, loopback_address
-from nodes.quotas import Quotas
-from nodes.service import ServiceManager
-from nodes.sockets import AddressError
-from nodes.trace import Recorder
-from nodes.usage import usage
-from nodes.waiter import Readable
-from nodes.wire import Wire
-from nodes.worker import Worker
+from nodes.host.quotas import Quotas
+from nodes.host.service import ServiceManager
+from nodes.host.usage import usage
+from nodes.net.keys import KeysError
+from nodes.net.loopback import Loopback, loopback_address
+from nodes.net.sockets import AddressError
+from nodes.net.waiter import Readable
+from nodes.net.wire import Wire
+from nodes.protocol.fields import printable
+from nodes.protocol.messages import Deployment
 
 STOP_S = 2.0
 """How long a computation under way may take to end when it is interrupted as the agent stops."""

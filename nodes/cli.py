@@ -22,30 +22,30 @@ from pathlib import Path
 from types import FrameType
 from typing import get_args
 
-import nodes.single_threaded_blas  # noqa: F401 - before NumPy
+import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.agent import Shell
-from nodes.cache import BlobStore
-from nodes.core.addresses import is_exposed
+from nodes.cache.blobs import BlobStore
 from nodes.core.agent import Identity
-from nodes.core.errors import NodeError
-from nodes.core.messages import HOST
 from nodes.core.session import LONGEST_LEASE_S
-from nodes.core.sizes import parse_bytes
 from nodes.executors.base import Executor
 from nodes.executors.heap import give_back_free_memory
 from nodes.executors.registry import EngineName, open_executor
-from nodes.keygen import default_keys, keygen
-from nodes.keys import SECRET, KeyFolder, KeysError
-from nodes.listener import MAX_CONNECTIONS
-from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
-from nodes.restart import leave, start_anew
-from nodes.sandbox import shut_agent_in
-from nodes.service import ServiceManager
-from nodes.sockets import AddressError
-from nodes.time_slice import ask_for_short_slices
-from nodes.usage import machine, usage
+from nodes.host.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
+from nodes.host.restart import leave, start_anew
+from nodes.host.sandbox import shut_agent_in
+from nodes.host.service import ServiceManager
+from nodes.host.time_slice import ask_for_short_slices
+from nodes.host.usage import machine, usage
+from nodes.net.keygen import default_keys, keygen
+from nodes.net.keys import SECRET, KeyFolder, KeysError
+from nodes.net.listener import MAX_CONNECTIONS
+from nodes.net.sockets import AddressError
+from nodes.net.wire import Wire
+from nodes.protocol.addresses import is_exposed
+from nodes.protocol.errors import NodeError
+from nodes.protocol.messages import HOST
+from nodes.protocol.sizes import parse_bytes
 from nodes.version import VERSION
-from nodes.wire import Wire
 
 log = logging.getLogger("node-agent")
 

@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cnn.network import Tensor
-from cnn.rewrites import Copies, Rewrite
-from csdf.dealing import balanced_pattern
+from cnn.rewrite.rewrites import Copies, Rewrite
+from csdf.conversion.dealing import balanced_pattern
 from partition.devices import Device
-from partition.engine_memory import START_UP_BYTES
 from partition.errors import PartitionError
+from partition.prediction.engine_memory import START_UP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPhase:
-    """A phase (see `csdf.from_network.Phase`) with its skew (periods) and predicted time, of copy
-    `copy` of the network (0 if it was not copied). `state` are the tensors that it keeps for its
-    next frame: each as it is read, and the name of the output that it was a frame before."""
+    """A phase (see `csdf.conversion.from_network.Phase`) with its skew (periods) and predicted
+    time, of copy `copy` of the network (0 if it was not copied). `state` are the tensors that it
+    keeps for its next frame: each as it is read, and the name of the output that it was a frame
+    before."""
 
     name: str
     device: str
@@ -40,8 +41,8 @@ class PlannedPhase:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChannel:
-    """A flow (see `csdf.from_network.Flow`) with its capacity in frames, of copy `copy` of the
-    network (0 if it was not copied)."""
+    """A flow (see `csdf.conversion.from_network.Flow`) with its capacity in frames, of copy `copy`
+    of the network (0 if it was not copied)."""
 
     tensor: Tensor
     source: str

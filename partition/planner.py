@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from cnn.rewrites import Rewrite
+from cnn.rewrite.rewrites import Rewrite
+from csdf.conversion.from_network import Dataflow, convert
+from csdf.conversion.proof import prove
+from csdf.conversion.skew import Pipeline, schedule
 from csdf.errors import CsdfError
-from csdf.from_network import Dataflow, convert
-from csdf.proof import prove
-from csdf.skew import Pipeline, schedule
 from partition.devices import Device
-from partition.engine_memory import START_UP_BYTES
 from partition.errors import DoesNotFitError, PartitionError
-from partition.memory import predict_memory
-from partition.phase_time import phase_seconds
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
-from partition.rewriting import divided_seconds
+from partition.prediction.engine_memory import START_UP_BYTES
+from partition.prediction.memory import predict_memory
+from partition.prediction.phase_time import phase_seconds
+from partition.prediction.timing import latency_s, period_s, wire_bytes
+from partition.pricing.rewriting import divided_seconds
+from partition.pricing.traffic import SLACK_FRAMES
 from partition.strategies.base import Problem, Solution
-from partition.timing import latency_s, period_s, wire_bytes
-from partition.traffic import SLACK_FRAMES
 
 
 def make_plan(

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import cnn
-from cnn.rewrites import Bands, Channels, Rewrite, Slices
+from cnn.rewrite.rewrites import Bands, Channels, Rewrite, Slices
 
 
 @st.composite

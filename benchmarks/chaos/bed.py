@@ -22,19 +22,19 @@ from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, LabError, 
 from benchmarks.lab.layout import Place
 from benchmarks.lab.readings import processes, thread_called
 from benchmarks.lab.shell import perform, wait_until
-from launcher.config_load import Cluster, load_cluster
-from launcher.config_nodes import NodeConfig
-from launcher.config_units import parse_bytes, parse_link
+from launcher.config.load import Cluster, load_cluster
+from launcher.config.nodes import NodeConfig
+from launcher.config.units import parse_bytes, parse_link
 from launcher.errors import LauncherError, RunFailedError
-from launcher.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.planning import nodes_of, read_model, run_options, search_plan
+from launcher.plan.replanning import Replanner
+from launcher.plan.subnet_files import cut_subnets
 from launcher.progress import open_progress
-from launcher.replanning import Replanner
-from launcher.run import run
-from launcher.runtime import Array, RunResult, SubnetFiles
-from launcher.subnet_files import cut_subnets
+from launcher.run.runner import run
+from launcher.run.runtime import Array, RunResult, SubnetFiles
+from nodes.execution.worker import THREAD_NAME
 from nodes.executors.base import LoadOptions
 from nodes.executors.registry import open_executor
-from nodes.worker import THREAD_NAME
 from partition.plan import Plan
 
 DISTINCT = 31

@@ -12,9 +12,9 @@ from pathlib import Path
 from benchmarks.chaos.bed import STANDBY, Bed, Fault, Wait
 from benchmarks.lab.lab import Lab
 from benchmarks.lab.readings import processes
-from launcher.access import LAUNCHER
-from nodes.curve import new_pair
-from nodes.keys import SECRET, write_secret
+from launcher.run.access import LAUNCHER
+from nodes.net.curve import new_pair
+from nodes.net.keys import SECRET, write_secret
 
 VICTIM = "node2"
 OTHER = "node3"

@@ -10,9 +10,9 @@ from benchmarks.chaos import strangers
 from benchmarks.chaos.bed import Bed, Wait
 from benchmarks.chaos.faults import VICTIM, end, tell
 from benchmarks.lab.shell import run
-from launcher.access import LAUNCHER
-from nodes.curve import new_pair
-from nodes.keys import KeyFolder
+from launcher.run.access import LAUNCHER
+from nodes.net.curve import new_pair
+from nodes.net.keys import KeyFolder
 
 ALIAS = 201
 """The last number of the address that the proxy listens at."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from launcher.runtime import Array
+from launcher.run.runtime import Array
 
 TOLERANCE = 1e-4
 """Largest difference from the whole model, relative to its largest value, that counts as right."""

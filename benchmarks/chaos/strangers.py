@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import zmq
 
 from benchmarks.chaos.bed import Wait
-from nodes.core.codec import encode
-from nodes.core.messages import HOST, Attach, Credit, Hello, Ping, Shutdown
-from nodes.curve import identify
+from nodes.net.curve import identify
+from nodes.protocol.codec import encode
+from nodes.protocol.messages import HOST, Attach, Credit, Hello, Ping, Shutdown
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01"
 CURVE = GREETING + b"CURVE".ljust(20, b"\0") + bytes(32)

@@ -18,7 +18,7 @@ from benchmarks.lab import machine
 from benchmarks.lab.config import load
 from benchmarks.lab.lab import Lab, down
 from benchmarks.lab.status import table
-from launcher.config_units import parse_link
+from launcher.config.units import parse_link
 from launcher.console import print_json, run_command
 from launcher.errors import BadInputError
 

@@ -9,9 +9,9 @@ import yaml
 
 from benchmarks.lab.config import LabConfig
 from benchmarks.lab.layout import Layout, Place
-from launcher.config_load import is_file_name
-from launcher.config_sentences import validated
-from launcher.config_source import ParsedFile, parse_source
+from launcher.config.load import is_file_name
+from launcher.config.sentences import validated
+from launcher.config.source import ParsedFile, parse_source
 from launcher.errors import BadInputError
 from partition.devices import Device
 

@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from launcher.config_sentences import validated_as
-from launcher.config_source import Location, ParsedFile, read_source
-from launcher.config_units import parse_bytes, parse_link
+from launcher.config.sentences import validated_as
+from launcher.config.source import Location, ParsedFile, read_source
+from launcher.config.units import parse_bytes, parse_link
 
 MOST_DEVICES = 250
 """Addresses of one /24 network, less the launcher's and a few."""

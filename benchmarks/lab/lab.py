@@ -20,9 +20,9 @@ from benchmarks.lab.layout import Layout, Place
 from benchmarks.lab.readings import is_stopped, processes, thread_called
 from benchmarks.lab.shell import LabError, end, perform, suppress_errors, wait_until
 from benchmarks.lab.status import LabStatus, look
+from launcher.commands.make_keys import make_keys
 from launcher.errors import BadInputError
-from launcher.make_keys import make_keys
-from nodes.worker import THREAD_NAME
+from nodes.execution.worker import THREAD_NAME
 
 READY = b"ready: control"
 """What an agent says when it listens."""

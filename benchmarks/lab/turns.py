@@ -20,10 +20,10 @@ from benchmarks.lab.lab import Lab
 from benchmarks.lab.replica import frame, load
 from benchmarks.lab.replicas import Replicas, replicas
 from cnn.model import Model
-from launcher.config_load import Cluster
-from launcher.planning import nodes_of, run_options
-from launcher.run import run
-from launcher.runtime import Array, RunResult, SubnetFiles
+from launcher.config.load import Cluster
+from launcher.plan.planning import nodes_of, run_options
+from launcher.run.runner import run
+from launcher.run.runtime import Array, RunResult, SubnetFiles
 from partition.plan import Plan
 
 FULL_FRAMES = 4

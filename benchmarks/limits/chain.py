@@ -20,11 +20,11 @@ import onnx
 from onnx import helper
 
 from cnn import Model, read
-from launcher import runtime
-from launcher.config_run import RunConfig
-from launcher.processes import LocalAgents
-from launcher.run import run
-from launcher.runtime import Array, Node, OnResult, OnUpdate, RunOptions, RunResult, SubnetFiles
+from launcher.config.run import RunConfig
+from launcher.run import runtime
+from launcher.run.processes import LocalAgents
+from launcher.run.runner import run
+from launcher.run.runtime import Array, Node, OnResult, OnUpdate, RunOptions, RunResult, SubnetFiles
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan

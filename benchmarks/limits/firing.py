@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.limits.bare import Relayed
 from benchmarks.limits.chain import BYTES_PER_ELEMENT, Chain, Frames, agents_of, made_chain
 from benchmarks.report import Figure, Table, report
-from launcher.processes import LocalAgents
+from launcher.run.processes import LocalAgents
 
 ASKED_US = 150.0
 ASKED_OF_BARE = 1.15

@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks.limits.chain import Chain, Frames, agents_of, made_chain
 from benchmarks.limits.processes import Ran, threads
 from benchmarks.report import Figure, report
-from launcher.processes import LocalAgents
-from launcher.runtime import Array
+from launcher.run.processes import LocalAgents
+from launcher.run.runtime import Array
 
 ASKED_PERCENT = 1.0
 ELEMENTS = 256

@@ -19,8 +19,8 @@ from typing import Any
 from benchmarks.limits.chain import Chain, Frames, made_chain, started
 from benchmarks.limits.processes import cpu_s, pss_bytes, rss_bytes
 from benchmarks.report import Figure, Table, report
-from launcher.processes import LocalAgents
-from launcher.runtime import Node
+from launcher.run.processes import LocalAgents
+from launcher.run.runtime import Node
 
 ELEMENTS = 256
 FRAMES = 20

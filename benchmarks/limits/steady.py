@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.limits.chain import Frames, agents_of, made_chain
 from benchmarks.limits.processes import rss_bytes
 from benchmarks.report import Figure, report
-from launcher.processes import LocalAgents
+from launcher.run.processes import LocalAgents
 
 ELEMENTS = 1024
 SAMPLES = 200

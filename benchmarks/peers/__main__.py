@@ -48,7 +48,7 @@ from benchmarks.peers.others import torch_version
 from benchmarks.peers.told import as_report, lines
 from benchmarks.report import print_json
 from benchmarks.undisturbed import undisturbed
-from launcher.config_units import parse_link
+from launcher.config.units import parse_link
 from launcher.errors import LauncherError
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cnn.network import Tensor
 from launcher.errors import BadInputError
-from launcher.runtime import SubnetFiles
+from launcher.run.runtime import SubnetFiles
 from partition.plan import Plan
 
 

@@ -19,11 +19,11 @@ from benchmarks.peers.ours import Ours
 from benchmarks.peers.stages.frames import save
 from benchmarks.peers.turns import Peer, Turn
 from cnn.model import Model
-from launcher.config_load import load_cluster
-from launcher.planning import read_model, search_plan
-from launcher.profiling_use import profile_file
+from launcher.config.load import load_cluster
+from launcher.plan.planning import read_model, search_plan
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file
 from launcher.progress import open_progress
-from launcher.subnet_files import cut_subnets
 from partition.plan import Plan
 
 FULL_FRAMES = 4

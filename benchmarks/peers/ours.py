@@ -12,10 +12,10 @@ from benchmarks.peers.boards import Boards
 from benchmarks.peers.chain import Chain
 from benchmarks.peers.stages.frames import difference, read_frame, read_results
 from benchmarks.peers.turns import Counting, Turn, family_bytes
-from launcher.config_load import Cluster
-from launcher.planning import nodes_of, run_options
-from launcher.run import run
-from launcher.runtime import Array, SubnetFiles
+from launcher.config.load import Cluster
+from launcher.plan.planning import nodes_of, run_options
+from launcher.run.runner import run
+from launcher.run.runtime import Array, SubnetFiles
 from partition.plan import Plan
 
 LOOK_EVERY_S = 0.02

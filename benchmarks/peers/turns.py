@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nodes.usage import program_bytes
+from nodes.host.usage import program_bytes
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_of(pid: int) -> Memory:
-    """Return what a process holds, without the pages of programs and libraries (`nodes.usage`)."""
+    """Return what a process holds, without the pages of programs and libraries
+    (`nodes.host.usage`)."""
     found = {}
     for line in Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines():
         name, _, value = line.partition(":")

@@ -41,7 +41,7 @@ from benchmarks.table3.turn import Boards, Refused
 from benchmarks.table3.words import as_text
 from benchmarks.undisturbed import undisturbed
 from ga.strategies import STRATEGIES
-from launcher.config_units import parse_link
+from launcher.config.units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
 from launcher.progress import open_progress
 

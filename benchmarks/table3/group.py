@@ -16,20 +16,20 @@ from benchmarks.lab.turns import whole_on_every_board as whole_on
 from benchmarks.table3.order import FEWEST_FRAMES, results_of
 from benchmarks.table3.paper import NETWORKS
 from benchmarks.table3.turn import AgentMemory, Boards, Cell, Planned, Refused, Turn
-from launcher.config_load import Cluster, load_cluster
+from launcher.config.load import Cluster, load_cluster
 from launcher.errors import LauncherError
-from launcher.planning import (
+from launcher.plan.planning import (
     THIS_MACHINE,
     problem_of,
     read_model,
     search_plan,
     with_warmup,
 )
-from launcher.prediction import predicted_run, times_of
-from launcher.profiling_use import profile_file, with_profile_option
+from launcher.plan.prediction import predicted_run, times_of
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_file, with_profile_option
 from launcher.progress import ProgressDisplay
-from launcher.runtime import RunResult, SubnetFiles
-from launcher.subnet_files import cut_subnets
+from launcher.run.runtime import RunResult, SubnetFiles
 from partition.plan import Plan
 
 LAB_NAME = "table3"

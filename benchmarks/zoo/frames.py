@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from cnn.network import Network, Tensor
-from launcher.runtime import Array, Frame
+from launcher.run.runtime import Array, Frame
 
 KINDS = ("noise", "camera", "black", "white", "glare")
 """Normal numbers; uniform ones from 0 to 255; 0; 1; 255."""

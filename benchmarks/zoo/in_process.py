@@ -20,20 +20,20 @@ from benchmarks.zoo.models import settings
 from benchmarks.zoo.outcomes import AGREES, Outcome, Trial, refusal
 from benchmarks.zoo.registry import Entry
 from cnn.model import Model
-from cnn.rewrites import Copies, original_name
-from ga.hybrid import Hybrid, HybridEffort
-from launcher.comparison.doubts import Doubt, settle
-from launcher.comparison.replay import INPUT, Replay
-from launcher.comparison.tape import Tape
-from launcher.config_load import Cluster, load_cluster
+from cnn.rewrite.rewrites import Copies, original_name
+from ga.hybrid.strategy import Hybrid, HybridEffort
+from launcher.config.load import Cluster, load_cluster
+from launcher.config.tuning import configured
 from launcher.errors import BadInputError, LauncherError
-from launcher.networks import network_numbers
-from launcher.planning import problem_of, read_model
-from launcher.reference import reference_results
-from launcher.runtime import Array, Frame, SubnetFiles
-from launcher.subnet_files import cut_subnets
-from launcher.tuning import configured
-from launcher.verify import Agreement, FirstResults, agreement, compare, worse
+from launcher.plan.networks import network_numbers
+from launcher.plan.planning import problem_of, read_model
+from launcher.plan.subnet_files import cut_subnets
+from launcher.results.comparison.doubts import Doubt, settle
+from launcher.results.comparison.replay import INPUT, Replay
+from launcher.results.comparison.tape import Tape
+from launcher.results.reference import reference_results
+from launcher.results.verify import Agreement, FirstResults, agreement, compare, worse
+from launcher.run.runtime import Array, Frame, SubnetFiles
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.registry import open_executor
 from partition.errors import PartitionError

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from cnn.bodies import reads
 from cnn.errors import ModelError
-from cnn.names import tell_apart
+from cnn.operators.supported import check_operators
+from cnn.read.bodies import reads
+from cnn.read.names import tell_apart
+from cnn.read.weights import Array
 from cnn.simplify.constant_outputs import take_constant_outputs
 from cnn.simplify.duplicates import remove_duplicates
 from cnn.simplify.fold import fold
@@ -27,8 +29,6 @@ from cnn.simplify.idle import remove_idle
 from cnn.simplify.kernels import fuse_kernels
 from cnn.simplify.layouts import change_layouts
 from cnn.simplify.views import merge_views
-from cnn.supported import check_operators
-from cnn.weights import Array
 
 _PASSES = (remove_idle, merge_views, remove_duplicates, change_layouts, fuse_kernels)
 

@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.operators.supported import STANDARD_DOMAINS
 from cnn.simplify.graph import OperatorGraph, given, has_input, integer
-from cnn.supported import STANDARD_DOMAINS
 
 Order = tuple[int, ...]
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from cnn.bodies import renamed
+from cnn.read.bodies import renamed
 from cnn.simplify.graph import OperatorGraph, attribute, in_order
 
 

@@ -5,11 +5,11 @@ They are the same for every frame, so no device has to make or send them.
 
 from __future__ import annotations
 
-from cnn.bodies import reads
 from cnn.errors import ModelError
+from cnn.read.bodies import reads
+from cnn.read.weights import Array
 from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import OperatorGraph
-from cnn.weights import Array
 
 
 def take_constant_outputs(graph: OperatorGraph, label: str) -> dict[str, Array]:

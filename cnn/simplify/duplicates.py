@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx
 
-from cnn.bodies import reads, rename
+from cnn.read.bodies import reads, rename
+from cnn.read.weights import INLINE_BYTES
 from cnn.simplify.graph import OperatorGraph
-from cnn.weights import INLINE_BYTES
 
 
 def remove_duplicates(graph: OperatorGraph) -> bool:

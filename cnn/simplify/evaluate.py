@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.operators.supported import RANDOM, STANDARD_DOMAINS
+from cnn.read.weights import Array, described
 from cnn.simplify.graph import OperatorGraph
-from cnn.supported import RANDOM, STANDARD_DOMAINS
-from cnn.weights import Array, described
 
 _MOVING = frozenset(
     {"Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten", "Gather"}

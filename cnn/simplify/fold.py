@@ -18,14 +18,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
-from cnn import contrib
+from cnn.operators import contrib
+from cnn.read.weights import INLINE_BYTES, Array, tensor
 from cnn.simplify.bodies import taken_branch
 from cnn.simplify.evaluate import evaluate
 from cnn.simplify.graph import OperatorGraph, attribute, integer
 from cnn.simplify.scales import agree_on_scales
 from cnn.simplify.sequences import without_sequences
 from cnn.simplify.unroll import Unroller
-from cnn.weights import INLINE_BYTES, Array, tensor
 
 _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 """A weight stays as small as it is."""

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.bodies import captured, reads, rename
-from cnn.names import short
-from cnn.supported import STANDARD_DOMAINS
-from cnn.weights import Array
+from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.read.bodies import captured, reads, rename
+from cnn.read.names import short
+from cnn.read.weights import Array
 
 Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from cnn.bodies import rename
+from cnn.read.bodies import rename
+from cnn.read.weights import Array
 from cnn.simplify.graph import OperatorGraph, given, has_input, integers
-from cnn.weights import Array
 
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
 """They keep the values in their order, so one that keeps the shape changes nothing."""

@@ -18,9 +18,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from cnn.read.weights import Array
 from cnn.simplify.graph import OperatorGraph, attribute, has_input, integer, integers
 from cnn.simplify.pads import pads_of
-from cnn.weights import Array
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})

@@ -22,10 +22,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.names import short
+from cnn.read.names import short
+from cnn.read.weights import names_read
 from cnn.simplify.axes import Carried, Order, carried
 from cnn.simplify.graph import OperatorGraph, integers
-from cnn.weights import names_read
 
 
 def change_layouts(graph: OperatorGraph) -> bool:

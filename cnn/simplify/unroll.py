@@ -15,10 +15,10 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cnn.read.weights import Array
 from cnn.simplify.bodies import Body, body_of, handed_on
 from cnn.simplify.graph import OperatorGraph, has_input, integer, integers
 from cnn.simplify.sequences import unsqueeze
-from cnn.weights import Array
 
 MOST_UNROLLED = 10_000
 """Operators of all iterations of a model, those included that folding removes."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cnn.network import Layer, Network, Tensor
-from csdf.from_network import SINK, SOURCE, Dataflow, Flow, convert
-from csdf.skew import Pipeline, schedule
+from csdf.conversion.from_network import SINK, SOURCE, Dataflow, Flow, convert
+from csdf.conversion.skew import Pipeline, schedule
 
 READS = {
     "stem": ("image",),

@@ -21,7 +21,7 @@ from launcher.commands.problems import (
 from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
 from launcher.progress import open_progress
-from launcher.report_text import megabytes, open_console
+from launcher.results.report_text import megabytes, open_console
 from partition.objective import Objective
 
 USUAL = (

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from launcher.request import MOST_SEED
+from launcher.run.request import MOST_SEED
 from partition.objective import Objective
 
 MOST_DEVICES = 64

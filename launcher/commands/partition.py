@@ -80,7 +80,7 @@ def _performed(options: Options) -> Printable:
 
             return show(options)
         case ProfileOptions():
-            from launcher.commands.profile_command import perform as profile  # noqa: PLC0415
+            from launcher.commands.profile import perform as profile  # noqa: PLC0415
 
             return profile(options)
 

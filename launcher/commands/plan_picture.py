@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 from cnn.network import Network
-from csdf.from_network import HOST
+from csdf.conversion.from_network import HOST
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bb5500", "#777777")

@@ -10,13 +10,13 @@ from typing import TypeVar
 from cnn.errors import CnnError
 from cnn.model import Model, read
 from ga.strategies import STRATEGIES
-from launcher.config_load import Cluster, load_cluster
-from launcher.config_sentences import suggestion
-from launcher.config_units import parse_bytes, parse_link
+from launcher.config.load import Cluster, load_cluster
+from launcher.config.sentences import suggestion
+from launcher.config.units import parse_bytes, parse_link
 from launcher.errors import BadInputError
-from launcher.planning import problem_of, read_model
-from launcher.profiling_file import ProfileFile
-from launcher.profiling_use import profile_file, profile_of
+from launcher.plan.planning import problem_of, read_model
+from launcher.profile.file import ProfileFile
+from launcher.profile.use import profile_file, profile_of
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.objective import Objective

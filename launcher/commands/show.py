@@ -10,14 +10,14 @@ from typing import Any
 from launcher.commands.options import ShowOptions
 from launcher.commands.page_file import write_text
 from launcher.commands.plan_picture import plan_svg
-from launcher.config_load import load_cluster
+from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.plan_files import CLUSTER, is_plan, read_plan
-from launcher.planning import read_model, saved_plan
-from launcher.profiling_use import profile_file, profile_of
+from launcher.plan.files import CLUSTER, is_plan, read_plan
+from launcher.plan.planning import read_model, saved_plan
+from launcher.profile.use import profile_file, profile_of
 from launcher.progress import open_progress
-from launcher.report import plan_as_json
-from launcher.report_text import open_console, plan_text
+from launcher.results.report import plan_as_json
+from launcher.results.report_text import open_console, plan_text
 from partition.plan import Plan
 
 _STYLE = (

@@ -3,8 +3,8 @@
 **Speed-up bound**: what the whole network takes on the fastest device alone, divided by what the
 busiest device takes for its layers. It leaves out links, firings and what cutting costs an engine,
 which `period_s` has in it. **Memory saving**: by how much the fullest device holds less than one
-device would that holds the whole network, as predicted (`partition.memory`), and by Eq. 2 of Tang &
-Stefanov (2021).
+device would that holds the whole network, as predicted (`partition.prediction.memory`), and by Eq.
+2 of Tang & Stefanov (2021).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ga.strategies import find_strategy
 from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay
 from partition.errors import PartitionError
-from partition.paper_equations import layer_beta_bytes
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution
-from partition.rewriting import divided_seconds
+from partition.pricing.paper_equations import layer_beta_bytes
+from partition.pricing.rewriting import divided_seconds
 from partition.strategies.base import Candidate, Problem, SearchProgress, Strategy
 
 

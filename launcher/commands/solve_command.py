@@ -21,14 +21,14 @@ from launcher.commands.problems import (
 )
 from launcher.commands.solve import Solved, solve
 from launcher.errors import BadInputError
-from launcher.plan_files import SUBNETS
-from launcher.plan_saving import check_save_folder, save_plan
-from launcher.planning import check_strategy, foreseen_on, strategy_for
-from launcher.profiling_use import profile_of, with_profile_option
+from launcher.plan.files import SUBNETS
+from launcher.plan.planning import check_strategy, foreseen_on, strategy_for
+from launcher.plan.saving import check_save_folder, save_plan
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.use import profile_of, with_profile_option
 from launcher.progress import open_progress
-from launcher.report_text import megabytes, open_console
-from launcher.subnet_files import cut_subnets
-from partition.profiles import measured_part, with_profile
+from launcher.results.report_text import megabytes, open_console
+from partition.measured.profiles import measured_part, with_profile
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ga.sweep import Result, Sweep, run
-from ga.sweep_spaces import SPACES
-from ga.sweep_storage import shown, storage_url
-from ga.sweep_use import as_yaml
+from ga.sweep.spaces import SPACES
+from ga.sweep.storage import shown, storage_url
+from ga.sweep.study import Result, Sweep, run
+from ga.sweep.use import as_yaml
 from launcher.commands.options import SweepOptions
 from launcher.commands.problems import cluster_problem, load_cluster_for
 from launcher.commands.sweep_save import save
 from launcher.errors import BadInputError
 from launcher.progress import ProgressDisplay, open_progress
-from launcher.report_text import open_console
+from launcher.results.report_text import open_console
 from partition.errors import PartitionError
 
 STORAGE = "ga-sweep.db"

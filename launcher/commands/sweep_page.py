@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from ga.sweep import Result
+from ga.sweep.study import Result
 from launcher.commands.figure_svg import as_svg
 from launcher.commands.page_file import write_text
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from ga.sweep_use import as_yaml
+from ga.sweep.use import as_yaml
 from launcher.errors import BadInputError
 from launcher.whole_files import write_whole
 

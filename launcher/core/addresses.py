@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodes.core.addresses import host_of, is_loopback
+from nodes.protocol.addresses import host_of, is_loopback
 
 __all__ = ["data_address", "host_of", "is_loopback"]
 

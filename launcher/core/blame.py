@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from launcher.core.blueprint import Blueprint
 from launcher.core.session import Session
 from launcher.core.watch import Suspicion
-from nodes.core.messages import HOST, ChannelSpec
+from nodes.protocol.messages import HOST, ChannelSpec
 
 FORGET_S = 600.0
 """How long a dispute is remembered."""

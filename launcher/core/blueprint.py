@@ -9,7 +9,7 @@ from launcher.core.addresses import is_loopback
 from launcher.core.dealing import Dealing
 from launcher.core.stream import WHOLE
 from launcher.errors import BadInputError
-from nodes.core.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec
+from nodes.protocol.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec
 
 
 @dataclass(frozen=True)

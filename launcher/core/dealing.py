@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Dealing:
-    """`pattern` has the copy of each frame of a cycle (see `csdf.dealing`).
+    """`pattern` has the copy of each frame of a cycle (see `csdf.conversion.dealing`).
 
     `copy_of` tells to which copy each of the host's channels belongs, by channel number (0 where it
     is missing); `own_name` what the network calls a copy's input or output (the same where it is

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from launcher.core.blueprint import Blueprint
 from launcher.errors import LauncherError
 from nodes.core.events import Tick
-from nodes.core.messages import BlobInfo, Control
+from nodes.protocol.messages import BlobInfo, Control
 
 # ---------------------------------------------------------------- events
 

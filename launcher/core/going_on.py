@@ -20,7 +20,17 @@ from launcher.core.run_state import WITHOUT_PLAN, RunLife, RunStep
 from launcher.core.session import Contact, Session, SessionState, Step
 from launcher.core.watch import Limits, Suspicion, Watch
 from launcher.errors import BarredError, LauncherError
-from nodes.core.messages import HOST, Bye, Control, Deployed, Failed, Hello, Progress, Stop, Stopped
+from nodes.protocol.messages import (
+    HOST,
+    Bye,
+    Control,
+    Deployed,
+    Failed,
+    Hello,
+    Progress,
+    Stop,
+    Stopped,
+)
 
 SUSPECT = 2.0
 """Strikes for a node that is lost because others accuse it, or it accuses others."""

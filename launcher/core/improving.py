@@ -36,7 +36,7 @@ from launcher.core.recovery import Cause, Change, Recoverer
 from launcher.core.session import Session, SessionState
 from launcher.core.speeds import Factors, Memory, Speeds, differs, filled
 from launcher.core.watch import Limits, is_past
-from nodes.core.messages import GetStats
+from nodes.protocol.messages import GetStats
 
 LEAST_GAIN = 1.15
 """How many times as fast a plan must be to take the place of the one that streams."""

@@ -24,7 +24,7 @@ from launcher.core.speeds import Factors, filled
 from launcher.core.waiting import Waiting, duration
 from launcher.core.watch import Limits
 from launcher.errors import LauncherError, RunFailedError
-from nodes.core.messages import Stop
+from nodes.protocol.messages import Stop
 
 HOLDS_A_DEPLOYMENT = (
     SessionState.DEPLOYING,

@@ -26,7 +26,7 @@ from launcher.core.events import Action, Notice, Send
 from launcher.core.sentences import other_protocol
 from launcher.core.session import Session, SessionState, Step
 from launcher.core.watch import is_past
-from nodes.core.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
+from nodes.protocol.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
 
 SETTLE_S = 1.0
 """From the first loss of a node until it is greeted again."""

@@ -14,8 +14,8 @@ from launcher.core.events import Action, Send, SendChunk, StageProgress
 from launcher.core.session import Session, SessionState, Step
 from launcher.core.upload import BESIDE_WINDOW, Upload
 from launcher.core.watch import Limits
-from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import (
+from nodes.protocol.errors import RemoteProtocolError
+from nodes.protocol.messages import (
     PUT_WINDOW,
     Deploy,
     Deployed,

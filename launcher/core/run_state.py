@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from nodes.core.errors import LocalProtocolError
+from nodes.protocol.errors import LocalProtocolError
 
 
 class RunState(Enum):

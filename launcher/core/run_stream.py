@@ -23,7 +23,7 @@ from typing import Generic
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Intake, Pace
 from launcher.core.stream import FrameSource, Payload, Sink
-from nodes.core.messages import ChannelSpec, Credit, TensorHeader
+from nodes.protocol.messages import ChannelSpec, Credit, TensorHeader
 
 
 class RunStream(Generic[Payload]):

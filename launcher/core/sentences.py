@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from launcher.core.events import Exited
 from launcher.core.session import Session, SessionState
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
-from nodes.core.messages import PROTOCOL, Refused
+from nodes.protocol.messages import PROTOCOL, Refused
 
 CLOSED = (
     "its agent closed the connection: it was ended, it crashed, or its machine or the network "

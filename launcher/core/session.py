@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from launcher.core.upload import Upload
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
-from nodes.core.messages import (
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.messages import (
     Bye,
     Control,
     Deployed,

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from launcher.core.blueprint import Blueprint
-from nodes.core.messages import Stats
+from nodes.protocol.messages import Stats
 
 LOOKS, LEAST_LOOKS = 5, 3
 """How many measurements the median is taken over at most, and at least."""

@@ -16,9 +16,9 @@ from typing import Generic, TypeVar, cast
 
 from launcher.core.dealing import Dealing
 from nodes.core.deployment import described, fits
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.fifo import Inlet, Outlet
-from nodes.core.messages import ChannelSpec, Credit, TensorHeader
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.messages import ChannelSpec, Credit, TensorHeader
 
 Payload = TypeVar("Payload")
 

@@ -51,9 +51,9 @@ from launcher.core.run_state import RunStep
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import EXIT_GRACE_S, Suspicion
 from launcher.errors import BadInputError, LauncherError
-from nodes.core.errors import RemoteProtocolError
 from nodes.core.events import Tick
-from nodes.core.messages import (
+from nodes.protocol.errors import RemoteProtocolError
+from nodes.protocol.messages import (
     PROTOCOL,
     Control,
     Deployed,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from nodes.core.errors import RemoteProtocolError
-from nodes.core.messages import CHUNK_BYTES, PUT_WINDOW, BlobInfo, Stored
+from nodes.protocol.errors import RemoteProtocolError
+from nodes.protocol.messages import CHUNK_BYTES, PUT_WINDOW, BlobInfo, Stored
 
 BESIDE_WINDOW = 1
 """Chunks that an agent may have unanswered while another is ahead: a round trip per MiB."""

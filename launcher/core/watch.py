@@ -48,7 +48,7 @@ Rebalance = Literal["auto", "ask", "never"]
 
 
 class Timeouts(Protocol):
-    """What is read here of the user's section `run` (`launcher.config_run.RunConfig`)."""
+    """What is read here of the user's section `run` (`launcher.config.run.RunConfig`)."""
 
     connect_timeout_s: float
     deploy_timeout_s: float
@@ -57,7 +57,7 @@ class Timeouts(Protocol):
 
 
 class RecoveryRules(Protocol):
-    """What is read here of the section `recovery` (`launcher.config_run.RecoveryConfig`)."""
+    """What is read here of the section `recovery` (`launcher.config.run.RecoveryConfig`)."""
 
     enabled: bool
     heartbeat_s: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nodes.core.events import Link, Peer, Purpose
-from nodes.core.messages import Control, Data, Deployment, Put
+from nodes.protocol.messages import Control, Data, Deployment, Put
 
 
 @dataclass(frozen=True, slots=True)

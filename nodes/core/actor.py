@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nodes.core.errors import LocalProtocolError
 from nodes.core.fifo import Inlet, Outlet
-from nodes.core.messages import Order
+from nodes.protocol.errors import LocalProtocolError
+from nodes.protocol.messages import Order
 
 MAX_DISPATCHED = 2
 """One firing that runs and one that waits for the executor."""

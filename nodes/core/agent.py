@@ -27,9 +27,11 @@ from nodes.core.actions import (
     TellTrace,
     WriteChunk,
 )
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.lifecycle import Lifecycle, Stage, Tally
-from nodes.core.messages import (
+from nodes.core.rejections import Rejections
+from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.messages import (
     PROTOCOL,
     Bye,
     Control,
@@ -50,8 +52,6 @@ from nodes.core.messages import (
     Stored,
     Welcome,
 )
-from nodes.core.rejections import Rejections
-from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
 
 STORY_EVENTS = 24
 """How many of the last events an error of ours describes."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 from nodes.core.actions import Action, Dial, Fire, SendData
 from nodes.core.actor import Ports, RunningActor
 from nodes.core.deployment import bytes_of, check, described, tensor_bytes
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.events import FiringEnded, Link
 from nodes.core.fifo import Inlet, Outlet
 from nodes.core.held import Held
-from nodes.core.messages import HOST, Attach, Credit, Deployment, TensorHeader
 from nodes.core.wiring import Reader, Wiring
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.messages import HOST, Attach, Credit, Deployment, TensorHeader
 
 
 class DataPlane:

@@ -10,10 +10,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from nodes.core.errors import NodeError
-from nodes.core.fields import DTYPE_BYTES
-from nodes.core.messages import HOST, ChannelSpec, Deployment
 from nodes.core.wiring import Wiring
+from nodes.protocol.errors import NodeError
+from nodes.protocol.fields import DTYPE_BYTES
+from nodes.protocol.messages import HOST, ChannelSpec, Deployment
 
 MAX_TENSOR_BYTES = 1 << 30
 """Longest tensor that an agent's data port takes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from nodes.core.messages import Control, Data
+from nodes.protocol.messages import Control, Data
 
 Peer = bytes
 """A control connection: the routing id of whoever dialled our control port."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 
 class Outlet:

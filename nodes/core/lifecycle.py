@@ -23,8 +23,9 @@ from nodes.core import events as ev
 from nodes.core.actions import Action, HangUp, LoadPhases, Log, Measure, Restart, Unload
 from nodes.core.dataplane import DataPlane
 from nodes.core.deployment import DeploymentError
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
-from nodes.core.messages import (
+from nodes.core.watchdog import Watchdog, firing_limit_s, unloading_limit_s
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.messages import (
     HOST,
     Attach,
     Control,
@@ -39,7 +40,6 @@ from nodes.core.messages import (
     Stopped,
     TensorHeader,
 )
-from nodes.core.watchdog import Watchdog, firing_limit_s, unloading_limit_s
 
 ANSWER_TIMEOUT_S = 5.0
 """How long a node that was dialled may take to grant its first credits."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nodes.core.events import Peer
-from nodes.core.messages import PROTOCOL, Hello, Refused
+from nodes.protocol.messages import PROTOCOL, Hello, Refused
 
 LONGEST_LEASE_S = 300.0
 """For how long a silent launcher keeps an agent at most, whatever it asks for."""

@@ -6,7 +6,7 @@ looking through all channels for each phase would keep an agent busy for minutes
 
 from __future__ import annotations
 
-from nodes.core.messages import ChannelSpec, Deployment
+from nodes.protocol.messages import ChannelSpec, Deployment
 
 Reader = tuple[ChannelSpec, int]
 """A channel and the number of a phase among its readers."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from nodes.core.errors import NodeError
+from nodes.protocol.errors import NodeError
 
 Array: TypeAlias = npt.NDArray[Any]
 

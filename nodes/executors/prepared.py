@@ -5,7 +5,7 @@ and CRC-32s. It is made in a private directory and renamed into place, so a read
 nothing; what a crash, a full disk or a bad card has damaged nevertheless fails its check and is
 made anew, so nobody waits for the disk. Several agents may share the directory: whoever renames
 first wins, and what one has just found another may evict. A key names, between dashes, the blob
-that its entry is made from, which keeps both from eviction (`nodes.cache_room`).
+that its entry is made from, which keeps both from eviction (`nodes.cache.room`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from nodes.cache_room import PARTIAL, Room, clear_left_behind, delete_entry
+from nodes.cache.room import PARTIAL, Room, clear_left_behind, delete_entry
 from nodes.executors.base import ExecutorError
-from nodes.private_files import make_folder
+from nodes.host.private_files import make_folder
 
 _ENTRY = "entry.json"
 _CHUNK = 1 << 20

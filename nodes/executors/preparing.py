@@ -26,7 +26,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from nodes.cache_room import Room
+from nodes.cache.room import Room
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
 
@@ -161,7 +161,7 @@ class PreparingProcess:
         )
 
     def _shut_in(self, child: subprocess.Popen[str], jobs: Sequence[Job]) -> None:
-        """Tell the child, once, which folders are all that it may open (`nodes.sandbox`)."""
+        """Tell the child, once, which folders are all that it may open (`nodes.host.sandbox`)."""
         assert child.stdin is not None  # noqa: S101 - it is a pipe
         folders = sorted({str(job.graph.resolve().parent) for job in jobs})
         places = {

@@ -2,7 +2,7 @@
 
 It is started as `python -m nodes.executors.preparing_child`, and reads a JSON line from its
 standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`. From then
-on it can open nothing else (`nodes.sandbox`), unless its engine is one for a GPU.
+on it can open nothing else (`nodes.host.sandbox`), unless its engine is one for a GPU.
 It reads another line per subnet, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
 "limit_bytes": …}`, answers each with a JSON line, `{"done": key}` or `{"failed": key, "reason":
 sentence, "lacks": "room", "memory" or ""}`, and exits when its input is closed, so that it never
@@ -29,13 +29,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
 
-import nodes.single_threaded_blas  # noqa: F401 - before NumPy
+import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.heap import give_back_at_once, give_back_free_memory
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
-from nodes.memory_room import room_bytes
-from nodes.sandbox import shut_optimiser_in
-from nodes.time_slice import ask_for_usual_slices
+from nodes.host.memory_room import room_bytes
+from nodes.host.sandbox import shut_optimiser_in
+from nodes.host.time_slice import ask_for_usual_slices
 
 _LEAST_MEMORY_BYTES = 64 << 20
 """What the child may always try to have: the kernel may find more than it says is free."""
@@ -49,17 +49,17 @@ _OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory")
 def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
     """Import the engine, outside the bounds of a job, and return what prepares a subnet for it."""
     if engine == "tensorrt":
-        from nodes.executors.tensor_rt_build import build  # noqa: PLC0415 - one engine per child
+        from nodes.executors.tensor_rt.build import build  # noqa: PLC0415 - one engine per child
 
         return build
-    from nodes.executors.onnx_sessions import import_onnxruntime  # noqa: PLC0415
+    from nodes.executors.onnx.sessions import import_onnxruntime  # noqa: PLC0415
 
     import_onnxruntime()
     if is_light:
-        from nodes.executors.onnx_light import optimise_lightly  # noqa: PLC0415
+        from nodes.executors.onnx.light import optimise_lightly  # noqa: PLC0415
 
         return optimise_lightly
-    from nodes.executors.onnx_optimise import optimise  # noqa: PLC0415
+    from nodes.executors.onnx.optimise import optimise  # noqa: PLC0415
 
     return optimise
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from nodes.cache_room import Room
+from nodes.cache.room import Room
 from nodes.executors.base import Executor, ExecutorError
 from nodes.executors.gpu import cuda_devices
 from nodes.executors.heap import keep_one_heap
@@ -36,7 +36,7 @@ def open_executor(name: EngineName, cache: Path, *, room: Room | None = None) ->
     if name == "tensorrt":
         missing = tensorrt_missing()
         if missing is None:
-            from nodes.executors.tensor_rt import TensorRtExecutor  # noqa: PLC0415
+            from nodes.executors.tensor_rt.executor import TensorRtExecutor  # noqa: PLC0415
 
             return TensorRtExecutor(cache, room)
         executor = (
@@ -51,7 +51,7 @@ def open_executor(name: EngineName, cache: Path, *, room: Room | None = None) ->
 
 
 def _onnx_runtime(cache: Path, *, tensorrt: bool = False, room: Room | None = None) -> Executor:
-    from nodes.executors.onnx_runtime import OnnxRuntimeExecutor  # noqa: PLC0415
+    from nodes.executors.onnx.runtime import OnnxRuntimeExecutor  # noqa: PLC0415
 
     return OnnxRuntimeExecutor(cache, tensorrt=tensorrt, room=room)
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from nodes.execution.synthetic_inputs import synthetic_input
 from nodes.executors.base import LoadOptions
-from nodes.executors.onnx_mistakes import mistaken_optimizers
-from nodes.executors.onnx_sessions import (
+from nodes.executors.onnx.mistakes import mistaken_optimizers
+from nodes.executors.onnx.sessions import (
     engine_errors,
     keep_packing_off,
     loading_options,
     shrink_arena,
     tensor_specs,
 )
-from nodes.synthetic_inputs import synthetic_input
 
 
 def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: bool) -> None:

@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from cnn.rewrites import Channels, Rewrite
-from partition.cost import CostModel
+from cnn.rewrite.rewrites import Channels, Rewrite
 from partition.devices import Device
-from partition.engine_memory import START_UP_BYTES
 from partition.errors import DoesNotFitError, PartitionError
-from partition.linear_time import LinearTime
 from partition.objective import Objective
-from partition.traffic import SLACK_FRAMES
+from partition.prediction.engine_memory import START_UP_BYTES
+from partition.pricing.cost import CostModel
+from partition.pricing.linear_time import LinearTime
+from partition.pricing.traffic import SLACK_FRAMES
 
 if TYPE_CHECKING:
-    from cnn.band_rows import FusedLayers
+    from cnn.rewrite.band_rows import FusedLayers
 
 
 @dataclass(frozen=True, slots=True)

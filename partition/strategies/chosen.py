@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.cost import Costs
-from partition.fair_memory import room_bytes
+from partition.prediction.fair_memory import room_bytes
+from partition.pricing.cost import Costs
+from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
-from partition.traffic import Floats
 
 
 @dataclass(frozen=True, slots=True)

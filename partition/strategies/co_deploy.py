@@ -21,9 +21,9 @@ from cnn.network import Network
 from partition.errors import PartitionError
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.chosen import objective_value
-from partition.strategies.exact import Exact
-from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import SolverEffort
+from partition.strategies.exact.placement import Shape
+from partition.strategies.exact.search import SolverEffort
+from partition.strategies.exact.strategy import Exact
 
 MOST_DECISIONS = 48
 """Layers × devices up to which any layer on any device is decided exactly."""

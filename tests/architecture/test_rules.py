@@ -11,7 +11,9 @@ from tests.architecture.source import PACKAGES, ROOT, Source, called, sources
 
 OURS = sources(*PACKAGES)
 EVERYTHING = (*OURS, *sources("tests", "examples", "benchmarks"))
-CORES = tuple(s for s in OURS if s.name.startswith(("nodes/core/", "launcher/core/")))
+CORES = tuple(
+    s for s in OURS if s.name.startswith(("nodes/core/", "nodes/protocol/", "launcher/core/"))
+)
 
 PURE = {
     *("__future__", "abc", "bisect", "collections", "dataclasses", "enum", "fractions"),
@@ -23,7 +25,9 @@ PURE = {
 
 def test_zmq_is_imported_by_the_wire_only() -> None:
     importers = {source.name for source in OURS if source.uses("zmq")}
-    assert importers == {f"nodes/{name}.py" for name in ("sockets", "listener", "waiter", "curve")}
+    assert importers == {
+        f"nodes/net/{name}.py" for name in ("sockets", "listener", "waiter", "curve")
+    }
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "tensorrt"])
@@ -80,7 +84,7 @@ def test_whole_folders_are_deleted_only_by_the_cache_that_made_them() -> None:
         deletes = source.uses("shutil.rmtree") or any(
             called(call).endswith("rmtree") for call in source.calls
         )
-        assert source.name == "nodes/cache_room.py" or not deletes, source.name
+        assert source.name == "nodes/cache/room.py" or not deletes, source.name
 
 
 def test_cores_import_only_what_is_pure() -> None:
@@ -88,7 +92,9 @@ def test_cores_import_only_what_is_pure() -> None:
     for source in CORES:
         for name in source.imports:
             top = name.partition(".")[0]
-            own = name.startswith(("nodes.core", "launcher.core", "launcher.errors"))
+            own = name.startswith(
+                ("nodes.core", "nodes.protocol", "launcher.core", "launcher.errors")
+            )
             assert own or top in PURE, f"{source.name} imports {name}"
 
 

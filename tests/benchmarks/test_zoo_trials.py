@@ -16,7 +16,7 @@ import cnn
 from benchmarks.zoo.cache import VARIABLE
 from benchmarks.zoo.frames import CHOICES, KINDS, frames, write
 from benchmarks.zoo.outcomes import AGREES, Ledger, Outcome, Trial
-from launcher.inputs_arrays import LastArchive, open_arrays
+from launcher.inputs.arrays import LastArchive, open_arrays
 from tests.cnn.models import convolution, model, node, save, value
 
 TRIAL = Trial("unet", "in-process", "vertical")

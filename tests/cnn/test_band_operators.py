@@ -11,7 +11,7 @@ import pytest
 
 import cnn
 from benchmarks.agreement import random_frame, relative_error
-from cnn.rewrites import Bands
+from cnn.rewrite.rewrites import Bands
 from tests.cnn.models import constant, model, node, run, save, value, weight
 
 Nodes = Sequence[onnx.NodeProto]

@@ -21,8 +21,8 @@ from benchmarks.agreement import (
     random_partition,
     relative_error,
 )
-from cnn.receptive_field import Rows
-from cnn.rewrites import Bands, Slices, part_name
+from cnn.operators.receptive_field import Rows
+from cnn.rewrite.rewrites import Bands, Slices, part_name
 from tests.cnn.image_stacks import image_stacks
 from tests.cnn.models import constant, model, node, run, save, value, weight
 from tests.rewriting import random_rows

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import cnn
 from cnn.merge import merge
-from cnn.rewrites import Copies
+from cnn.rewrite.rewrites import Copies
 from tests.cnn.models import INT64, constant, model, node, save, value, weight
 from tests.cnn.whole import agrees
 

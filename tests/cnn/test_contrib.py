@@ -12,8 +12,8 @@ import pytest
 from onnx import helper
 
 import cnn
-from cnn import contrib
-from cnn.rewrites import Bands, Slices
+from cnn.operators import contrib
+from cnn.rewrite.rewrites import Bands, Slices
 from tests.cnn import models
 from tests.cnn.test_bands import outputs
 

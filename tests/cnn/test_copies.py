@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import cnn
 from benchmarks.agreement import LIMIT, random_frame, relative_error
-from cnn.rewrites import Copies, Slices, copy_name
+from cnn.rewrite.rewrites import Copies, Slices, copy_name
 from tests.cnn.models import convolution, node, run, save
 from tests.networks import save as save_drawn
 from tests.networks import small_models

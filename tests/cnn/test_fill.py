@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 import cnn
-from cnn.fill import draw, fill
-from cnn.inputs import freeze
-from cnn.roles import MissingWeight, Role
-from cnn.source import locate
-from cnn.weights import Array, take
+from cnn.operators.roles import MissingWeight, Role
+from cnn.read.fill import draw, fill
+from cnn.read.inputs import freeze
+from cnn.read.source import locate
+from cnn.read.weights import Array, take
 from tests.cnn.models import constant, convolution, model, node, run, save, value, weight
 
 FLOAT32 = MissingWeight((64, 32), np.dtype(np.float32))

@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 import cnn
+from cnn.operators.supported import STANDARD_DOMAINS
 from cnn.simplify.fold import fold
 from cnn.simplify.graph import OperatorGraph
-from cnn.supported import STANDARD_DOMAINS
 from tests.cnn.models import run, save
 from tests.cnn.node_tests import NodeTest, agrees, node_tests
 

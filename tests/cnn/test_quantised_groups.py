@@ -15,7 +15,7 @@ import pytest
 import cnn
 from benchmarks.agreement import agreements, random_partition
 from cnn.merge import merge
-from cnn.rewrites import Bands, Copies, Slices
+from cnn.rewrite.rewrites import Bands, Copies, Slices
 from tests.cnn.models import constant, model, node, run, save, value, weight
 from tests.cnn.quantised_stacks import quantised_stack
 from tests.cnn.test_any_rewrites import random_rewrite

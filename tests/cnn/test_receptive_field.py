@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cnn.receptive_field import Blocks, Glimpse, Rows, Spread, Window, bands_of
+from cnn.operators.receptive_field import Blocks, Glimpse, Rows, Spread, Window, bands_of
 
 
 @st.composite

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cnn.errors import ModelError
-from cnn.rewrites import Bands, Channels, Copies, Rewrite, Slices, from_data, to_data
+from cnn.rewrite.rewrites import Bands, Channels, Copies, Rewrite, Slices, from_data, to_data
 
 EXAMPLES: list[Rewrite] = [Slices("conv", (3, 2)), Bands(("a", "b"), (5, 5, 4)), Copies((3, 1))]
 

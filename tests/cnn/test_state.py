@@ -11,7 +11,7 @@ import cnn
 from cnn.errors import ModelError
 from cnn.merge import merge
 from cnn.network import MERGED
-from cnn.rewrites import Bands, Copies, Slices
+from cnn.rewrite.rewrites import Bands, Copies, Slices
 from tests.cnn.models import INT64, model, node, run, save, value, weight
 from tests.recurrent import CELL, LSTM, camera_frames, cell, lstm, plain_loop
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import cnn
 from cnn.merge import merge
 from cnn.network import TAIL
-from cnn.rewrites import Copies, Slices
+from cnn.rewrite.rewrites import Copies, Slices
 from tests.cnn.models import FLOAT, INT64, constant, model, node, run, save, value, weight
 from tests.cnn.tails import (
     Arrays,

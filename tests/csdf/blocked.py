@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from csdf.consistency import repetition_vector
-from csdf.graph import Graph
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
 from tests.csdf.oracle import Untimed
 
 MOST = 40

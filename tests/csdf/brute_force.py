@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from csdf.consistency import repetition_vector
-from csdf.graph import Graph
-from csdf.storage import with_capacities
+from csdf.buffers.storage import with_capacities
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
 from tests.csdf import oracle
 
 

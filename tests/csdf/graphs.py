@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from csdf.graph import Actor, Channel, Graph
+from csdf.model.graph import Actor, Channel, Graph
 
 
 def graph(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from csdf.graph import Channel, Graph
+from csdf.model.graph import Channel, Graph
 
 
 class Untimed:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from csdf.graph import Graph
+from csdf.model.graph import Graph
 
 Order = Sequence[tuple[str, int | None, int]]
 """(actor, phase or None, offset) per entry."""

@@ -1,4 +1,4 @@
-"""The plainest simulation of processors and of machines, to hold `csdf.simulation` to.
+"""The plainest simulation of processors and of machines, to hold `csdf.execution.simulation` to.
 
 Written from their descriptions alone, on exact rationals and without a queue: at every instant
 everything is looked at again.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from csdf.graph import Graph
+from csdf.model.graph import Graph
 
 Firing = tuple[str, Fraction, Fraction]
 

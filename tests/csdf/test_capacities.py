@@ -12,15 +12,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf import sdf3
-from csdf.capacities import Search
-from csdf.consistency import repetition_vector
+from csdf.buffers.capacities import Search
+from csdf.buffers.storage import unbounded, with_capacities
 from csdf.errors import CsdfError, DeadlockError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.reverse_channels import folded
-from csdf.storage import unbounded, with_capacities
-from csdf.throughput import throughput
+from csdf.execution.liveness import check_liveness
+from csdf.formats import sdf3
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.reverse_channels import folded
+from csdf.timing.throughput import throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph

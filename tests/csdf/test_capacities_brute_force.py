@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.capacities import Search, Unit
+from csdf.buffers.capacities import Search, Unit
+from csdf.buffers.storage import unbounded, with_capacities
 from csdf.errors import CsdfError
-from csdf.graph import Actor, Channel, Graph
-from csdf.liveness import check_liveness
-from csdf.storage import unbounded, with_capacities
+from csdf.execution.liveness import check_liveness
+from csdf.model.graph import Actor, Channel, Graph
 from tests.csdf import brute_force
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, rates

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from csdf.capacities import Search
+from csdf.buffers.capacities import Search
+from csdf.buffers.storage import unbounded
 from csdf.errors import CsdfError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.storage import unbounded
+from csdf.execution.liveness import check_liveness
+from csdf.model.graph import Graph
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph, may_overtake
 

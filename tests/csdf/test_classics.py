@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from csdf.capacities import Search
-from csdf.consistency import repetition_vector
-from csdf.graph import Graph
-from csdf.throughput import throughput
+from csdf.buffers.capacities import Search
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.timing.throughput import throughput
 from tests.csdf.graphs import graph
 
 

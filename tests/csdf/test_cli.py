@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from csdf import json_format, sdf3_writer
-from csdf.cli import main
+from csdf.cli.command import main
+from csdf.formats import json_format, sdf3_writer
 from tests.csdf.graphs import graph
 
 REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"

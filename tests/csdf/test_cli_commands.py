@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from csdf import files, json_format
-from csdf.cli import main
+from csdf.cli.command import main
+from csdf.formats import files, json_format
 from tests.csdf.graphs import graph
 
 REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"

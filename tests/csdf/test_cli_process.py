@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from csdf.cli import main
+from csdf.cli.command import main
 
 REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"
 
 
 def csdf(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "csdf.cli", *arguments],
+        [sys.executable, "-m", "csdf.cli.command", *arguments],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -45,7 +45,7 @@ def test_a_full_disk() -> None:
     file = str(REFERENCE / "twodev_2_3.xml")
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "csdf.cli", "analyze", file],
+            [sys.executable, "-m", "csdf.cli.command", "analyze", file],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -60,7 +60,7 @@ def test_ctrl_c_is_no_error(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("csdf.cli.analyze", interrupted)
+    monkeypatch.setattr("csdf.cli.command.analyze", interrupted)
     assert main(["analyze", str(REFERENCE / "twodev_2_3.xml")]) == 128 + signal.SIGINT
     assert capsys.readouterr().err == "csdf: interrupted\n"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import networkx
 from hypothesis import given
 
-from csdf.components import components
-from csdf.graph import Graph
-from csdf.lowered import Origin, lower
+from csdf.model.components import components
+from csdf.model.graph import Graph
+from csdf.model.lowered import Origin, lower
 from tests.csdf.graphs import consistent_graphs, graph
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf.consistency import firings, repetition_vector
 from csdf.errors import InconsistentGraphError
-from csdf.graph import Graph
+from csdf.model.consistency import firings, repetition_vector
+from csdf.model.graph import Graph
 from tests.csdf.graphs import consistent_graphs, graph
 
 

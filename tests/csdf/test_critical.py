@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.consistency import repetition_vector
 from csdf.errors import DeadlockError, PeriodBoundsError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.throughput import Method, throughput
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.timing.throughput import Method, throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph, may_overtake
@@ -66,8 +66,8 @@ def test_schedules_tell_liveness_as_executions_do(tries: int) -> None:
     def check(found: Graph) -> None:
         assume(not may_overtake(found))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("csdf.throughput.EXECUTED", -1)
-            patch.setattr("csdf.throughput.EXECUTION_LIMIT", 0)
+            patch.setattr("csdf.timing.throughput.EXECUTED", -1)
+            patch.setattr("csdf.timing.throughput.EXECUTION_LIMIT", 0)
             try:
                 throughput(found)
             except DeadlockError:

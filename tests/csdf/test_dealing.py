@@ -9,14 +9,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
-from csdf.consistency import repetition_vector
-from csdf.dataflow_graphs import phase_graph
-from csdf.dealing import balanced_pattern, longest_wait
+from csdf.conversion.dataflow_graphs import phase_graph
+from csdf.conversion.dealing import balanced_pattern, longest_wait
+from csdf.conversion.from_network import SINK, SOURCE, Dataflow, convert
+from csdf.conversion.proof import prove
+from csdf.conversion.skew import schedule
 from csdf.errors import ConversionError
-from csdf.from_network import SINK, SOURCE, Dataflow, convert
-from csdf.proof import prove
-from csdf.skew import schedule
-from csdf.throughput import throughput
+from csdf.model.consistency import repetition_vector
+from csdf.timing.throughput import throughput
 
 counts = st.lists(st.integers(1, 6), min_size=1, max_size=4)
 

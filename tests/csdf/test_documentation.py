@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from csdf import json_format
-from csdf.cli import main
+from csdf.cli.command import main
+from csdf.formats import json_format
 
 ROOT = Path(__file__).parent.parent.parent
 TEXT = (ROOT / "docs" / "csdf.md").read_text(encoding="utf-8")

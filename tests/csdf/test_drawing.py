@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf import sdf3
-from csdf.drawing import as_svg, marked
-from csdf.drawing_layout import BOX_HEIGHT, layout
 from csdf.errors import TooLargeError
-from csdf.graph import Graph
-from csdf.throughput import throughput
+from csdf.formats import sdf3
+from csdf.formats.drawing import as_svg, marked
+from csdf.formats.drawing_layout import BOX_HEIGHT, layout
+from csdf.model.graph import Graph
+from csdf.timing.throughput import throughput
 from tests.csdf.graphs import consistent_graphs, graph
 
 REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf import json_format
 from csdf.errors import GraphError
-from csdf.graph import Graph
-from csdf.networkx_form import from_networkx, to_networkx
-from csdf.throughput import throughput
+from csdf.formats import json_format
+from csdf.formats.networkx_form import from_networkx, to_networkx
+from csdf.model.graph import Graph
+from csdf.timing.throughput import throughput
 from tests.csdf.graphs import consistent_graphs, graph
 
 

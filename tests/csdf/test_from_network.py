@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 
 from cnn.network import Network
-from csdf.dataflow_graphs import device_graph
+from csdf.conversion.dataflow_graphs import device_graph
+from csdf.conversion.from_network import HOST, SINK, SOURCE, Converter, Dataflow, convert
+from csdf.conversion.grouping import Edge, group, levels
 from csdf.errors import ConversionError
-from csdf.from_network import HOST, SINK, SOURCE, Converter, Dataflow, convert
-from csdf.grouping import Edge, group, levels
 from tests.csdf.networks import network, paper_example, partitioned
 
 

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from csdf import gantt
 from csdf.errors import TooLargeError
-from csdf.simulation import Timeline, simulate
+from csdf.execution.simulation import Timeline, simulate
+from csdf.formats import gantt
 from tests.csdf.graphs import graph
 
 SVG = "{http://www.w3.org/2000/svg}"

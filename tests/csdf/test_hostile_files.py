@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf import files, sdf3, sdf3_writer
-from csdf.analysis import analyze
+from csdf.cli.analysis import analyze
+from csdf.cli.report import as_text
 from csdf.errors import CsdfError
-from csdf.report import as_text
+from csdf.formats import files, sdf3, sdf3_writer
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import graph
 from tests.csdf.test_sdf3 import SMALL
@@ -31,7 +31,7 @@ SECONDS, BYTES = 20, 2 << 30
 WATCHED = """
 import contextlib, io, json, resource, sys, time
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
-from csdf.cli import main
+from csdf.cli.command import main
 for path in sys.argv[2:]:
     begin, told = time.process_time(), io.StringIO()
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):

@@ -8,12 +8,12 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given
 
-from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError
-from csdf.graph import Actor, Channel, Graph
-from csdf.latency import Latency, latency
-from csdf.liveness import check_liveness
-from csdf.throughput import throughput
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Actor, Channel, Graph
+from csdf.timing.latency import Latency, latency
+from csdf.timing.throughput import throughput
 from tests.csdf import oracle
 from tests.csdf.blocked import distance
 from tests.csdf.effort import examples, holds

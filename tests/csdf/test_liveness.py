@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 
-from csdf.consistency import repetition_vector
 from csdf.errors import InconsistentGraphError, TooLargeError
-from csdf.graph import Graph
-from csdf.liveness import Remedy, check_liveness, remedies_together
+from csdf.execution.liveness import Remedy, check_liveness, remedies_together
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph

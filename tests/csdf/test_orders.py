@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError, DeadlockError
-from csdf.graph import Graph
-from csdf.latency import latency
-from csdf.liveness import check_liveness
-from csdf.orders import Entry, entry, ordered, with_orders
-from csdf.throughput import throughput
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.static_orders import Entry, entry, ordered, with_orders
+from csdf.timing.latency import latency
+from csdf.timing.throughput import throughput
 from tests.csdf.blocked import distance
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError, OvertakingError
-from csdf.expansion import expand
-from csdf.graph import Graph
-from csdf.latency import Latency, latency
-from csdf.liveness import check_liveness
-from csdf.lowered import lower
-from csdf.schedule import Schedule, periodic_schedule
-from csdf.slack import slack
-from csdf.throughput import overtaking, throughput
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.lowered import lower
+from csdf.timing.expansion import expand
+from csdf.timing.latency import Latency, latency
+from csdf.timing.schedule import Schedule, periodic_schedule
+from csdf.timing.slack import slack
+from csdf.timing.throughput import overtaking, throughput
 from tests.csdf import oracle
 from tests.csdf.blocked import distance
 from tests.csdf.effort import examples, holds

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.simulated_machine import EVEN, Machine, Platform
-from csdf.simulation import Link, Timeline, simulate, with_links
+from csdf.execution.liveness import check_liveness
+from csdf.execution.shared_machine import EVEN, Machine, Platform
+from csdf.execution.simulation import Link, Timeline, simulate, with_links
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 from tests.csdf.plain_platform import Plain

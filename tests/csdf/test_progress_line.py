@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from io import StringIO
 
-from csdf.capacities import CapacityProgress
-from csdf.conflicts import PeriodGoal
-from csdf.front_report import progress_text
-from csdf.progress_line import EVERY_S, FIRST_S, ProgressLine
+from csdf.buffers.capacities import CapacityProgress
+from csdf.buffers.conflicts import PeriodGoal
+from csdf.cli.front_report import progress_text
+from csdf.cli.progress_line import EVERY_S, FIRST_S, ProgressLine
 
 
 class Terminal(StringIO):

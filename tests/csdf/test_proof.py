@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cnn.network import Network
+from csdf.conversion.from_network import HOST, SINK, SOURCE, Dataflow, convert
+from csdf.conversion.proof import prove
+from csdf.conversion.skew import Pipeline, schedule
 from csdf.errors import NotProvedError
-from csdf.from_network import HOST, SINK, SOURCE, Dataflow, convert
-from csdf.proof import prove
-from csdf.skew import Pipeline, schedule
 from tests.csdf.networks import paper_example, partitioned
 
 

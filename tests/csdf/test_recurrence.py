@@ -8,13 +8,13 @@ from fractions import Fraction
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.consistency import repetition_vector
-from csdf.expansion import expand
-from csdf.graph import Graph
-from csdf.latency import latency
-from csdf.liveness import check_liveness
-from csdf.orders import ordered
-from csdf.recurrence import SelfTimedFirings
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.static_orders import ordered
+from csdf.timing.expansion import expand
+from csdf.timing.latency import latency
+from csdf.timing.recurrence import SelfTimedFirings
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph

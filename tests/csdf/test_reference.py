@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from csdf import sdf3
-from csdf.analysis import analyze
-from csdf.graph import Graph
-from csdf.throughput import throughput
+from csdf.cli.analysis import analyze
+from csdf.formats import sdf3
+from csdf.model.graph import Graph
+from csdf.timing.throughput import throughput
 
 HERE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"
 EXPECTED = json.loads((HERE / "reference.json").read_text())

@@ -11,11 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from csdf.errors import CsdfError
-from csdf.graph import Actor, Graph
-from csdf.liveness import check_liveness
-from csdf.orders import Entry, ordered
-from csdf.schedule import Schedule, periodic_schedule
-from csdf.throughput import throughput
+from csdf.execution.liveness import check_liveness
+from csdf.model.graph import Actor, Graph
+from csdf.model.static_orders import Entry, ordered
+from csdf.timing.schedule import Schedule, periodic_schedule
+from csdf.timing.throughput import throughput
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 from tests.csdf.order_examples import pipelined

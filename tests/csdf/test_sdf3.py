@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf import sdf3, sdf3_writer
 from csdf.errors import CsdfError
-from csdf.graph import Actor, Channel, Graph
-from csdf.liveness import check_liveness
-from csdf.throughput import throughput
+from csdf.execution.liveness import check_liveness
+from csdf.formats import sdf3, sdf3_writer
+from csdf.model.graph import Actor, Channel, Graph
+from csdf.timing.throughput import throughput
 from tests.csdf.graphs import consistent_graphs
 
 SMALL = """<?xml version="1.0"?>
@@ -237,11 +237,11 @@ class TestXmlThatNobodyVouchesFor:
         self.refused("<sdf3>" * 100_000, "nested deeper than 64")
 
     def test_many_elements(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("csdf.safe_xml.MAX_ELEMENTS", 5)
+        monkeypatch.setattr("csdf.formats.safe_xml.MAX_ELEMENTS", 5)
         self.refused(SMALL, "more than 5 elements")
 
     def test_large_files(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr("csdf.safe_xml.MAX_BYTES", 100)
+        monkeypatch.setattr("csdf.formats.safe_xml.MAX_BYTES", 100)
         large = tmp_path / "large.xml"
         large.write_text(SMALL)
         with pytest.raises(sdf3.Sdf3Error, match="is larger than"):

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.orders import with_orders
-from csdf.simulation import Link, Timeline, simulate, static_orders, with_links
-from csdf.throughput import throughput
+from csdf.execution.liveness import check_liveness
+from csdf.execution.simulation import Link, Timeline, simulate, static_orders, with_links
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.static_orders import with_orders
+from csdf.timing.throughput import throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph

@@ -12,12 +12,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cnn.network import Network
-from csdf.dataflow_graphs import device_graph, phase_graph
+from csdf.conversion.dataflow_graphs import device_graph, phase_graph
+from csdf.conversion.from_network import SINK, SOURCE, Dataflow, convert
+from csdf.conversion.skew import schedule, span
 from csdf.errors import CsdfError
-from csdf.from_network import SINK, SOURCE, Dataflow, convert
-from csdf.orders import Entry, ordered
-from csdf.skew import schedule, span
-from csdf.throughput import throughput
+from csdf.model.static_orders import Entry, ordered
+from csdf.timing.throughput import throughput
 from tests.csdf.effort import examples, holds
 from tests.csdf.networks import network, paper_example, partitioned
 

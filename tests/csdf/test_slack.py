@@ -8,13 +8,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given
 
-from csdf.consistency import repetition_vector
 from csdf.errors import CsdfError, TooLargeError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.orders import with_orders
-from csdf.slack import slack
-from csdf.throughput import throughput
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.static_orders import with_orders
+from csdf.timing.slack import slack
+from csdf.timing.throughput import throughput
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 

@@ -9,10 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from csdf.errors import CsdfError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.simulated_machine import Machine, Platform
-from csdf.simulation import Timeline, simulate
+from csdf.execution.liveness import check_liveness
+from csdf.execution.shared_machine import Machine, Platform
+from csdf.execution.simulation import Timeline, simulate
+from csdf.model.graph import Graph
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph
 from tests.csdf.test_platform import ends, independent

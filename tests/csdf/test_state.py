@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cnn.network import Network, Tensor
-from csdf.consistency import repetition_vector
-from csdf.dataflow_graphs import device_graph, phase_graph
-from csdf.from_network import Dataflow, convert
-from csdf.liveness import check_liveness
-from csdf.proof import prove
-from csdf.skew import schedule
-from csdf.throughput import throughput
+from csdf.conversion.dataflow_graphs import device_graph, phase_graph
+from csdf.conversion.from_network import Dataflow, convert
+from csdf.conversion.proof import prove
+from csdf.conversion.skew import schedule
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.timing.throughput import throughput
 from tests.csdf.networks import network, partitioned
 
 

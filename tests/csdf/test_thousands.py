@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from csdf.consistency import firings, repetition_vector
-from csdf.graph import Graph
-from csdf.liveness import Deadlock, check_liveness
-from csdf.throughput import Method, throughput
+from csdf.execution.liveness import Deadlock, check_liveness
+from csdf.model.consistency import firings, repetition_vector
+from csdf.model.graph import Graph
+from csdf.timing.throughput import Method, throughput
 from tests.csdf import oracle
 from tests.csdf.graphs import connected_parts, may_overtake, random_graph
 from tests.csdf.test_liveness import applied

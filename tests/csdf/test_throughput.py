@@ -8,11 +8,11 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given
 
-from csdf.consistency import repetition_vector
 from csdf.errors import DeadlockError
-from csdf.graph import Graph
-from csdf.liveness import check_liveness
-from csdf.throughput import Throughput, throughput
+from csdf.execution.liveness import check_liveness
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.timing.throughput import Throughput, throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import connected_parts, consistent_graphs, graph, may_overtake

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from csdf.graph import Actor, Channel, Graph
-from csdf.lowered import lower
-from csdf.token_state import NOTHING, TokenState
+from csdf.execution.token_state import NOTHING, TokenState
+from csdf.model.graph import Actor, Channel, Graph
+from csdf.model.lowered import lower
 
 A, B = 0, 1
 

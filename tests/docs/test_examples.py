@@ -44,8 +44,8 @@ def test_every_example_gives_what_it_says(package: str) -> None:
         "partition.planner.make_plan",
         "partition.strategies.base.Problem",
         "partition.strategies.base.Solution",
-        "partition.strategies.sequential.Sequential",
-        "partition.cost.CostModel",
+        "partition.strategies.contiguous.sequential.Sequential",
+        "partition.pricing.cost.CostModel",
         "ga.strategies.find_strategy",
     ],
 )

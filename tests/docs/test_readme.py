@@ -12,11 +12,17 @@ from pydantic import BaseModel
 
 from benchmarks import results
 from ga.strategies import STRATEGIES
-from launcher.config import ClusterConfig, InputConfig, ModelConfig, RecoveryConfig, RunConfig
-from launcher.config_ga import PaperTuning, VerticalTuning
-from launcher.config_nodes import NodeConfig
-from launcher.config_sentences import validated
-from launcher.config_source import parse_source
+from launcher.config.cluster import (
+    ClusterConfig,
+    InputConfig,
+    ModelConfig,
+    RecoveryConfig,
+    RunConfig,
+)
+from launcher.config.genetic import PaperTuning, VerticalTuning
+from launcher.config.nodes import NodeConfig
+from launcher.config.sentences import validated
+from launcher.config.source import parse_source
 from tests.docs import markdown
 
 README = markdown.ROOT / "README.md"
@@ -29,7 +35,7 @@ PAGES_FOR_USERS = (
     "running.md",
     "strategies.md",
 )
-PROGRAMS = {"launch": "launcher.cli", "node-agent": "nodes.cli"}
+PROGRAMS = {"launch": "launcher.commands.launch", "node-agent": "nodes.cli"}
 GROUPS = {"csdf-edge partition": "launcher.commands.partition", "ga": "launcher.commands.ga"}
 UNIT = markdown.ROOT / "deploy" / "node-agent.service"
 

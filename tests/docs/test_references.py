@@ -66,10 +66,10 @@ def test_every_reference_is_to_where_the_name_is_defined() -> None:
 @pytest.mark.parametrize(
     ("reference", "known"),
     [
-        ("launcher.runtime.Frames", True),
-        ("launcher.run.Frames", False),
-        ("csdf.storage.Storage.work", True),
-        ("csdf.storage.Storage.play", False),
+        ("launcher.run.runtime.Frames", True),
+        ("launcher.run.runner.Frames", False),
+        ("csdf.buffers.storage.Storage.work", True),
+        ("csdf.buffers.storage.Storage.play", False),
         ("nodes.core", True),
         ("nodes.gone", False),
     ],

@@ -61,7 +61,13 @@ def test_the_model_is_small_branched_and_takes_one_image() -> None:
 
 @pytest.mark.slow
 def test_launch_over_three_nodes_has_the_accuracy_of_the_whole_model(guesses: np.ndarray) -> None:
-    command = [sys.executable, "-m", "launcher.cli", str(DIGITS / "cluster.yaml"), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "launcher.commands.launch",
+        str(DIGITS / "cluster.yaml"),
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -6,8 +6,8 @@ from random import Random
 
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core import messages as words
 from nodes.core.agent import Agent, Identity
+from nodes.protocol import messages as words
 
 USAGE = ev.Usage(10**8, 10**8, 10**7, 1.0)
 

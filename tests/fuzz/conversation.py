@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from nodes.core import codec
 from nodes.core import events as ev
-from nodes.core import messages as words
-from nodes.core.errors import RemoteProtocolError
+from nodes.protocol import codec
+from nodes.protocol import messages as words
+from nodes.protocol.errors import RemoteProtocolError
 from tests.fuzz.agent_shell import AgentUnderFire
 from tests.fuzz.good import ENCODED, FLOW
 from tests.fuzz.mutation import mutated_map

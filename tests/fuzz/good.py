@@ -7,8 +7,8 @@ import json
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from nodes.core import codec
-from nodes.core import messages as words
+from nodes.protocol import codec
+from nodes.protocol import messages as words
 from tests.nodes.simulation import EPOCH, GRAPH, Dataflow
 
 FLOW = Dataflow(("n0", "n1", "n0"), (("x",), ("t0",), ("t1",)), ("t2",), (2, 2, 2, 2))

@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 from cnn.network import Layer, Network, Tensor
-from launcher.config import InputConfig
+from launcher.config.cluster import InputConfig
 from launcher.errors import BadInputError
-from launcher.inputs import open_inputs
+from launcher.inputs.frames import open_inputs
 from tests.fuzz.mutation import mutated
 
 SHAPE = (1, 3, 4, 6)

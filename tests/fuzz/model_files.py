@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from cnn.errors import CnnError
-from cnn.functions import inlined
-from cnn.source import WHEEL, WHEEL_MODELS, locate
+from cnn.read.functions import inlined
+from cnn.read.source import WHEEL, WHEEL_MODELS, locate
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx_file import inspect
+from nodes.executors.onnx.file import inspect
 from tests.fuzz.mutation import NUMBERS, mutated
 from tests.fuzz.opened import leads_out, opened
 

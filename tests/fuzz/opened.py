@@ -18,7 +18,7 @@ _PATHS = {
 _OWN = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])})
 
 _is_the_kernels = re.compile(r"/proc/(\d+/stat|sys/kernel/random/boot_id)").fullmatch
-"""What tells whether a process lives (`nodes.owner`)."""
+"""What tells whether a process lives (`nodes.host.owner`)."""
 
 _heard: list[list[Path]] = []
 _hooked: list[bool] = []

@@ -12,12 +12,12 @@ import numpy as np
 
 from cnn.network import Tensor
 from launcher.errors import BadInputError
-from launcher.journal import RECORDS
-from launcher.journal_identity import RunIdentity
-from launcher.journal_open import RUN, open_journal
-from launcher.journal_results import output_specs
-from launcher.runtime import SubnetFiles
-from launcher.subnet_files import cut_subnets
+from launcher.plan.subnet_files import cut_subnets
+from launcher.results.journal.identity import RunIdentity
+from launcher.results.journal.journal import RECORDS
+from launcher.results.journal.opening import RUN, open_journal
+from launcher.results.journal.stacks import output_specs
+from launcher.run.runtime import SubnetFiles
 from partition.plan import Plan
 from tests.fuzz.input_files import is_good_sentence
 

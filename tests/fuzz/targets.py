@@ -14,17 +14,17 @@ from random import Random
 
 import cnn
 from cnn.errors import CnnError
-from launcher.config_sentences import validated
-from launcher.config_source import read_source
+from launcher.config.sentences import validated
+from launcher.config.source import read_source
 from launcher.errors import BadInputError
-from launcher.plan_files import PLAN, read_plan
-from launcher.profiling_file import ProfileFile, read_profile
-from nodes.core import codec
-from nodes.core import messages as words
-from nodes.core.errors import RemoteProtocolError
+from launcher.plan.files import PLAN, read_plan
+from launcher.profile.file import ProfileFile, read_profile
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx_file import inspect
-from nodes.keys import KeyFolder, KeysError
+from nodes.executors.onnx.file import inspect
+from nodes.net.keys import KeyFolder, KeysError
+from nodes.protocol import codec
+from nodes.protocol import messages as words
+from nodes.protocol.errors import RemoteProtocolError
 from tests.fuzz import good, input_files
 from tests.fuzz.conversation import converse
 from tests.fuzz.model_files import ModelReader, changed_model

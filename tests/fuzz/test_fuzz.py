@@ -10,11 +10,11 @@ from onnx import ModelProto
 
 import cnn
 from cnn.errors import CnnError
-from launcher.config_sentences import validated
-from launcher.config_source import parse_source
+from launcher.config.sentences import validated
+from launcher.config.source import parse_source
 from launcher.errors import BadInputError
-from launcher.plan_files import PLAN, read_plan
-from launcher.profiling_file import read_profile
+from launcher.plan.files import PLAN, read_plan
+from launcher.profile.file import read_profile
 from tests.fuzz.__main__ import fuzz
 from tests.fuzz.good import network
 from tests.fuzz.targets import Files

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cnn.errors import CnnError
-from cnn.source import locate
+from cnn.read.source import locate
 from launcher.errors import BadInputError
-from launcher.plan_files import PLAN, read_plan
-from nodes.cache import BlobStore, CacheError
-from nodes.core.messages import BlobInfo
+from launcher.plan.files import PLAN, read_plan
+from nodes.cache.blobs import BlobStore, CacheError
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx_file import check_written, inspect
+from nodes.executors.onnx.file import check_written, inspect
+from nodes.protocol.messages import BlobInfo
 from tests.fuzz.good import PLANS
 from tests.fuzz.model_files import LOCATIONS, external, lay_out, plain
 from tests.fuzz.opened import leads_out, opened

@@ -6,7 +6,7 @@ import pytest
 
 from ga import nsga
 from ga.auto import Auto
-from ga.hybrid import Hybrid, HybridEffort
+from ga.hybrid.strategy import Hybrid, HybridEffort
 from ga.ranking import ranking
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
@@ -15,7 +15,7 @@ from partition.objective import Objective
 from partition.planner import plan_solution
 from partition.strategies.base import Problem, Solution
 from partition.strategies.batch_split import BatchSplit
-from partition.strategies.sequential import Sequential
+from partition.strategies.contiguous.sequential import Sequential
 from tests.partition.networks import chain, residual
 from tests.partition.rewriting_contract import RewritingContract, chain_model
 from tests.partition.strategy_contract import MB, equal

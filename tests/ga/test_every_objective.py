@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from ga import nsga
-from ga.hybrid import Hybrid, HybridEffort
+from ga.hybrid.strategy import Hybrid, HybridEffort
 from ga.vertical import Effort, Vertical
 from partition.devices import Device
-from partition.energy import energy_j
 from partition.objective import Objective
 from partition.plan import Plan
 from partition.planner import plan_solution
+from partition.prediction.timing import loads
+from partition.pricing.energy import energy_j
 from partition.strategies.base import Problem, Strategy
-from partition.strategies.exact import Exact
-from partition.strategies.stages import KStage
-from partition.timing import loads
+from partition.strategies.contiguous.stages import KStage
+from partition.strategies.exact.strategy import Exact
 from tests.partition.rewriting_contract import residual_model
 
 DEVICES = (

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from ga.paper import Evolution, PaperParameters, evolve
-from partition.paper_equations import beta_bytes, layer_beta_bytes, phi
+from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes, phi
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import equal

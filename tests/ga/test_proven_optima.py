@@ -9,9 +9,9 @@ import pytest
 import cnn
 from ga.vertical import Vertical
 from partition.strategies.base import Problem
-from partition.strategies.exact import Exact
-from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import SolverEffort
+from partition.strategies.exact.placement import Shape
+from partition.strategies.exact.search import SolverEffort
+from partition.strategies.exact.strategy import Exact
 from tests.partition.strategy_contract import equal
 
 MODELS = Path(__file__).parent.parent / "fixtures" / "models"

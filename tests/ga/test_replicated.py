@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cnn.rewrites import Copies, copy_name, original_name
+from cnn.rewrite.rewrites import Copies, copy_name, original_name
 from ga import nsga
 from ga.auto import Auto
 from ga.ranking import STAGE_SPREAD, expected_period_s
@@ -20,7 +20,7 @@ from partition.errors import PartitionError
 from partition.planner import plan_solution, with_measured_phases
 from partition.strategies.base import Problem, Solution
 from partition.strategies.batch_split import LONGEST_CYCLE
-from partition.strategies.sequential import Sequential
+from partition.strategies.contiguous.sequential import Sequential
 from tests.partition.networks import chain
 from tests.partition.rewriting_contract import RewritingContract, chain_model
 from tests.partition.strategy_contract import MB, equal

@@ -17,7 +17,7 @@ from ga.individuals import Individual, population_of
 from ga.objectives import Objectives, Preference, Priced
 from ga.operators import move_run, relieve
 from partition.devices import Device
-from partition.paper_equations import layer_beta_bytes
+from partition.pricing.paper_equations import layer_beta_bytes
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import MB, equal

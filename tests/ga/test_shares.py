@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
-from ga import share_seeds
-from ga.share_moves import Moves
-from ga.shares import Shares, Weights
-from ga.smooth_maximum import smooth_maximum
-from ga.splitting import carry_out
-from ga.unit_rows import UnitRows, unit_rows
+from ga.hybrid import share_seeds
+from ga.hybrid.share_moves import Moves
+from ga.hybrid.shares import Shares, Weights
+from ga.hybrid.smooth_maximum import smooth_maximum
+from ga.hybrid.splitting import carry_out
+from ga.hybrid.unit_rows import UnitRows, unit_rows
 from partition.devices import Device
-from partition.fair_memory import fair_memory
-from partition.paper_equations import beta_bytes, layer_beta_bytes
+from partition.prediction.fair_memory import fair_memory
+from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
+from partition.pricing.units import find_units
 from partition.strategies.base import Problem
-from partition.units import find_units
 from tests.partition.rewriting_contract import chain_model
 from tests.partition.strategy_contract import MB, equal
 

@@ -11,7 +11,7 @@ from ga.vertical_paper import VerticalPaper, saving_percent
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Problem
-from partition.strategies.sequential import contiguous_cut
+from partition.strategies.contiguous.sequential import contiguous_cut
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import MB, StrategyContract, equal
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga.sweep import Result, Sweep, run
-from ga.sweep_spaces import SPACES, Space
-from ga.sweep_storage import open_storage, shown, storage_url
+from ga.sweep.spaces import SPACES, Space
+from ga.sweep.storage import open_storage, shown, storage_url
+from ga.sweep.study import Result, Sweep, run
 from ga.vertical import Effort
 from partition.devices import Device
 from partition.errors import PartitionError

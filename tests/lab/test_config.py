@@ -9,8 +9,8 @@ import pytest
 from benchmarks.lab import config
 from benchmarks.lab.cluster_file import cluster, text
 from benchmarks.lab.config import LabConfig, Slice, slices
-from launcher.config_load import load_cluster
-from launcher.config_source import parse_source
+from launcher.config.load import load_cluster
+from launcher.config.source import parse_source
 from launcher.errors import BadInputError
 from tests.docs import markdown
 from tests.lab.layouts import layout

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
 from benchmarks.lab.readings import thread_called
-from launcher.job import launch
 from launcher.progress import open_progress
-from launcher.request import Request
-from nodes.worker import THREAD_NAME
+from launcher.run.job import launch
+from launcher.run.request import Request
+from nodes.execution.worker import THREAD_NAME
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
 

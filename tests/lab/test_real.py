@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, machine
-from launcher.access import Access
-from launcher.config_run import RunConfig
+from launcher.config.run import RunConfig
 from launcher.errors import BadInputError, RunFailedError
-from launcher.job import launch
 from launcher.progress import open_progress
-from launcher.request import Request
-from launcher.runtime import RunOptions
+from launcher.run.access import Access
+from launcher.run.job import launch
+from launcher.run.request import Request
+from launcher.run.runtime import RunOptions
 from tests.lab.boards import SPIN, comes_to, left_of, program, receives, sends
 from tests.launcher_runtime.clusters import (
     Cluster,

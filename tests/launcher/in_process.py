@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnxruntime as ort
 
-from launcher.runtime import (
+from launcher.run.runtime import (
     Frames,
     Node,
     OnResult,
@@ -25,7 +25,7 @@ from launcher.runtime import (
     SubnetFiles,
     Update,
 )
-from nodes.core.messages import Stats
+from nodes.protocol.messages import Stats
 from partition.plan import Plan
 
 RSS_BYTES = 50_000_000
@@ -47,7 +47,7 @@ class InProcess:
 
     @contextmanager
     def runtime(self, nodes: tuple[Node, ...]) -> Iterator[Runner]:
-        """A `launcher.job.Runtime`."""
+        """A `launcher.run.job.Runtime`."""
         self.nodes = nodes
         yield self.run
 
@@ -61,7 +61,7 @@ class InProcess:
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
-        """A `launcher.runtime.Runner`."""
+        """A `launcher.run.runtime.Runner`."""
         self.options = options
         self.plans.append(plan)
         began_s = time.perf_counter()

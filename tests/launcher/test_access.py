@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.access import LAUNCHER, Access, launcher_keys
-from launcher.cli import main
-from launcher.config_load import load_cluster
+from launcher.commands.launch import main
+from launcher.commands.make_keys import make_keys
+from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.make_keys import make_keys
-from launcher.planning import nodes_of
-from launcher.processes import start_agents
-from launcher.runtime import Node
-from nodes.core.messages import HOST
-from nodes.curve import public_of
-from nodes.keys import CONTROL, DATA, KeyFolder
+from launcher.plan.planning import nodes_of
+from launcher.run.access import LAUNCHER, Access, launcher_keys
+from launcher.run.processes import start_agents
+from launcher.run.runtime import Node
+from nodes.net.curve import public_of
+from nodes.net.keys import CONTROL, DATA, KeyFolder
+from nodes.protocol.messages import HOST
 
 HERE, ELSEWHERE = "tcp://127.0.0.1:5500", "tcp://192.0.2.7:5500"
 

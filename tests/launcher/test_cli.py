@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launcher import cli, job
+from launcher.commands import launch as cli
+from launcher.run import job
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 
@@ -255,7 +256,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(cluster: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "launcher.cli", str(cluster), "--show", "--json"]
+    command = [sys.executable, "-m", "launcher.commands.launch", str(cluster), "--show", "--json"]
     ran = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert ran.returncode == 1
@@ -282,6 +283,6 @@ def test_a_search_leaves_nothing_in_the_users_home(cluster: Path, tmp_path: Path
     environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
     for name in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "launcher.cli", str(cluster), "--plan-only"]
+    command = [sys.executable, "-m", "launcher.commands.launch", str(cluster), "--plan-only"]
     subprocess.run(command, check=True, capture_output=True, env=environment)
     assert list(home.rglob("*")) == []

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config_load import Cluster, load_cluster
-from launcher.config_source import parse_source
-from launcher.config_units import parse_bytes, parse_link, parse_speed
+from launcher.config.load import Cluster, load_cluster
+from launcher.config.source import parse_source
+from launcher.config.units import parse_bytes, parse_link, parse_speed
 from launcher.errors import EXIT_BAD_INPUT, BadInputError
 
 BASE = "model: m.onnx\nnodes:\n  - name: a\n  - name: b\n"

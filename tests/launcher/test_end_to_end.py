@@ -35,7 +35,7 @@ class Launcher:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "launcher.cli", *arguments],
+            [sys.executable, "-m", "launcher.commands.launch", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -190,7 +190,7 @@ def test_an_address_where_nobody_listens_ends_with_2(launcher: Launcher) -> None
             path.read_text().replace("- name: b", f"- name: b\n    address: {address}")
             + "run:\n  connect_timeout_s: 0.5\n"
         )
-        code, out, err = launcher.run("cluster.yaml", "--json")
+        code, out, err = launcher.run.runner("cluster.yaml", "--json")
     assert code == 2
     sentence = json.loads(out)["error"]
     assert "'b'" in sentence

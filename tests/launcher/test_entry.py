@@ -49,7 +49,7 @@ def test_every_console_script_is_known() -> None:
 @pytest.mark.parametrize(
     ("script", "during"),
     [
-        ("launch", "launcher.cli"),
+        ("launch", "launcher.commands.launch"),
         ("ga", "typer"),
         ("node-agent", "datetime"),  # imported by an extension module, which hides exceptions
         ("csdf", "datetime"),
@@ -61,7 +61,7 @@ def test_ctrl_c_during_imports_is_no_traceback(script: str, during: str) -> None
 
 def test_ctrl_c_during_imports_is_told_as_json() -> None:
     said = '{"error": "interrupted", "exit_code": 130}\n'
-    assert interrupted("launch", "launcher.cli", "--json")[:2] == (130, said)
+    assert interrupted("launch", "launcher.commands.launch", "--json")[:2] == (130, said)
 
 
 def test_ctrl_c_while_an_agent_opens_its_engine(tmp_path: Path) -> None:

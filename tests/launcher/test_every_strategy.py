@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ga.strategies import STRATEGIES
-from launcher.cli import main
+from launcher.commands.launch import main
 from tests.launcher_runtime.clusters import SHAPE, daemons, write_network
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ REWRITING = {"horizontal", "tiles", "batch-split", "replicated", "hybrid"}
 @pytest.fixture(autouse=True)
 def _enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """On one core nothing is gained by more than one device, and who runs this has any number."""
-    monkeypatch.setattr("launcher.planning._shared_cores", len)
+    monkeypatch.setattr("launcher.plan.planning._shared_cores", len)
 
 
 @dataclass(frozen=True)

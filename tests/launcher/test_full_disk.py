@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from launcher.errors import BadInputError, RunFailedError
-from launcher.outputs import OutputFolder
+from launcher.results.outputs import OutputFolder
 from launcher.whole_files import whole_file, write_whole
 from tests.launcher.models import write_branches
 from tests.launcher.test_hostile_files import CLUSTER
@@ -52,14 +52,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         '{"actors": [{"name": "a", "execution_times": [1]}], "channels": [{"name": "c", "source": '
         '"a", "target": "a", "production": [1], "consumption": [1], "initial_tokens": 1}]}'
     )
-    save = command("launcher.cli", "cluster.yaml", "--plan-only", "--save", "plan")
+    save = command("launcher.commands.launch", "cluster.yaml", "--plan-only", "--save", "plan")
     subprocess.run(save, cwd=path, check=True, capture_output=True, timeout=120)
     return path
 
 
-LAUNCH = command("launcher.cli", "cluster.yaml")
+LAUNCH = command("launcher.commands.launch", "cluster.yaml")
 PARTITION = command("launcher.commands.partition")
-CSDF = command("csdf.cli")
+CSDF = command("csdf.cli.command")
 COMMANDS = {
     "plan": (*LAUNCH, "--plan-only", "--save", "full/plan"),
     "results": (*LAUNCH, "--output", "full/out", "--frames", "9"),

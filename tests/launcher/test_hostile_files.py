@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.classes import read_truth
-from launcher.config_load import load_cluster
-from launcher.config_source import parse_source
+from launcher.config.load import load_cluster
+from launcher.config.source import parse_source
 from launcher.errors import BadInputError
-from launcher.plan_files import PLAN, SUBNETS, read_plan
+from launcher.plan.files import PLAN, SUBNETS, read_plan
+from launcher.results.classes import read_truth
 from launcher.small_files import MOST_BYTES, read_json
 from tests.fuzz.good import PLANS
 from tests.launcher.models import write_branches
@@ -121,7 +121,7 @@ def test_a_wrong_value_is_shown_in_brief() -> None:
 
 
 def load_text(text: str) -> None:
-    from launcher.config_sentences import validated  # noqa: PLC0415
+    from launcher.config.sentences import validated  # noqa: PLC0415
 
     validated(parse_source(text, "cluster.yaml"))
 
@@ -173,7 +173,7 @@ def test_an_index_names_files_beside_it_only(plan: Path, name: str) -> None:
     keep.touch()
     index = plan / SUBNETS / "index.json"
     index.write_text(json.dumps({**json.loads(index.read_text()), "0": [name]}))
-    command = [sys.executable, "-c", "from launcher.cli import main; main()"]
+    command = [sys.executable, "-c", "from launcher.commands.launch import main; main()"]
     subprocess.run([*command, plan, "--plan-only", "--save", plan], check=True, timeout=60)
     assert keep.exists()
     assert "0" not in json.loads(index.read_text())

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from cnn.network import Network
-from launcher.config import InputConfig
+from launcher.config.cluster import InputConfig
 from launcher.errors import BadInputError
-from launcher.inputs import KEPT_BYTES, Inputs, open_inputs
-from launcher.inputs_images import IMAGENET_MEAN, IMAGENET_STD
+from launcher.inputs.frames import KEPT_BYTES, Inputs, open_inputs
+from launcher.inputs.images import IMAGENET_MEAN, IMAGENET_STD
 from tests.launcher.models import network_of
 
 

@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 from launcher.errors import BadInputError, RunFailedError
-from launcher.job import Outcome, launch
 from launcher.progress import LineProgress
-from launcher.request import Request
-from launcher.runtime import RunResult
+from launcher.run.job import Outcome, launch
+from launcher.run.request import Request
+from launcher.run.runtime import RunResult
 from tests.launcher.in_process import Disturb, InProcess
 from tests.launcher.models import DIGITS, write_branches
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from cnn.network import Tensor
 from launcher.errors import BadInputError, RunFailedError
-from launcher.journal import Journal
-from launcher.journal_identity import RunIdentity
-from launcher.journal_open import check_room, open_journal
-from launcher.journal_records import (
+from launcher.results.journal.identity import RunIdentity
+from launcher.results.journal.journal import Journal
+from launcher.results.journal.opening import check_room, open_journal
+from launcher.results.journal.records import (
     DONE,
     DROPPED,
     RECORD_BYTES,
@@ -27,7 +27,7 @@ from launcher.journal_records import (
     decode,
     encode,
 )
-from launcher.journal_results import output_specs
+from launcher.results.journal.stacks import output_specs
 
 RUN = b"run one!"
 FRAMES = 4

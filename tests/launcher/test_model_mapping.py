@@ -15,12 +15,12 @@ import pytest
 import yaml
 from onnx import helper
 
-from launcher.config_load import load_cluster
+from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.job import Outcome, launch, real_runtime
-from launcher.planning import read_model
+from launcher.plan.planning import read_model
 from launcher.progress import LineProgress
-from launcher.request import Request
+from launcher.run.job import Outcome, launch, real_runtime
+from launcher.run.request import Request
 from tests.cnn.models import FLOAT, INT64, constant, graph, model, node, save, value, weight
 from tests.cnn.test_odd_names import ODD
 from tests.launcher.in_process import InProcess
@@ -105,7 +105,7 @@ def test_a_wrong_constant_does_not_agree(cluster: Path, monkeypatch: pytest.Monk
         found = read_model(*arguments, **options)
         return replace(found, constant_outputs={"anchors": np.zeros(4, np.float32)})
 
-    monkeypatch.setattr("launcher.job.read_model", wrong)
+    monkeypatch.setattr("launcher.run.job.read_model", wrong)
     report = launched(Request(cluster)).report
     assert report is not None
     assert report.agreement is not None

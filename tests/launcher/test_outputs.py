@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from launcher.classes import is_classifier, read_labels, read_truth, top_class, top_classes
 from launcher.errors import BadInputError
-from launcher.outputs import OutputFolder
+from launcher.results.classes import is_classifier, read_labels, read_truth, top_class, top_classes
+from launcher.results.outputs import OutputFolder
 from tests.launcher.models import network_of
 
 

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from launcher.core.intake import Pace
 from launcher.errors import BadInputError
-from launcher.job import launch
 from launcher.progress import LineProgress
-from launcher.report import Report
-from launcher.report_text import print_report
-from launcher.request import Request
-from launcher.runtime import RunResult
+from launcher.results.report import Report
+from launcher.results.report_text import print_report
+from launcher.run.job import launch
+from launcher.run.request import Request
+from launcher.run.runtime import RunResult
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ga.strategies import STRATEGIES
-from launcher.cli import main as launch
+from launcher.commands.launch import main as launch
 from launcher.commands.partition import main
 from tests.launcher.models import write_branches
 

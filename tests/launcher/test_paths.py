@@ -15,16 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cnn.network import Tensor
-from launcher.config_load import load_cluster
+from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
 from launcher.file_names import distinct, plain
-from launcher.journal import Journal
-from launcher.journal_identity import RunIdentity
-from launcher.journal_open import RUN, open_journal
-from launcher.journal_results import output_specs
-from launcher.outputs import OutputFolder
-from launcher.runtime import SubnetFiles
-from launcher.subnet_files import cut_subnets
+from launcher.plan.subnet_files import cut_subnets
+from launcher.results.journal.identity import RunIdentity
+from launcher.results.journal.journal import Journal
+from launcher.results.journal.opening import RUN, open_journal
+from launcher.results.journal.stacks import output_specs
+from launcher.results.outputs import OutputFolder
+from launcher.run.runtime import SubnetFiles
 from partition.plan import PlannedPhase
 from tests.fuzz.run_files import EMPTY_PLAN, NoModel
 from tests.launcher.models import write_branches

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from launcher.config_load import load_cluster
+from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.job import Outcome, launch
-from launcher.plan_files import read_plan
+from launcher.plan.files import read_plan
 from launcher.progress import LineProgress
-from launcher.request import Request
+from launcher.run.job import Outcome, launch
+from launcher.run.request import Request
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

@@ -20,14 +20,14 @@ import pytest
 from onnx import numpy_helper
 
 from cnn.model import Model, read
-from cnn.rewrites import Slices
-from launcher.comparison.doubts import Doubt, settle
-from launcher.comparison.replay import Replay
-from launcher.networks import network_numbers
-from launcher.reference import reference_results
-from launcher.runtime import SubnetFiles
-from launcher.subnet_files import cut_subnets
-from launcher.verify import Agreement, FirstResults, compare, worse
+from cnn.rewrite.rewrites import Slices
+from launcher.plan.networks import network_numbers
+from launcher.plan.subnet_files import cut_subnets
+from launcher.results.comparison.doubts import Doubt, settle
+from launcher.results.comparison.replay import Replay
+from launcher.results.reference import reference_results
+from launcher.results.verify import Agreement, FirstResults, compare, worse
+from launcher.run.runtime import SubnetFiles
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan

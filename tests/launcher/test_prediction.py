@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.prediction import foreseen
+from launcher.plan.prediction import foreseen
 from partition.devices import Device
+from partition.measured.profiles import NodeProfile, Profile, profiled_devices
 from partition.plan import Plan
 from partition.planner import make_plan, with_measured_phases
-from partition.profiles import NodeProfile, Profile, profiled_devices
-from partition.simulated_costs import ThreadCosts
+from partition.prediction.simulated_costs import ThreadCosts
 from tests.partition.networks import chain
 
 HERE = "here"
@@ -48,7 +48,7 @@ def test_a_plan_that_is_too_large_to_simulate_at_once_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan, profile = plan_of(phase_s=5e-6, message_s=1e-4)
-    monkeypatch.setattr("launcher.prediction.FORESEEN_FIRINGS", 10)
+    monkeypatch.setattr("launcher.plan.prediction.FORESEEN_FIRINGS", 10)
     assert foreseen(plan, "pipelined", HERE, None, profile) == plan
 
 

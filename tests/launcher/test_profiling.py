@@ -12,22 +12,20 @@ from typing import Any
 import pytest
 
 from cnn.model import read
-from launcher.cli import main as launch
+from launcher.commands.launch import main as launch
 from launcher.commands.partition import main as partition
-from launcher.config_load import load_cluster
+from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.job import launch as launch_job
-from launcher.profiling import ROUNDS, kinds
-from launcher.profiling_bench import (
+from launcher.profile.bench import (
     BATCH_S,
     FEWEST_FRAMES,
     MOST_FRAMES,
     batch_sizes,
     two_batches,
 )
-from launcher.profiling_cache import LinkTimes, ProfileCache
-from launcher.profiling_energy import Meter, device_watts
-from launcher.profiling_file import (
+from launcher.profile.cache import LinkTimes, ProfileCache
+from launcher.profile.energy import Meter, device_watts
+from launcher.profile.file import (
     NodeEntry,
     NodeIdentity,
     NodePart,
@@ -37,12 +35,14 @@ from launcher.profiling_file import (
     read_profile,
     write_atomically,
 )
-from launcher.profiling_links import link_times, node_part, period
+from launcher.profile.links import link_times, node_part, period
+from launcher.profile.measuring import ROUNDS, kinds
 from launcher.progress import LineProgress
-from launcher.request import Request
-from launcher.runtime import Node, Runner, RunResult
-from nodes.core.messages import Welcome
-from partition.profiles import NodeProfile, SubnetTime
+from launcher.run.job import launch as launch_job
+from launcher.run.request import Request
+from launcher.run.runtime import Node, Runner, RunResult
+from nodes.protocol.messages import Welcome
+from partition.measured.profiles import NodeProfile, SubnetTime
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 

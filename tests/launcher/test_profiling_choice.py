@@ -10,9 +10,9 @@ import pytest
 
 from cnn.model import Model, read
 from ga.auto import Auto
-from launcher.config_load import load_cluster
-from launcher.planning import devices_of, problem_of, search_plan, strategy_for
-from launcher.profiling_choice import (
+from launcher.config.load import load_cluster
+from launcher.plan.planning import devices_of, problem_of, search_plan, strategy_for
+from launcher.profile.choice import (
     Choice,
     Decided,
     candidates,
@@ -21,23 +21,23 @@ from launcher.profiling_choice import (
     ranked,
     shape,
 )
-from launcher.profiling_file import (
+from launcher.profile.file import (
     NodeEntry,
     NodeIdentity,
     NodeTimes,
     ProfileFile,
     write_atomically,
 )
-from launcher.profiling_links import node_part
-from launcher.profiling_use import profile_file
+from launcher.profile.links import node_part
+from launcher.profile.use import profile_file
 from launcher.progress import open_progress
 from partition.errors import PartitionError
+from partition.measured.profiles import NodeProfile
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.profiles import NodeProfile
 from partition.strategies.base import Problem, Solution
 from partition.strategies.batch_split import BatchSplit
-from partition.strategies.sequential import Sequential
+from partition.strategies.contiguous.sequential import Sequential
 from tests.launcher.models import write_branches
 
 HERE = "model: branches.onnx\nnodes:\n  - name: a\n  - name: b\nstrategy: auto\n"

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cnn.model import read
-from launcher.job import launch
 from launcher.progress import LineProgress
-from launcher.request import Request
+from launcher.run.job import launch
+from launcher.run.request import Request
 from tests.launcher import kinds
 
 

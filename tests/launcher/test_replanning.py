@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.background import Background, IsWanted
-from launcher.config_load import Cluster, load_cluster
+from launcher.config.load import Cluster, load_cluster
 from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, LauncherError
-from launcher.planning import devices_of, read_model
-from launcher.replanning import QUICK, Hurry, NotBetterError, Replanner, UnwantedError
+from launcher.plan.background import Background, IsWanted
+from launcher.plan.planning import devices_of, read_model
+from launcher.plan.replanning import QUICK, Hurry, NotBetterError, Replanner, UnwantedError
 from tests.launcher.models import write_branches
 
 

@@ -11,15 +11,15 @@ import pytest
 from rich.console import Console
 
 from cnn.network import Tensor
-from csdf.from_network import HOST, SINK, SOURCE
+from csdf.conversion.from_network import HOST, SINK, SOURCE
 from launcher.core.recovery import Recovery
-from launcher.job import _show
 from launcher.progress import BarProgress, LineProgress
-from launcher.report import Accuracy, Report, make_report, plan_as_json
-from launcher.report_text import plan_text, print_report, report_text
-from launcher.runtime import RunResult, Update
-from launcher.verify import Agreement
-from nodes.core.messages import Stats
+from launcher.results.report import Accuracy, Report, make_report, plan_as_json
+from launcher.results.report_text import plan_text, print_report, report_text
+from launcher.results.verify import Agreement
+from launcher.run.job import _show
+from launcher.run.runtime import RunResult, Update
+from nodes.protocol.messages import Stats
 from partition.devices import Device
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase
 

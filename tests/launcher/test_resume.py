@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from launcher.errors import BadInputError
-from launcher.job import Outcome, launch
-from launcher.journal_records import DONE, decode
 from launcher.progress import LineProgress
-from launcher.request import Request
+from launcher.results.journal.records import DONE, decode
+from launcher.run.job import Outcome, launch
+from launcher.run.request import Request
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import write_branches
 
@@ -141,7 +141,7 @@ def test_there_must_be_a_journal_to_resume(cluster: Path) -> None:
 def test_killed_outright_it_loses_and_repeats_nothing(cluster: Path) -> None:
     """Real processes and SIGKILL, which nobody can prepare for."""
     cluster.write_text(cluster.read_text().replace(f"frames: {FRAMES}", "frames: 1200"))
-    command = [sys.executable, "-m", "launcher.cli", str(cluster), "--resume", "--json"]
+    command = [sys.executable, "-m", "launcher.commands.launch", str(cluster), "--resume", "--json"]
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root, "XDG_CACHE_HOME": str(cluster.parent / "c")}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

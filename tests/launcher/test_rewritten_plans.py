@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cnn.rewrites import Slices
-from launcher.plan_files import read_plan
-from launcher.request import Request
+from cnn.rewrite.rewrites import Slices
+from launcher.plan.files import read_plan
+from launcher.run.request import Request
 from tests.launcher.models import write_branches
 from tests.launcher.test_plan_files import edit, move, refused, run, subnets
 

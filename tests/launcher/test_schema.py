@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import ClusterConfig, InputConfig, ModelConfig, RunConfig
-from launcher.config_load import load_cluster
-from launcher.config_nodes import NodeConfig
-from launcher.schema import cluster_schema, schema_text
+from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig, RunConfig
+from launcher.config.load import load_cluster
+from launcher.config.nodes import NodeConfig
+from launcher.config.schema import cluster_schema, schema_text
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted(ROOT.glob("examples/**/cluster*.yaml"))]

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import yaml
 
-from launcher.config_load import Cluster, load_cluster
+from launcher.config.load import Cluster, load_cluster
 from launcher.errors import BadInputError
-from launcher.job import Outcome, launch
-from launcher.plan_files import read_plan
+from launcher.plan.files import read_plan
 from launcher.progress import LineProgress
-from launcher.report_text import report_text
-from launcher.request import Request
+from launcher.results.report_text import report_text
+from launcher.run.job import Outcome, launch
+from launcher.run.request import Request
 from tests.cnn.models import run as alone
 from tests.launcher.in_process import InProcess
 from tests.launcher.models import DIGITS, write_branches

@@ -19,12 +19,12 @@ import pytest
 import cnn
 from ga.strategies import STRATEGIES
 from launcher.errors import BadInputError
-from launcher.job import Outcome, launch
-from launcher.processes import start_agents
 from launcher.progress import LineProgress
-from launcher.request import Request
-from launcher.run import run
-from launcher.runtime import Node, Runner
+from launcher.run.job import Outcome, launch
+from launcher.run.processes import start_agents
+from launcher.run.request import Request
+from launcher.run.runner import run
+from launcher.run.runtime import Node, Runner
 from tests.launcher.in_process import InProcess
 from tests.recurrent import CELL, LSTM, camera_frames, cell, lstm, plain_loop
 

@@ -12,9 +12,9 @@ import onnxruntime as ort
 import pytest
 import yaml
 
-from launcher.cli import main
+from launcher.commands.launch import main
 from launcher.commands.partition import main as partition
-from launcher.profiling_file import read_profile
+from launcher.profile.file import read_profile
 from tests.cnn.models import save
 from tests.cnn.tails import detector, detector_frames
 from tests.launcher_runtime.clusters import daemons

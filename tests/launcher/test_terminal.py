@@ -53,9 +53,11 @@ def command(module: str, *arguments: object) -> list[str]:
 SEQUENTIAL = ("--strategy", "sequential")
 
 COMMANDS = {
-    "plan": command("launcher.cli", "cluster.yaml", "--plan-only", "--strategy", "sequential"),
-    "run": command("launcher.cli", "cluster.yaml", "--strategy", "sequential"),
-    "json": command("launcher.cli", "missing.yaml", "--plan-only", "--json"),
+    "plan": command(
+        "launcher.commands.launch", "cluster.yaml", "--plan-only", "--strategy", "sequential"
+    ),
+    "run": command("launcher.commands.launch", "cluster.yaml", "--strategy", "sequential"),
+    "json": command("launcher.commands.launch", "missing.yaml", "--plan-only", "--json"),
     "solve": command(
         "launcher.commands.partition",
         "solve",
@@ -64,16 +66,16 @@ COMMANDS = {
         "--strategy",
         "sequential",
     ),
-    "missing input": command("launcher.cli", "cluster.yaml", "--input", EVIL),
-    "missing cluster": command("launcher.cli", EVIL),
-    "wrong use": command("launcher.cli", f"--{EVIL}"),
-    "pins": command("launcher.cli", "pins.yaml", "--plan-only"),
-    "model": command("launcher.cli", "model.yaml", "--plan-only"),
-    "labels": command("launcher.cli", "labels.yaml"),
-    "plan's layer": command("launcher.cli", "plan", "--plan-only"),
-    "csdf": command("csdf.cli", "analyze", "graph.json"),
-    "csdf draw": command("csdf.cli", "draw", "graph.json"),
-    "csdf missing": command("csdf.cli", "analyze", EVIL),
+    "missing input": command("launcher.commands.launch", "cluster.yaml", "--input", EVIL),
+    "missing cluster": command("launcher.commands.launch", EVIL),
+    "wrong use": command("launcher.commands.launch", f"--{EVIL}"),
+    "pins": command("launcher.commands.launch", "pins.yaml", "--plan-only"),
+    "model": command("launcher.commands.launch", "model.yaml", "--plan-only"),
+    "labels": command("launcher.commands.launch", "labels.yaml"),
+    "plan's layer": command("launcher.commands.launch", "plan", "--plan-only"),
+    "csdf": command("csdf.cli.command", "analyze", "graph.json"),
+    "csdf draw": command("csdf.cli.command", "draw", "graph.json"),
+    "csdf missing": command("csdf.cli.command", "analyze", EVIL),
 }
 
 
@@ -85,7 +87,7 @@ def files(folder: Path) -> Path:
     write_cluster(folder, "model.yaml", model=EVIL)
     write_cluster(folder, "labels.yaml", labels=EVIL)
     subprocess.run(
-        command("launcher.cli", "cluster.yaml", "--plan-only", "--save", "plan"),
+        command("launcher.commands.launch", "cluster.yaml", "--plan-only", "--save", "plan"),
         cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
     data = json.loads((folder / "plan" / "plan.json").read_text())

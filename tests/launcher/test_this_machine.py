@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from launcher.this_machine import is_here
+from launcher.run.this_machine import is_here
 
 
 @pytest.mark.parametrize(

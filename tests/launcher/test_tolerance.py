@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.comparison.tolerance import (
+from launcher.results.comparison.tolerance import (
     FACTOR,
     LIMITS,
     Numbers,

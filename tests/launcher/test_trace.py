@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.trace_overlap import overlaps
-from launcher.chrome_trace import Happened, NodeTrace, chrome_trace
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock
 from launcher.errors import BadInputError
-from launcher.tracing import Tracer, check_trace_file
-from nodes.core.messages import (
+from launcher.run.chrome_trace import Happened, NodeTrace, chrome_trace
+from launcher.run.tracing import Tracer, check_trace_file
+from nodes.protocol.messages import (
     TRACE_EVENT,
     BlobInfo,
     ChannelSpec,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.comparison.tolerance import FLOOR, WorstOutput
 from launcher.errors import RunFailedError
-from launcher.reference import reference_results
-from launcher.verify import FirstResults, compare
+from launcher.results.comparison.tolerance import FLOOR, WorstOutput
+from launcher.results.reference import reference_results
+from launcher.results.verify import FirstResults, compare
 
 
 def agreement(folder: Path, results: list[tuple[int, list[float]]], wanted: list[float]) -> float:

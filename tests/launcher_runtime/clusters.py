@@ -22,11 +22,11 @@ import zmq
 from onnx import helper, numpy_helper
 
 from cnn import read
-from cnn.rewrites import Copies, Rewrite, copy_name
-from launcher.access import Access
-from launcher.processes import LocalAgents
-from launcher.run import run
-from launcher.runtime import (
+from cnn.rewrite.rewrites import Copies, Rewrite, copy_name
+from launcher.run.access import Access
+from launcher.run.processes import LocalAgents
+from launcher.run.runner import run
+from launcher.run.runtime import (
     Frames,
     Node,
     OnResult,
@@ -36,8 +36,8 @@ from launcher.runtime import (
     SubnetFiles,
     Update,
 )
-from nodes.core.codec import encode
-from nodes.core.messages import HOST, Message
+from nodes.protocol.codec import encode
+from nodes.protocol.messages import HOST, Message
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
@@ -150,7 +150,8 @@ class Cluster:
         on_update: OnUpdate = lambda _: None,
         agents: LocalAgents | None = None,
     ) -> RunResult:
-        """`launcher.run.run` with this plan; without `nodes`, all of them are started here."""
+        """`launcher.run.runner.run` with this plan; without `nodes`, all of them are started
+        here."""
         nodes = self.nodes() if nodes is None else nodes
         return run(self.plan, nodes, self.subnets, frames, take, on_update, options, agents)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.processes import start_agents
-from launcher.runtime import RunOptions
+from launcher.run.processes import start_agents
+from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import RandomFrames, make_cluster
 
 

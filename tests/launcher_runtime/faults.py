@@ -15,15 +15,15 @@ from collections.abc import Collection
 from random import Random
 from typing import Any
 
-from launcher.config_run import RecoveryConfig, RunConfig
+from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
 from launcher.core.watch import Limits
-from launcher.deployment import blueprint
+from launcher.run.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
-from nodes.core.messages import HOST, Deploy, Stop
+from nodes.protocol.messages import HOST, Deploy, Stop
 from tests.launcher_runtime.connections import Connection
 from tests.launcher_runtime.plans import spread, subnets_of
 from tests.launcher_runtime.simulated_node import SimulatedNode

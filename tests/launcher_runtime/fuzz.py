@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from launcher.core.intake import Pace
-from nodes.core.messages import HOST
+from nodes.protocol.messages import HOST
 from tests.launcher_runtime.outages import Outages
 
 LONGEST_S = 2000.0

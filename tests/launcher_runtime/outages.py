@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from launcher.core.session import SessionState
-from nodes.core.messages import HOST, Control, Failed, Progress, Stats
+from nodes.protocol.messages import HOST, Control, Failed, Progress, Stats
 from tests.launcher_runtime.connections import Connection
 from tests.launcher_runtime.faults import TCP_GIVES_UP_S
 from tests.launcher_runtime.successors import Successors

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cnn.network import Tensor
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
-from launcher.deployment import SubnetBlobs, blueprint
-from nodes.core.messages import HOST, BlobInfo
+from launcher.run.deployment import SubnetBlobs, blueprint
+from nodes.protocol.messages import HOST, BlobInfo
 from partition.devices import Device
 from partition.plan import Plan, PlannedChannel, PlannedPhase
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from launcher.core import events as lev
 from launcher.core.run_stream import RunStream
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     CHUNK_BYTES,
     HOST,
     PUT_WINDOW,

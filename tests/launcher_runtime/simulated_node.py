@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.core.agent import Agent
-from nodes.core.messages import Deployment, Put
+from nodes.protocol.messages import Deployment, Put
 from partition.plan import Plan
 
 FIRING_S = 0.01

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from math import prod
 
-from launcher.config_run import RecoveryConfig, RunConfig
+from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
@@ -24,7 +24,8 @@ from launcher.core.watch import Limits
 from nodes.core import actions as act
 from nodes.core import events as nev
 from nodes.core.agent import Agent, Identity
-from nodes.core.messages import (
+from nodes.core.reactor import Reactor
+from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
     Control,
@@ -34,7 +35,6 @@ from nodes.core.messages import (
     Stored,
     TensorHeader,
 )
-from nodes.core.reactor import Reactor
 from partition.plan import Plan
 from tests.launcher_runtime.connections import Clock, Connection, Happening, here
 from tests.launcher_runtime.plans import answer, blueprint_of

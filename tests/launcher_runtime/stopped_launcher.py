@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.config_run import RecoveryConfig, RunConfig
-from launcher.runtime import RunOptions
+from launcher.config.run import RecoveryConfig, RunConfig
+from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import RandomFrames, Results, daemons, make_cluster, results
 from tests.launcher_runtime.test_recovery import Dealer
 

@@ -19,11 +19,11 @@ from launcher.core.intake import Pace
 from launcher.core.run_stream import RunStream
 from launcher.core.session import Contact
 from launcher.core.supervisor import Supervisor
-from launcher.deployment import blueprint
+from launcher.run.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
-from nodes.core.messages import HOST, PROTOCOL, Control, Hello, Refused
 from nodes.core.session import succession
+from nodes.protocol.messages import HOST, PROTOCOL, Control, Hello, Refused
 from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
 from tests.launcher_runtime.plans import EPOCH, subnets_of
 from tests.launcher_runtime.simulated_host import SimulatedHost, begins_with

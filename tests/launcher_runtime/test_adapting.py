@@ -28,7 +28,7 @@ from launcher.core.speeds import (
 )
 from launcher.core.watch import Limits
 from launcher.errors import RunFailedError
-from nodes.core.messages import PROTOCOL, Hello, Stats, Welcome
+from nodes.protocol.messages import PROTOCOL, Hello, Stats, Welcome
 from tests.launcher_runtime.faults import recovering
 from tests.launcher_runtime.plans import blueprint_of, in_a_row
 from tests.launcher_runtime.simulation import World

@@ -11,7 +11,7 @@ from launcher.core.blame import FORGET_S, Disputes, Verdict
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import Suspicion
 from launcher.errors import RunFailedError
-from nodes.core.messages import Failed, Progress
+from nodes.protocol.messages import Failed, Progress
 from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.outages import MOST_COUNT, Outages
 from tests.launcher_runtime.test_faults import streaming

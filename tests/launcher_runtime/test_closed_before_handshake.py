@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from launcher.access import Access
-from launcher.background import IsWanted
-from launcher.config_run import RecoveryConfig, RunConfig
-from launcher.connections import Barred, Connections
+from launcher.commands.make_keys import make_keys
+from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core.events import ClosedEarly, PlanRequest
 from launcher.errors import BadInputError
-from launcher.make_keys import make_keys
-from launcher.runtime import CutPlan, RunOptions
-from nodes.sockets import FRUITLESS
+from launcher.plan.background import IsWanted
+from launcher.run.access import Access
+from launcher.run.connections import Barred, Connections
+from launcher.run.runtime import CutPlan, RunOptions
+from nodes.net.sockets import FRUITLESS
 from partition.plan import Plan
 from tests.launcher_runtime.clusters import WAIT_S, Cluster, RandomFrames, daemons, results
 

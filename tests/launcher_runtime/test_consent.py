@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 
-from launcher.consent import hearing_consent
+from launcher.run.consent import hearing_consent
 
 LATE = """
 import os, signal
 from launcher import cli
-from launcher.consent import hearing_consent
+from launcher.run.consent import hearing_consent
 
 def perform(request, as_json):
     agree = lambda: os.kill(os.getpid(), signal.SIGUSR1)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 
 from launcher.core.addresses import data_address
-from launcher.deployment import blueprint
 from launcher.errors import BadInputError
-from nodes.core.codec import decode, encode
-from nodes.core.messages import HOST, Deploy
+from launcher.run.deployment import blueprint
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import HOST, Deploy
 from partition.plan import Plan
 from tests.launcher_runtime.plans import EPOCH, blueprint_of, in_a_row, plans, subnets_of
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.access import Access
 from launcher.errors import BadInputError
-from launcher.processes import LEAVE_S, LONGEST_IPC_PATH, start_agents
-from launcher.runtime import Node
+from launcher.run.access import Access
+from launcher.run.processes import LEAVE_S, LONGEST_IPC_PATH, start_agents
+from launcher.run.runtime import Node
 from tests.launcher_runtime.clusters import WAIT_S, has_ended, is_running
 
 

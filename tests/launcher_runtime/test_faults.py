@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.errors import RunFailedError
-from nodes.core.messages import HOST
+from nodes.protocol.messages import HOST
 from tests.launcher_runtime.faults import RECOVERING, FaultyWorld
 from tests.launcher_runtime.fuzz import NODES_FAIL, history, try_seeds, ways
 from tests.launcher_runtime.plans import blueprint_of, in_a_row

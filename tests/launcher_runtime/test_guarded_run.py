@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launcher.access import LAUNCHER, Access
-from launcher.config_run import RunConfig
-from launcher.connections import Barred, Connections
+from launcher.commands.make_keys import make_keys
+from launcher.config.run import RunConfig
 from launcher.errors import BadInputError, BarredError, RunFailedError
-from launcher.make_keys import make_keys
-from launcher.runtime import RunOptions
-from nodes.core.messages import Bye
-from nodes.curve import new_pair
-from nodes.keys import KeyFolder, write_public
+from launcher.run.access import LAUNCHER, Access
+from launcher.run.connections import Barred, Connections
+from launcher.run.runtime import RunOptions
+from nodes.net.curve import new_pair
+from nodes.net.keys import KeyFolder, write_public
+from nodes.protocol.messages import Bye
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
 
 pytestmark = pytest.mark.slow

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 import zmq
 
-from launcher.connections import Arrival, Connections
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Disconnected, Linked
-from launcher.host import Host
-from nodes.core.codec import MAX_MESSAGE_BYTES, encode
-from nodes.core.errors import RemoteProtocolError
+from launcher.run.connections import Arrival, Connections
+from launcher.run.host import Host
 from nodes.core.events import DataReceived
-from nodes.core.messages import (
+from nodes.net.sockets import UNREAD
+from nodes.net.waiter import BATCH
+from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
+from nodes.protocol.errors import RemoteProtocolError
+from nodes.protocol.messages import (
     HOST,
     Attach,
     ChannelSpec,
@@ -27,8 +29,6 @@ from nodes.core.messages import (
     Ping,
     TensorHeader,
 )
-from nodes.sockets import UNREAD
-from nodes.waiter import BATCH
 from tests.launcher_runtime.clusters import RandomFrames
 
 NODE = "n0"

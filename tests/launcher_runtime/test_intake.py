@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from launcher.core.intake import Intake, Pace
 from launcher.core.run_stream import RunStream
-from nodes.core.messages import Credit, TensorHeader
+from nodes.protocol.messages import Credit, TensorHeader
 from partition.plan import Plan
 from tests.launcher_runtime.plans import in_a_row, plans
 from tests.launcher_runtime.simulation import World, blueprint_of

@@ -14,8 +14,8 @@ from launcher.core.dealing import Dealing
 from launcher.core.rollout import Rollout
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import Watch
-from launcher.deployment import blueprint
-from nodes.core.messages import Failed
+from launcher.run.deployment import blueprint
+from nodes.protocol.messages import Failed
 from tests.launcher_runtime.faults import RECOVERING
 from tests.launcher_runtime.plans import EPOCH, blueprint_of, in_a_row, phase, plan_of, subnets_of
 from tests.launcher_runtime.simulation import World

@@ -10,7 +10,7 @@ from launcher.core import events as lev
 from launcher.core.events import Abandoned
 from launcher.core.lateness import LATE_S, PatientClock
 from launcher.core.waiting import REGROUP_S, Waiting, duration
-from nodes.core.messages import HOST
+from nodes.protocol.messages import HOST
 from tests.launcher_runtime.faults import RECOVERING, recovering
 from tests.launcher_runtime.outages import Outages
 

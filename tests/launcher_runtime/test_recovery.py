@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from cnn import read
-from launcher.background import IsWanted
-from launcher.config_run import RecoveryConfig
+from launcher.config.run import RecoveryConfig
 from launcher.core.events import PlanRequest
 from launcher.errors import BadInputError, RunFailedError
-from launcher.processes import start_agents
-from launcher.runtime import CutPlan, RunOptions, RunResult
-from launcher.subnet_files import cut_subnets
+from launcher.plan.background import IsWanted
+from launcher.plan.subnet_files import cut_subnets
+from launcher.run.processes import start_agents
+from launcher.run.runtime import CutPlan, RunOptions, RunResult
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan

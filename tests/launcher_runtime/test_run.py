@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launcher.config_run import RunConfig
+from launcher.config.run import RunConfig
 from launcher.errors import BadInputError, RunFailedError
-from launcher.processes import start_agents
-from launcher.runtime import Node, RunOptions, SubnetFiles
-from nodes.core.messages import PROTOCOL, Refused
+from launcher.run.processes import start_agents
+from launcher.run.runtime import Node, RunOptions, SubnetFiles
+from nodes.protocol.messages import PROTOCOL, Refused
 from tests.launcher_runtime.clusters import (
     Cluster,
     RandomFrames,

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launcher.config_run import RunConfig
-from launcher.processes import start_agents
-from launcher.runtime import RunOptions, Update
+from launcher.config.run import RunConfig
+from launcher.run.processes import start_agents
+from launcher.run.runtime import RunOptions, Update
 from tests.launcher_runtime.clusters import (
     WAIT_S,
     RandomFrames,

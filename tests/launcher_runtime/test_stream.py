@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from launcher.core.dealing import Dealing
 from launcher.core.stream import FrameSource, Sink
 from launcher.core.upload import Upload
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
-from nodes.core.messages import (
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.messages import (
     CHUNK_BYTES,
     HOST,
     PUT_WINDOW,

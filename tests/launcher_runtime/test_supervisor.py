@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config_run import RunConfig
+from launcher.config.run import RunConfig
 from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
 from launcher.core.run_state import RUN_TRANSITIONS, RunState, RunStep
 from launcher.core.session import TRANSITIONS, SessionState, Step
 from launcher.errors import BadInputError, LauncherError, RunFailedError
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     PROTOCOL,
     Deploy,
     Deployed,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config_run import RunConfig
+from launcher.config.run import RunConfig
 from launcher.errors import BadInputError
-from launcher.runtime import RunOptions
+from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, daemons, results
 from tests.launcher_runtime.test_endings import endless
 

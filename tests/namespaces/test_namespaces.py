@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launcher.access import Access
-from launcher.config_run import RunConfig
+from launcher.commands.make_keys import make_keys
+from launcher.config.run import RunConfig
 from launcher.errors import RunFailedError
-from launcher.make_keys import make_keys
-from launcher.runtime import RunOptions
+from launcher.run.access import Access
+from launcher.run.runtime import RunOptions
 from tests.launcher_runtime.clusters import Cluster, RandomFrames, make_cluster, results
 from tests.namespaces.lab import PORT, agent_in, ip, namespaces, why_not
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import onnx
 
-from nodes.core.codec import decode, encode
-from nodes.core.messages import (
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import (
     CHUNK_BYTES,
     HOST,
     Attach,

@@ -16,7 +16,8 @@ from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
 from nodes.core.fifo import Inlet, Outlet
-from nodes.core.messages import (
+from nodes.core.reactor import Reactor
+from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
     Attach,
@@ -37,7 +38,6 @@ from nodes.core.messages import (
     TensorHeader,
     Welcome,
 )
-from nodes.core.reactor import Reactor
 
 EPOCH = 7
 LAUNCHER = b"launcher"

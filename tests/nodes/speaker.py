@@ -15,9 +15,9 @@ from types import MappingProxyType
 
 import zmq
 
-from nodes.core.codec import decode, encode
-from nodes.core.messages import PROTOCOL, GetStats, Hello, Message, Stats, Welcome
-from nodes.curve import identify
+from nodes.net.curve import identify
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import PROTOCOL, GetStats, Hello, Message, Stats, Welcome
 
 WAIT_S = 20.0
 """What must happen happens within this, or the test fails."""

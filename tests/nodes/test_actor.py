@@ -3,8 +3,8 @@
 import pytest
 
 from nodes.core.actor import Ports, RunningActor
-from nodes.core.errors import LocalProtocolError
 from nodes.core.fifo import Inlet, Outlet
+from nodes.protocol.errors import LocalProtocolError
 
 
 def actor_of(order="pipelined", capacity=4):

@@ -5,7 +5,7 @@ import pytest
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     PROTOCOL,
     Bye,
     Deploy,

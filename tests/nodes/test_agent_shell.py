@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from nodes.agent import Shell
-from nodes.cache import MAX_PARTIAL, BlobStore
+from nodes.cache.blobs import MAX_PARTIAL, BlobStore
 from nodes.core import events as ev
 from nodes.core.agent import Identity
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     PROTOCOL,
     Attach,
     BlobInfo,

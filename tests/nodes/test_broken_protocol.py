@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
     Attach,

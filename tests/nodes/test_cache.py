@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodes import cache
-from nodes.cache import MAX_PARTIAL, BlobStore, CacheError
-from nodes.core.messages import BlobInfo
+from nodes.cache import blobs as cache
+from nodes.cache.blobs import MAX_PARTIAL, BlobStore, CacheError
+from nodes.protocol.messages import BlobInfo
 
 QUOTA = 1 << 20
 
@@ -288,8 +288,8 @@ def test_two_agents_may_write_the_same_blob_at_once(tmp_path: Path) -> None:
 DIES = """
 import os, sys
 from pathlib import Path
-from nodes.cache import BlobStore
-from nodes.core.messages import BlobInfo
+from nodes.cache.blobs import BlobStore
+from nodes.protocol.messages import BlobInfo
 store = BlobStore(Path(sys.argv[1]), 1 << 20)
 store.pin(["1" * 64])
 store.write(BlobInfo("0" * 64, 10), 0, b"01234")

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodes.core import codec, fields
-from nodes.core import messages as words
-from nodes.core.codec import decode, encode
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
-from nodes.core.schema import WORDS
+from nodes.protocol import codec, fields
+from nodes.protocol import messages as words
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
+from nodes.protocol.schema import WORDS
 
 ALL_WORDS = typing.get_args(words.Message)
 

@@ -15,8 +15,8 @@ import zmq
 from onnx import helper, numpy_helper
 
 from cnn import read
-from nodes.core.codec import decode, encode
-from nodes.core.messages import (
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import (
     HOST,
     Attach,
     BlobInfo,

@@ -9,12 +9,12 @@ import pytest
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire
-from nodes.core.messages import TensorHeader
 from nodes.executors.base import TensorSpec
 from nodes.executors.tensors import InputCheck, address
-from nodes.payload import as_array
-from nodes.sockets import COPY_BELOW_BYTES, SHARED_BELOW_BYTES
-from nodes.wire import Wire
+from nodes.net.sockets import COPY_BELOW_BYTES, SHARED_BELOW_BYTES
+from nodes.net.wire import Wire
+from nodes.protocol.messages import TensorHeader
+from nodes.protocol.payload import as_array
 from tests.nodes.test_worker import WAIT_S, Engine, frame, loaded, worker  # noqa: F401 - a fixture
 
 SIZES = (

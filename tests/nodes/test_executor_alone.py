@@ -13,8 +13,8 @@ import pytest
 from zmq.utils import garbage
 
 from nodes.core import events as ev
-from nodes.loopback import Loopback
-from nodes.worker import Worker
+from nodes.execution.worker import Worker
+from nodes.net.loopback import Loopback
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, AddOne, Engine
 
 ALL = os.sched_getaffinity(0)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nodes.core.errors import LocalProtocolError, RemoteProtocolError
 from nodes.core.fifo import Inlet, Outlet
+from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 
 class Joined(RuleBasedStateMachine):

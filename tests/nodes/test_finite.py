@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from nodes.core.errors import NodeError
-from nodes.core.finite import check_finite, is_finite
+from nodes.protocol.errors import NodeError
+from nodes.protocol.finite import check_finite, is_finite
 
 floating = st.sampled_from([np.float16, np.float32, np.float64])
 any_floats = floating.flatmap(lambda kind: arrays.arrays(kind, arrays.array_shapes(min_side=0)))

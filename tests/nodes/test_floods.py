@@ -17,11 +17,21 @@ from random import Random
 import pytest
 import zmq
 
-from nodes.core.codec import encode
-from nodes.core.messages import HOST, PROTOCOL, Attach, Credit, Hello, Ping, Pong, Query, Refused
-from nodes.curve import new_pair
-from nodes.gate import UNKNOWN_PER_KNOWN
-from nodes.keys import KeyFolder, write_public, write_secret
+from nodes.net.curve import new_pair
+from nodes.net.gate import UNKNOWN_PER_KNOWN
+from nodes.net.keys import KeyFolder, write_public, write_secret
+from nodes.protocol.codec import encode
+from nodes.protocol.messages import (
+    HOST,
+    PROTOCOL,
+    Attach,
+    Credit,
+    Hello,
+    Ping,
+    Pong,
+    Query,
+    Refused,
+)
 from tests.fuzz.good import ENCODED
 from tests.fuzz.mutation import mutated
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker

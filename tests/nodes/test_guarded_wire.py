@@ -8,15 +8,15 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-import nodes.listener
+import nodes.net.listener
 from nodes.core import events as ev
 from nodes.core.deployment import MAX_TENSOR_BYTES
-from nodes.core.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
-from nodes.curve import HANDSHAKE_BYTES, new_pair
-from nodes.gate import UNKNOWN_PER_KNOWN
-from nodes.keys import KeyFolder, Keyring, write_public, write_secret
-from nodes.sockets import FRUITLESS, AddressError
-from nodes.wire import Wire
+from nodes.net.curve import HANDSHAKE_BYTES, new_pair
+from nodes.net.gate import UNKNOWN_PER_KNOWN
+from nodes.net.keys import KeyFolder, Keyring, write_public, write_secret
+from nodes.net.sockets import FRUITLESS, AddressError
+from nodes.net.wire import Wire
+from nodes.protocol.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
 
 WAIT_S = 20.0
 ANY = "tcp://127.0.0.1:0"
@@ -316,7 +316,7 @@ def test_a_port_that_closes_connections_is_dialled_again(pair, stack):
 
 @pytest.mark.parametrize("said", [b"", b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", b"\xff"])
 def test_whoever_does_not_finish_its_greeting_is_cut_off(pair, stack, monkeypatch, said):
-    monkeypatch.setattr(nodes.listener, "HANDSHAKE_MS", 200)
+    monkeypatch.setattr(nodes.net.listener, "HANDSHAKE_MS", 200)
     there = pair[1].open()
     connection = stack.enter_context(connect(listen(there)))
     connection.sendall(said)

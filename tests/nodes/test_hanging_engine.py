@@ -21,7 +21,7 @@ import pytest
 import zmq
 from onnx import TensorProto, helper
 
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     HOST,
     BlobInfo,
     Bye,

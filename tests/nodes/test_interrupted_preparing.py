@@ -15,10 +15,10 @@ from queue import SimpleQueue
 import pytest
 
 from nodes.core import events as ev
+from nodes.execution.worker import Worker
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
-from nodes.worker import Worker
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, Engine
 
 ENDLESS = """

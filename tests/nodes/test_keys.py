@@ -8,9 +8,8 @@ import os
 import pytest
 
 from nodes.cli import main
-from nodes.core.messages import HOST
-from nodes.curve import new_pair, public_of
-from nodes.keys import (
+from nodes.net.curve import new_pair, public_of
+from nodes.net.keys import (
     CONTROL,
     DATA,
     KeyFolder,
@@ -20,6 +19,7 @@ from nodes.keys import (
     write_public,
     write_secret,
 )
+from nodes.protocol.messages import HOST
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import ANSWER_TIMEOUT_S, Stage
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
     Attach,

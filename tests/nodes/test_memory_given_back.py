@@ -16,7 +16,7 @@ import pytest
 import zmq
 from onnx import TensorProto, helper
 
-from nodes.core.messages import Bye, Deployed, Failed, Start
+from nodes.protocol.messages import Bye, Deployed, Failed, Start
 from tests.nodes.deploying import Host, Launcher, Line, line
 from tests.nodes.executors import models
 from tests.nodes.speaker import AgentProcess

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from nodes import private_files
-from nodes.cache_room import clear_left_behind
-from nodes.private_files import PrivateFile, left_behind, make_file, make_folder
+from nodes.cache.room import clear_left_behind
+from nodes.host import private_files
+from nodes.host.private_files import PrivateFile, left_behind, make_file, make_folder
 from tests.nodes.steps import before_step
 
 HOLDS = """
 import sys
 from pathlib import Path
-from nodes.private_files import make_file, make_folder
+from nodes.host.private_files import make_file, make_folder
 held = make_file(Path(sys.argv[1]), "file"), make_folder(Path(sys.argv[1]), "folder")
 print("ready", flush=True)
 sys.stdin.read()

@@ -13,8 +13,8 @@ import pytest
 import zmq
 
 from nodes.cli import main
-from nodes.core.codec import MAX_MESSAGE_BYTES, encode
-from nodes.core.messages import (
+from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
+from nodes.protocol.messages import (
     PROTOCOL,
     Attach,
     BlobInfo,

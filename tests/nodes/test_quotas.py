@@ -10,8 +10,9 @@ import pytest
 import zmq
 
 from nodes.core.dataplane import DataPlane
-from nodes.core.errors import NodeError
-from nodes.core.messages import (
+from nodes.host.quotas import Quotas, allow_descriptors
+from nodes.protocol.errors import NodeError
+from nodes.protocol.messages import (
     HOST,
     BlobInfo,
     Bye,
@@ -23,8 +24,7 @@ from nodes.core.messages import (
     Pong,
     Put,
 )
-from nodes.core.messages import PhaseSpec as Phase
-from nodes.quotas import Quotas, allow_descriptors
+from nodes.protocol.messages import PhaseSpec as Phase
 from tests.nodes.speaker import AgentProcess, Speaker
 
 GRAPH, WEIGHTS = BlobInfo("a" * 64, 1000), BlobInfo("b" * 64, 5000)

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nodes.loopback import Loopback, loopback_address
-from nodes.payload import as_array
-from nodes.rehearsal import (
+from nodes.execution.rehearsal import (
     FEWEST_ROUNDS,
     MORE,
     MOST_ROUNDS,
@@ -18,6 +16,8 @@ from nodes.rehearsal import (
     WireCosts,
     fit,
 )
+from nodes.net.loopback import Loopback, loopback_address
+from nodes.protocol.payload import as_array
 
 
 class Doubles:

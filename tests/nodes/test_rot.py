@@ -12,12 +12,12 @@ from queue import SimpleQueue
 import pytest
 import zmq
 
-from nodes import cache
-from nodes.cache import BlobStore, CacheError
+from nodes.cache import blobs as cache
+from nodes.cache.blobs import BlobStore, CacheError
+from nodes.cache.lookups import MOST_WAITING, Lookups
 from nodes.core import events as ev
-from nodes.core.messages import BlobInfo, Deploy, Failed, Missing, Query, Shutdown
 from nodes.executors.prepared import PreparedFiles
-from nodes.lookups import MOST_WAITING, Lookups
+from nodes.protocol.messages import BlobInfo, Deploy, Failed, Missing, Query, Shutdown
 from tests.nodes.speaker import AgentProcess, Speaker
 from tests.nodes.told import BLOB, DEPLOYMENT
 

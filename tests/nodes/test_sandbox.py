@@ -15,7 +15,7 @@ import pytest
 import zmq
 from onnx import helper
 
-from nodes.core.messages import (
+from nodes.protocol.messages import (
     HOST,
     BlobInfo,
     ChannelSpec,
@@ -41,7 +41,9 @@ def outcome(*arguments: object, script: str) -> list[str]:
 
 
 def is_offered() -> bool:
-    return outcome(script="from nodes.landlock import restrict; print(restrict([]))") == ["None"]
+    return outcome(script="from nodes.host.landlock import restrict; print(restrict([]))") == [
+        "None"
+    ]
 
 
 pytestmark = pytest.mark.skipif(not is_offered(), reason="this kernel offers no Landlock")
@@ -75,7 +77,7 @@ AGENT = (
     TRYING
     + """
 import numpy, onnxruntime, threading
-from nodes.sandbox import shut_agent_in
+from nodes.host.sandbox import shut_agent_in
 place = Path(sys.argv[1])
 keys = place / "keys"
 assert shut_agent_in(place / "cache", keys, [f"ipc://{place}/sockets/0", "tcp://h:1"]) is None
@@ -133,7 +135,7 @@ def test_what_an_agent_starts_is_shut_in_as_well(place: Path) -> None:
     script = """
 import subprocess, sys
 from pathlib import Path
-from nodes.sandbox import shut_agent_in
+from nodes.host.sandbox import shut_agent_in
 assert shut_agent_in(Path(sys.argv[1], "cache"), None, []) is None
 reading = "import numpy, nodes.cli, sys; open(sys.argv[1])"
 for file in ("cache/file", "elsewhere/file"):
@@ -150,8 +152,8 @@ def test_an_agent_can_run_itself_again(place: Path) -> None:
     script.write_text("""
 import sys
 from pathlib import Path
-from nodes.restart import start_anew
-from nodes.sandbox import shut_agent_in
+from nodes.host.restart import start_anew
+from nodes.host.sandbox import shut_agent_in
 print(shut_agent_in(Path(sys.argv[1]), None, []), flush=True)
 if len(sys.argv) < 4:
     start_anew(["again"])
@@ -167,7 +169,7 @@ def test_who_optimises_models_cannot_read_keys(place: Path) -> None:
     script = (
         TRYING
         + """
-from nodes.sandbox import shut_optimiser_in
+from nodes.host.sandbox import shut_optimiser_in
 place = Path(sys.argv[1])
 assert shut_optimiser_in(place / "cache", [place / "models"]) is None
 for path in ("models/file", "cache/file", "keys/file", "elsewhere/file"):
@@ -186,7 +188,7 @@ def test_rules_for_what_is_not_there_are_passed_over(place: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from nodes.landlock import KEEP, READ, WRITE, AllowedPath, restrict
+from nodes.host.landlock import KEEP, READ, WRITE, AllowedPath, restrict
 place = Path(sys.argv[1])
 rules = (place / "absent", KEEP), (place, READ), (Path("/dev/null"), WRITE)
 print(restrict([AllowedPath(*rule) for rule in rules]))
@@ -234,8 +236,8 @@ def test_where_the_kernel_offers_nothing_an_agent_says_so_and_goes_on(
     """As under Docker before 2022: a filter of system calls answers for the kernel."""
     script = """
 import sys
-import nodes.landlock
-nodes.landlock._call = lambda *_: -38
+import nodes.host.landlock
+nodes.host.landlock._call = lambda *_: -38
 import nodes.cli
 sys.exit(nodes.cli.main())
 """

@@ -13,13 +13,13 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from nodes.cache import BlobStore
-from nodes.cache_room import Room
-from nodes.core.errors import NodeError
-from nodes.core.messages import BlobInfo
+from nodes.cache.blobs import BlobStore
+from nodes.cache.room import Room
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.prepared import PreparedFiles
+from nodes.protocol.errors import NodeError
+from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors import models
 from tests.nodes.steps import before_step
 
@@ -156,8 +156,8 @@ def test_a_deployment_with_the_real_engine_succeeds_whenever_another_evicts(
 DIES_AT_EACH_STEP = """
 import os, signal, sys
 from pathlib import Path
-from nodes.cache import BlobStore
-from nodes.cache_room import Room
+from nodes.cache.blobs import BlobStore
+from nodes.cache.room import Room
 from nodes.executors.prepared import PreparedFiles
 from nodes.executors.preparing import _reserved
 from tests.nodes.steps import before_step
@@ -219,7 +219,7 @@ def test_a_living_agent_of_another_pid_namespace_keeps_its_pins_after_a_jump_of_
         pytest.skip("this user may not make PID namespaces")
     digest = blob_of(b"theirs").digest
     theirs = (
-        "import sys; from pathlib import Path; from nodes.cache import BlobStore\n"
+        "import sys; from pathlib import Path; from nodes.cache.blobs import BlobStore\n"
         f"store = BlobStore(Path({str(tmp_path)!r}), {QUOTA})\n"
         f"from tests.nodes.test_shared_cache import blob_of; b = blob_of(b'theirs')\n"
         "store.pin([b.digest]); store.write(b, 0, b'theirs'); print('ready', flush=True)\n"

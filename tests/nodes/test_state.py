@@ -12,11 +12,13 @@ import pytest
 from nodes.core import events as ev
 from nodes.core.actions import Fire, SendData
 from nodes.core.actor import Ports, RunningActor
-from nodes.core.codec import decode, encode
 from nodes.core.dataplane import DataPlane
 from nodes.core.deployment import DeploymentError, check
 from nodes.core.fifo import Inlet, Outlet
-from nodes.core.messages import (
+from nodes.execution.worker import Worker
+from nodes.executors.base import TensorSpec
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import (
     HOST,
     Attach,
     BlobInfo,
@@ -27,8 +29,6 @@ from nodes.core.messages import (
     PhaseSpec,
     TensorHeader,
 )
-from nodes.executors.base import TensorSpec
-from nodes.worker import Worker
 
 WAIT_S = 10.0
 SHAPE = (2,)

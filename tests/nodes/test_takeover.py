@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodes import owner
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.codec import decode, encode
 from nodes.core.lifecycle import Stage
-from nodes.core.messages import PROTOCOL, Deploy, Hello, Ping, Pong, Refused, Welcome
 from nodes.core.session import OpenSession, admit, succession
-from nodes.owner import has_ended, process_id
+from nodes.host import owner
+from nodes.host.owner import has_ended, process_id
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import PROTOCOL, Deploy, Hello, Ping, Pong, Refused, Welcome
 from tests.nodes.told import DEPLOYMENT, LAUNCHER, STRANGER, Told, has, replies
 
 MINE, THEIRS = b"m" * 32, b"t" * 32
@@ -158,7 +158,7 @@ def test_a_process_that_proc_hides_has_not_ended(monkeypatch: pytest.MonkeyPatch
 def test_a_process_is_seen_to_have_ended_only_on_its_own_machine() -> None:
     assert not has_ended(process_id())
     with subprocess.Popen(
-        [sys.executable, "-c", "from nodes.owner import process_id; print(process_id())"],
+        [sys.executable, "-c", "from nodes.host.owner import process_id; print(process_id())"],
         stdout=subprocess.PIPE,
         text=True,
     ) as other:

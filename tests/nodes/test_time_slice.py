@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from nodes.time_slice import SHORT_NS, ask_for_short_slices, ask_for_usual_slices
+from nodes.host.time_slice import SHORT_NS, ask_for_short_slices, ask_for_usual_slices
 
 GETATTR = {"x86_64": 315, "aarch64": 275}
 

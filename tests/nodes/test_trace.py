@@ -6,8 +6,9 @@ import struct
 
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.codec import decode, encode
-from nodes.core.messages import (
+from nodes.execution.trace import Recorder
+from nodes.protocol.codec import decode, encode
+from nodes.protocol.messages import (
     CHUNK_BYTES,
     TRACE_EVENT,
     TRACE_EVENTS,
@@ -15,7 +16,6 @@ from nodes.core.messages import (
     TensorHeader,
     TraceKind,
 )
-from nodes.trace import Recorder
 
 HEADER = TensorHeader(1, 4, 9, "float32", (2,))
 

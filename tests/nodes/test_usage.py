@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nodes.usage import usage, waited_s
+from nodes.host.usage import usage, waited_s
 
 SPIN = "import time\nend = time.monotonic() + 10\nwhile time.monotonic() < end: pass"
 

@@ -16,7 +16,10 @@ from nodes.core import events as ev
 from nodes.core.actions import Fire, SendData
 from nodes.core.dataplane import DataPlane
 from nodes.core.deployment import MAX_VARYING_BYTES, DeploymentError, check
-from nodes.core.messages import (
+from nodes.execution.worker import Worker
+from nodes.executors.base import LoadedSubnet, LoadOptions
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
+from nodes.protocol.messages import (
     HOST,
     Attach,
     BlobInfo,
@@ -27,9 +30,6 @@ from nodes.core.messages import (
     PhaseSpec,
     TensorHeader,
 )
-from nodes.executors.base import LoadedSubnet, LoadOptions
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
-from nodes.worker import Worker
 
 WAIT_S = 60.0
 BLOB = BlobInfo("a" * 64, 1)

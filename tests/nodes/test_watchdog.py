@@ -9,7 +9,6 @@ import pytest
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
-from nodes.core.messages import Bye, Credit, Failed, Ping, Shutdown, Stop
 from nodes.core.watchdog import (
     FIRING_AT_LEAST_S,
     FIRING_TIMES,
@@ -19,6 +18,7 @@ from nodes.core.watchdog import (
     UNLOADING_TIMES,
     UNLOADING_UNLOADED_S,
 )
+from nodes.protocol.messages import Bye, Credit, Failed, Ping, Shutdown, Stop
 from tests.nodes.told import HEADER, HOST_LINK, Told, has, replies
 
 REHEARSED_S = 0.1

@@ -13,12 +13,12 @@ import pytest
 
 from nodes.core import events as ev
 from nodes.core.events import LinkChange
-from nodes.core.messages import Attach, Credit, Ping, TensorHeader
-from nodes.curve import Context
-from nodes.listener import Listener
-from nodes.sockets import SHARED_BELOW_BYTES, AddressError, ConnectionTerms, Dialler
-from nodes.waiter import BATCH, STREAK, Readable, Waiter
-from nodes.wire import Wire
+from nodes.net.curve import Context
+from nodes.net.listener import Listener
+from nodes.net.sockets import SHARED_BELOW_BYTES, AddressError, ConnectionTerms, Dialler
+from nodes.net.waiter import BATCH, STREAK, Readable, Waiter
+from nodes.net.wire import Wire
+from nodes.protocol.messages import Attach, Credit, Ping, TensorHeader
 
 WAIT_S = 10.0
 LONG_MS = 100_000

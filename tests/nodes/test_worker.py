@@ -13,10 +13,10 @@ import pytest
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire
-from nodes.core.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec, PhaseSpec
+from nodes.execution.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS, Rehearsal
+from nodes.execution.worker import Worker
 from nodes.executors.base import ExecutorError, TensorSpec
-from nodes.rehearsal import FEWEST_ROUNDS, MOST_ROUNDS, Rehearsal
-from nodes.worker import Worker
+from nodes.protocol.messages import HOST, BlobInfo, ChannelSpec, Deployment, PeerSpec, PhaseSpec
 
 WAIT_S = 10.0
 BLOB = BlobInfo("a" * 64, 1)
@@ -159,7 +159,7 @@ def test_an_engine_gets_no_more_threads_than_there_are_processors(
         rehearsed.append(threads)
         return Rehearsal(loopback, threads)
 
-    monkeypatch.setattr("nodes.worker.Rehearsal", rehearsal)
+    monkeypatch.setattr("nodes.execution.worker.Rehearsal", rehearsal)
     assert isinstance(loaded(worker, replace(DEPLOYMENT, threads=asked)), ev.Loaded)
     assert engine.threads == given
     assert rehearsed == [given]
@@ -205,7 +205,7 @@ def test_an_error_while_computing_names_phase_and_frame(worker, value, told):
 
 def test_memory_that_only_loading_needed_is_given_back_before_it_is_told(worker, monkeypatch):
     given_back: SimpleQueue[int] = SimpleQueue()
-    monkeypatch.setattr("nodes.worker.give_back_free_memory", lambda: given_back.put(1))
+    monkeypatch.setattr("nodes.execution.worker.give_back_free_memory", lambda: given_back.put(1))
     loaded(worker)
     assert given_back.qsize() == 2  # before the rehearsal and after it
     for k in range(3):

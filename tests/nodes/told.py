@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
-from nodes.core.codec import encode
 from nodes.core.lifecycle import Stage
-from nodes.core.messages import (
+from nodes.protocol.codec import encode
+from nodes.protocol.messages import (
     HOST,
     PROTOCOL,
     Attach,

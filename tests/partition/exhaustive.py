@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from partition.cost import Costs
+from partition.pricing.cost import Costs
 from partition.strategies.base import Problem
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cnn.rewrites import Copies, original_name
+from cnn.rewrite.rewrites import Copies, original_name
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.linear_time import LinearTime, deal_frames, fit
 from partition.objective import Objective
 from partition.planner import plan_solution
+from partition.pricing.linear_time import LinearTime, deal_frames, fit
 from partition.strategies.base import Problem
 from partition.strategies.batch_split import LONGEST_CYCLE, BatchSplit
 from tests.partition.networks import chain

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from cnn.model import Model
-from cnn.rewrites import Copies, Rewrite, copy_name
+from cnn.rewrite.rewrites import Copies, Rewrite, copy_name
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.linear_time import LinearTime
+from partition.measured.profiles import NodeProfile, Profile
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.profiles import NodeProfile, Profile
+from partition.pricing.linear_time import LinearTime
 from partition.strategies import batch_split
 from partition.strategies.base import Problem
 from partition.strategies.batch_split import TOLERANCE, BatchSplit

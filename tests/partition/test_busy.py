@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cnn.network import Network
-from partition.busy import linear_s, rates_of
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution
+from partition.prediction.timing import loads
+from partition.pricing.busy import linear_s, rates_of
 from partition.strategies.alike import kind_by_device
 from partition.strategies.base import Problem, Solution
 from partition.strategies.batch_split import CopyLoads
-from partition.strategies.exact import Exact
-from partition.strategies.segments import segments
-from partition.strategies.stage_search import Stages
-from partition.strategies.tile_loads import LoadEstimate
-from partition.timing import loads
+from partition.strategies.contiguous.segments import segments
+from partition.strategies.contiguous.stage_search import Stages
+from partition.strategies.exact.strategy import Exact
+from partition.strategies.rows.tile_loads import LoadEstimate
 from tests.partition.networks import chain, device_sets, partitioned
 
 

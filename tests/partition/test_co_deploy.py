@@ -12,8 +12,8 @@ from partition.devices import Device
 from partition.planner import make_plan
 from partition.strategies.base import Problem
 from partition.strategies.co_deploy import CoDeploy, networks_of
-from partition.strategies.exact_search import SolverEffort
-from partition.strategies.sequential import Sequential
+from partition.strategies.contiguous.sequential import Sequential
+from partition.strategies.exact.search import SolverEffort
 from tests.partition.exhaustive import every_assignment
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import StrategyContract, equal

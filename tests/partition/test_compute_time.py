@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cnn.network import Layer, Network
-from partition.compute_time import fused_layers, layer_seconds
 from partition.devices import Device
+from partition.pricing.compute_time import fused_layers, layer_seconds
 from tests.partition.networks import chain
 
 DEVICE = Device("d", macs_per_s=1e9, memory_bytes_per_s=1e6)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from cnn.network import Network
-from partition.cost import CostModel, Costs
 from partition.devices import Device
-from partition.energy import energy_j
 from partition.plan import Plan
 from partition.planner import make_plan
+from partition.prediction.timing import latency_s, loads
+from partition.pricing.cost import CostModel, Costs
+from partition.pricing.energy import energy_j
 from partition.strategies.base import Problem
-from partition.timing import latency_s, loads
 from tests.partition.networks import chain, partitioned, residual
 
 Partitioned = tuple[Network, tuple[Device, ...], Mapping[str, str]]

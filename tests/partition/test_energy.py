@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from partition.devices import Device
-from partition.energy import energy_j
 from partition.planner import make_plan
+from partition.pricing.energy import energy_j
 from tests.partition.networks import chain
 
 

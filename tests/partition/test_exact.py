@@ -15,10 +15,10 @@ from partition.errors import PartitionError
 from partition.objective import Objective
 from partition.strategies.base import Problem, Solution
 from partition.strategies.chosen import objective_value
-from partition.strategies.exact import Exact
-from partition.strategies.exact_placement import Shape
-from partition.strategies.exact_search import SolverEffort
-from partition.strategies.exact_terms import SHARE_UNIT, terms_of
+from partition.strategies.exact.placement import Shape
+from partition.strategies.exact.search import SolverEffort
+from partition.strategies.exact.strategy import Exact
+from partition.strategies.exact.terms import SHARE_UNIT, terms_of
 from tests.partition.exhaustive import (
     enlarged,
     every_assignment,

@@ -11,11 +11,11 @@ from cnn.network import Layer, Network, Tensor
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Problem
-from partition.strategies.exact import Exact
-from partition.strategies.exact_loads import LoadVariables
-from partition.strategies.exact_placement import Placement, Shape
-from partition.strategies.exact_refusals import refusal
-from partition.strategies.exact_terms import terms_of
+from partition.strategies.exact.loads import LoadVariables
+from partition.strategies.exact.placement import Placement, Shape
+from partition.strategies.exact.refusals import refusal
+from partition.strategies.exact.strategy import Exact
+from partition.strategies.exact.terms import terms_of
 from tests.partition.exhaustive import every_assignment
 from tests.partition.networks import chain, networks
 from tests.partition.strategy_contract import MB, equal

@@ -12,8 +12,8 @@ import cnn
 from cnn.network import Network
 from partition.devices import Device
 from partition.strategies.base import Problem, SearchProgress
-from partition.strategies.exact import Exact
-from partition.strategies.exact_placement import Shape
+from partition.strategies.exact.placement import Shape
+from partition.strategies.exact.strategy import Exact
 from tests.partition.networks import residual
 from tests.partition.strategy_contract import equal
 

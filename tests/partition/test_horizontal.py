@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partition.devices import Device
-from partition.strategies.horizontal import Horizontal
+from partition.strategies.rows.horizontal import Horizontal
 from tests.partition.rewriting_contract import RewritingContract, residual_model
 from tests.partition.strategy_contract import equal
 

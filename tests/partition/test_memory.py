@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cnn.network import Layer, Network, Tensor
-from csdf.from_network import Phase, convert
+from csdf.conversion.from_network import Phase, convert
 from partition.devices import Device
-from partition.engine_memory import LAYER_BYTES, START_UP_BYTES
 from partition.errors import DoesNotFitError
-from partition.memory import channel_bytes, live_bytes, packing_bytes
 from partition.planner import make_plan
+from partition.prediction.engine_memory import LAYER_BYTES, START_UP_BYTES
+from partition.prediction.memory import channel_bytes, live_bytes, packing_bytes
 from tests.partition.networks import chain
 
 

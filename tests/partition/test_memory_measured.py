@@ -12,9 +12,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper, save
 from benchmarks.executor_memory import ask_child
 from cnn import read
 from partition.devices import Device
-from partition.engine_memory import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
 from partition.plan import MemoryPrediction
 from partition.planner import make_plan
+from partition.prediction.engine_memory import CODE_BYTES, PREPARING_BYTES, START_UP_BYTES
 
 pytestmark = pytest.mark.slow
 

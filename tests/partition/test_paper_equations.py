@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
-from partition.paper_equations import (
+from partition.pricing.paper_equations import (
     beta_bytes,
     device_beta_bytes,
     layer_beta_bytes,

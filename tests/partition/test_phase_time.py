@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from csdf.from_network import convert
-from partition.compute_time import layer_seconds
+from csdf.conversion.from_network import convert
 from partition.devices import Device
-from partition.phase_time import cut_bytes, phase_seconds
+from partition.prediction.phase_time import cut_bytes, phase_seconds
+from partition.pricing.compute_time import layer_seconds
 from tests.partition.networks import chain, residual
 
 NEVER_BUSY = Device("d", macs_per_s=1e30, memory_bytes_per_s=1e30, cut_s_per_byte=0.0)

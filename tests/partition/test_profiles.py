@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from csdf.from_network import HOST
+from csdf.conversion.from_network import HOST
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.layer_phases import MOST_LAYERS, one_by_one, pieces
-from partition.plan import Plan
-from partition.planner import make_plan
-from partition.profiles import (
+from partition.measured.layer_phases import MOST_LAYERS, one_by_one, pieces
+from partition.measured.profiles import (
     LinkProfile,
     NodeProfile,
     Profile,
@@ -23,6 +21,8 @@ from partition.profiles import (
     subnet_time,
     with_profile,
 )
+from partition.plan import Plan
+from partition.planner import make_plan
 from tests.partition.networks import chain
 
 NETWORK = chain(10, 20, 30, 40)

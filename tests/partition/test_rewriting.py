@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cnn.rewrites import Bands, Slices
+from cnn.rewrite.rewrites import Bands, Slices
 from partition.errors import PartitionError
-from partition.rewriting import apply_rewrites
+from partition.pricing.rewriting import apply_rewrites
 from partition.strategies.base import Problem
 from tests.partition.rewriting_contract import chain_model, residual_model
 from tests.partition.strategy_contract import equal

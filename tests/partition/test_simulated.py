@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csdf.from_network import HOST
+from csdf.conversion.from_network import HOST
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.simulated import Prediction, predict
-from partition.simulated_costs import RunCosts, Site, ThreadCosts
+from partition.prediction.simulated_costs import RunCosts, Site, ThreadCosts
+from partition.prediction.simulated_run import Prediction, predict
 from tests.partition.networks import chain, partitioned
 from tests.partition.test_timing import device, plan
 

@@ -11,11 +11,11 @@ import pytest
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.simulated import Prediction, predict
+from partition.prediction.simulated_run import Prediction, predict
 from partition.strategies.base import Problem, Strategy
 from partition.strategies.batch_split import BatchSplit
-from partition.strategies.horizontal import Horizontal
-from partition.strategies.tiles import Tiles
+from partition.strategies.rows.horizontal import Horizontal
+from partition.strategies.rows.tiles import Tiles
 from tests.partition.rewriting_contract import residual_model
 from tests.partition.test_batch_split import fast
 from tests.partition.test_simulated import costs

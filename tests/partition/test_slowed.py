@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from partition.devices import Device
-from partition.slowed import slowed
+from partition.pricing.slowed import slowed
 
 SLOWER = {
     "macs_per_s": 0.5,

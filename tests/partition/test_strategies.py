@@ -10,8 +10,8 @@ from cnn.network import Network
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Problem
+from partition.strategies.contiguous.sequential import Sequential, contiguous_cut
 from partition.strategies.manual import Manual
-from partition.strategies.sequential import Sequential, contiguous_cut
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import StrategyContract, equal
 

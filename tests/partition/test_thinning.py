@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from partition.devices import Device
-from partition.strategies import best_cuts as dynamic_program
-from partition.strategies import thinning
 from partition.strategies.base import Problem
-from partition.strategies.segments import segments
-from partition.strategies.sequential import contiguous_cut
-from partition.strategies.thinning import expanded, thinned
+from partition.strategies.contiguous import best_cuts as dynamic_program
+from partition.strategies.contiguous import thinning
+from partition.strategies.contiguous.segments import segments
+from partition.strategies.contiguous.sequential import contiguous_cut
+from partition.strategies.contiguous.thinning import expanded, thinned
 from tests.partition.networks import residual
 
 UNLIKE = tuple(Device(f"d{i}", macs_per_s=1e10 * (1 + i)) for i in range(4))

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import cnn
 from cnn.network import Network
-from cnn.rewrites import Bands
-from partition.cost import CostModel
+from cnn.rewrite.rewrites import Bands
 from partition.devices import Device
-from partition.rewriting import apply_rewrites
-from partition.strategies.band_shares import equal_times
+from partition.pricing.cost import CostModel
+from partition.pricing.rewriting import apply_rewrites
 from partition.strategies.base import Problem
-from partition.strategies.tile_loads import LoadEstimate
-from partition.strategies.tiles import TOLERANCE, Tiles
-from partition.strategies.tilings import MOST_STOPS, Tilings
+from partition.strategies.rows.band_shares import equal_times
+from partition.strategies.rows.tile_loads import LoadEstimate
+from partition.strategies.rows.tiles import TOLERANCE, Tiles
+from partition.strategies.rows.tilings import MOST_STOPS, Tilings
 from tests.partition.rewriting_contract import RewritingContract, chain_model, residual_model
 from tests.partition.strategy_contract import MB, equal
 

@@ -9,7 +9,7 @@ from benchmarks.peers.chain import chain_of
 from benchmarks.peers.stages.session import read_stage
 from cnn.network import Layer, Network, Tensor
 from launcher.errors import BadInputError
-from launcher.runtime import SubnetFiles
+from launcher.run.runtime import SubnetFiles
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cnn
-from cnn.rewrites import Copies, Rewrite, copy_name
-from launcher.comparison.tolerance import Outputs
+from cnn.rewrite.rewrites import Copies, Rewrite, copy_name
+from launcher.results.comparison.tolerance import Outputs
 from tests.agreement.drawn.engine import Arrays
 
 

@@ -1,8 +1,8 @@
 """Whether one network, simplified, rewritten and cut, computes what its file does.
 
-Results count as the same by the launcher's own rules (`launcher.comparison`), doubtful ones by its
-own way of settling doubts. Where these find a run to disagree though nothing is wrong with it, that
-is a false alarm, and as bad.
+Results count as the same by the launcher's own rules (`launcher.results.comparison`), doubtful ones
+by its own way of settling doubts. Where these find a run to disagree though nothing is wrong with
+it, that is a false alarm, and as bad.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 import onnx
 
 import cnn
-from cnn.rewrites import Copies, Rewrite
-from csdf.from_network import convert
-from launcher.comparison.tolerance import Outputs, WorstOutput, strict
-from launcher.networks import network_numbers
+from cnn.rewrite.rewrites import Copies, Rewrite
+from csdf.conversion.from_network import convert
+from launcher.plan.networks import network_numbers
+from launcher.results.comparison.tolerance import Outputs, WorstOutput, strict
 from partition.plan import dealing_of
 from tests.agreement.drawn import settled
 from tests.agreement.drawn.case import Case, Division, Found

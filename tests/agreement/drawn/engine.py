@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.comparison.tolerance import Outputs
+from launcher.results.comparison.tolerance import Outputs
 from nodes.executors.base import LoadOptions
-from nodes.executors.onnx_mistakes import mistaken_about
-from nodes.executors.onnx_sessions import import_onnxruntime, loading_options
+from nodes.executors.onnx.mistakes import mistaken_about
+from nodes.executors.onnx.sessions import import_onnxruntime, loading_options
 from tests.agreement.drawn.sketch import Tensor
 
 ort = import_onnxruntime()

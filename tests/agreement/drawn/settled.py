@@ -11,10 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cnn.rounded import write_rounded
-from launcher.comparison.doubts import Doubt, settle
-from launcher.comparison.replay import Replay
-from launcher.comparison.tape import Tape, moves
-from launcher.comparison.tolerance import (
+from launcher.plan.networks import network_numbers
+from launcher.plan.simplified import _SCALES, _difference, _limit
+from launcher.plan.subnet_files import cut_subnets
+from launcher.results.comparison.doubts import Doubt, settle
+from launcher.results.comparison.replay import Replay
+from launcher.results.comparison.tape import Tape, moves
+from launcher.results.comparison.tolerance import (
     Numbers,
     Outputs,
     WorstOutput,
@@ -22,11 +25,8 @@ from launcher.comparison.tolerance import (
     strict,
     within_movement,
 )
-from launcher.networks import network_numbers
-from launcher.simplified import _SCALES, _difference, _limit
-from launcher.subnet_files import cut_subnets
-from launcher.verify import FirstResults
-from nodes.executors.replay import moved, run
+from launcher.results.verify import FirstResults
+from nodes.executors.onnx.replay import moved, run
 from partition.devices import Device
 from partition.planner import make_plan
 from tests.agreement.drawn.case import Case, Division, Found
@@ -61,7 +61,7 @@ def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
 
 
 def _is_refused(case: Case, pairs: Iterable[tuple[Outputs, ...]]) -> bool:
-    """Whether `launcher.simplified` would refuse it, by what it and its file compute."""
+    """Whether `launcher.plan.simplified` would refuse it, by what it and its file compute."""
     limit = _limit(case.model.network)
     errors = [
         max(_difference(found[x], wanted[x]) for x in wanted)

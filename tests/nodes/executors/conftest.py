@@ -8,7 +8,7 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 
 
 @pytest.fixture

@@ -16,15 +16,15 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from nodes.cache import BlobStore
-from nodes.core.messages import BlobInfo
+from nodes.cache.blobs import BlobStore
 from nodes.executors import preparing
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.onnx_file import inspect
-from nodes.executors.onnx_light import needed_bytes
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx.file import inspect
+from nodes.executors.onnx.light import needed_bytes
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
+from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors import models
 from tests.nodes.executors.test_onnx_runtime import wide
 

@@ -10,9 +10,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from nodes.executors.onnx_alignment import ALIGNMENT, realign
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
-from nodes.executors.onnx_sessions import INLINE_BYTES
+from nodes.executors.onnx.alignment import ALIGNMENT, realign
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx.sessions import INLINE_BYTES
 from nodes.executors.prepared import Job
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS, largest_error, some_inputs

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from cnn import contrib
-from nodes.core.fields import printable
+from cnn.operators import contrib
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx_file import check_written, inspect
-from nodes.executors.onnx_operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
-from nodes.executors.onnx_schema import MESSAGES
-from nodes.executors.protobuf import field
+from nodes.executors.onnx.file import check_written, inspect
+from nodes.executors.onnx.operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
+from nodes.executors.onnx.protobuf import field
+from nodes.executors.onnx.schema import MESSAGES
+from nodes.protocol.fields import printable
 from tests.nodes.executors import models
 
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)

@@ -16,8 +16,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor, OnnxRuntimeSubnet
-from nodes.executors.onnx_sessions import loading_options
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor, OnnxRuntimeSubnet
+from nodes.executors.onnx.sessions import loading_options
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS, load, some_inputs
 

@@ -12,10 +12,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from nodes.executors import onnx_runtime
-from nodes.executors.onnx_file import inspect
-from nodes.executors.onnx_light import OWN_BYTES, needed_bytes
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx import runtime as onnx_runtime
+from nodes.executors.onnx.file import inspect
+from nodes.executors.onnx.light import OWN_BYTES, needed_bytes
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
 from tests.nodes.executors import models

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nodes.executors import reference
-from nodes.executors.onnx_mistakes import mistaken_optimizers
-from nodes.executors.onnx_sessions import MISTAKEN_OPTIMIZERS
+from nodes.executors.onnx import reference
+from nodes.executors.onnx.mistakes import mistaken_optimizers
+from nodes.executors.onnx.sessions import MISTAKEN_OPTIMIZERS
 from tests.cnn.models import constant, convolution, graph, model, node, save, value
 
 

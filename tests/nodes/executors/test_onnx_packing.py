@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nodes.executors.base import LoadOptions
-from nodes.executors.onnx_packing import UNPACKED, multiplies_single_rows, packs_others
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx.packing import UNPACKED, multiplies_single_rows, packs_others
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 
 INNER = 64
 

@@ -19,9 +19,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from nodes.executors.base import Executor, ExecutorError, LoadOptions
-from nodes.executors.onnx_optimise import MODEL
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
-from nodes.executors.onnx_sessions import (
+from nodes.executors.onnx.optimise import MODEL
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx.sessions import (
     explain,
     gpu_providers,
     loading_options,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nodes.executors import reference
+from nodes.executors.onnx import reference
 from tests.nodes.executors import models
 
 
@@ -23,7 +23,7 @@ def test_every_frame_gets_the_whole_models_outputs(tmp_path: Path) -> None:
     for number, arrays in enumerate(inputs):
         np.savez(frames / f"{number:06}.npz", **arrays)
     ran = subprocess.run(
-        [sys.executable, "-m", "nodes.executors.reference", graph, frames, tmp_path / "out"],
+        [sys.executable, "-m", "nodes.executors.onnx.reference", graph, frames, tmp_path / "out"],
         capture_output=True,
         text=True,
         check=True,

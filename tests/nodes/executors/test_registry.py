@@ -12,7 +12,7 @@ import pytest
 
 from nodes.executors import registry
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx_runtime import OnnxRuntimeExecutor
+from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.registry import open_executor
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from nodes.executors import replay
+from nodes.executors.onnx import replay
 from tests.nodes.executors import models
 
 FLOAT = 1

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodes.executors.base import Executor, ExecutorError, LoadOptions, TensorSpec
-from nodes.executors.cuda_memory import view
 from nodes.executors.registry import tensorrt_missing
-from nodes.executors.tensor_rt import TensorRtExecutor
-from nodes.executors.tensor_rt_plan import (
+from nodes.executors.tensor_rt.cuda_memory import view
+from nodes.executors.tensor_rt.executor import TensorRtExecutor
+from nodes.executors.tensor_rt.layout import (
     ALIGNMENT_BYTES,
     Gpu,
     ParserError,

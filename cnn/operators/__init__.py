@@ -1,0 +1,1 @@
+"""What each ONNX operator does with rows and channels, and which operators are supported."""

@@ -1,0 +1,286 @@
+"""How operators work by output channel: what a part of the channels needs of each input.
+
+The channels of a tensor are its axis 1; those of a matrix product are its columns, the last axis.
+An operator has a rule here if the same operator can compute its output channels apart from each
+other. `Rule.uses` says which inputs are then needed in part only, and along which axis:
+
+- by *channel*: the channels that are computed (a kernel's filters, an element-wise operand);
+- by *group*: the share of the groups that the channels belong to (what a grouped convolution
+  reads). A part is some whole groups, or lies within one;
+- *inside* the group: the channels, counted from the start of their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from cnn.operators import contrib
+from cnn.read.weights import Array
+from cnn.rewrite.draft import Draft, DraftLayer
+from cnn.rewrite.prepared import is_divisible, shape_of
+
+By: TypeAlias = Literal["channel", "group", "inside"]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Input number `index` is needed in part, along its `axis`."""
+
+    index: int
+    axis: int
+    by: By = "channel"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An output has `channels` channels along `axis`, in groups of `group_channels`.
+
+    If `is_concatenation`, they are those of the inputs one after another, and `uses` is empty.
+    """
+
+    axis: int
+    channels: int
+    uses: tuple[Use, ...]
+    group_channels: int = 1
+    is_concatenation: bool = False
+
+
+def rule_of(draft: Draft, layer: DraftLayer) -> Rule | None:
+    """How `layer` works by output channel; None if it does not, or nobody here knows how."""
+    node = layer.node
+    rules = _CONTRIB_RULES if node.domain == contrib.DOMAIN else _RULES
+    find = rules.get(layer.operator) if layer.whole is None else None
+    if find is None or len(layer.outputs) != 1 or draft.is_joining(layer):
+        return None
+    if not all(is_divisible(draft, layer, name) for name in layer.node.input):
+        return None
+    rule = find(_Operator(draft, layer))
+    return rule if rule is not None and rule.channels > 1 else None
+
+
+class _Operator:
+    """A layer's own node with the shapes around it."""
+
+    def __init__(self, draft: Draft, layer: DraftLayer) -> None:
+        self._draft = draft
+        self._layer = layer
+        self.node = layer.node
+        self.output = draft.tensors[layer.outputs[0]]
+
+    def has(self, index: int) -> bool:
+        """Whether the node has an input of that number."""
+        return index < len(self.node.input) and bool(self.node.input[index])
+
+    @property
+    def has_constants(self) -> bool:
+        """Whether an input is no activation."""
+        return not set(self._draft.reads(self._layer)).issuperset(filter(None, self.node.input))
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """The shape of input `index`."""
+        return shape_of(self._draft, self._layer, self.node.input[index])
+
+    def weight(self, index: int) -> Array | None:
+        """Input `index` if it is a weight as it stands."""
+        return self._draft.weights.get(self.node.input[index]) if self.has(index) else None
+
+    def integer(self, attribute: str, default: int) -> int:
+        """The value of an attribute."""
+        return int(next((x.i for x in self.node.attribute if x.name == attribute), default))
+
+
+_Finder: TypeAlias = Callable[[_Operator], Rule | None]
+
+
+def _channelwise(operator: _Operator) -> Rule | None:
+    """One operand with channels; whatever else the node reads holds for all of them."""
+    shape = operator.output.shape
+    if len(shape) < 2 or operator.shape(0)[:2] != shape[:2]:
+        return None
+    return Rule(1, shape[1], (Use(0, 1),))
+
+
+def _normalised(operator: _Operator) -> Rule | None:
+    """As `_channelwise`, with parameters that have one value per channel."""
+    shape = operator.output.shape
+    if len(shape) < 2:
+        return None
+    parameters = range(1, len(operator.node.input))
+    return Rule(1, shape[1], (Use(0, 1), *(Use(index, 0) for index in parameters)))
+
+
+def _broadcast(operator: _Operator) -> Rule | None:
+    """Operands that are broadcast to the output's shape."""
+    shape = operator.output.shape
+    if len(shape) < 2:
+        return None
+    uses = (_operand(operator, index, 1) for index in range(len(operator.node.input)))
+    return Rule(1, shape[1], tuple(use for use in uses if use is not None))
+
+
+def _operand(operator: _Operator, index: int, axis: int) -> Use | None:
+    """How an operand that is broadcast is used by channels along the output's `axis`."""
+    own = axis - len(operator.output.shape) + len(operator.shape(index))
+    if own < 0 or operator.shape(index)[own] == 1:
+        return None
+    return Use(index, own)
+
+
+def _quantised(operator: _Operator) -> Rule | None:
+    """Quantisation of an activation, by one scale or by a scale per channel."""
+    shape = operator.output.shape
+    if len(shape) < 2:
+        return None
+    uses = [Use(0, 1)]
+    for index in (1, 2):
+        if operator.has(index) and operator.shape(index) not in {(), (1,)}:
+            if len(operator.shape(index)) > 1 or operator.integer("axis", 1) % len(shape) != 1:
+                return None
+            uses.append(Use(index, 0))
+    return Rule(1, shape[1], tuple(uses))
+
+
+def _convolution(source: int, kernel: int, per_filter: tuple[int, ...]) -> _Finder:
+    """A convolution reading `source` with `kernel`; `per_filter` inputs have a value per filter."""
+
+    def find(operator: _Operator) -> Rule:
+        channels = operator.output.shape[1]
+        groups = operator.integer("group", 1)
+        uses = [Use(kernel, 0)]
+        uses += [
+            Use(index, 0)
+            for index in per_filter
+            if operator.has(index) and operator.shape(index) == (channels,)
+        ]
+        if groups > 1:
+            uses.append(Use(source, 1, "group"))
+        return Rule(1, channels, tuple(uses), channels // groups if groups > 1 else 1)
+
+    return find
+
+
+def _fused_convolution(operator: _Operator) -> Rule | None:
+    """A convolution with its activation function; not one that also adds a tensor."""
+    return None if operator.has(3) else _convolution(0, 1, (2,))(operator)
+
+
+def _transposed_convolution(operator: _Operator) -> Rule | None:
+    channels = operator.output.shape[1]
+    groups = operator.integer("group", 1)
+    bias = (Use(2, 0),) if operator.has(2) else ()
+    if groups == 1:
+        return Rule(1, channels, (Use(1, 1), *bias))
+    if operator.weight(1) is None:
+        return None
+    uses = (Use(0, 1, "group"), Use(1, 0, "group"), Use(1, 1, "inside"), *bias)
+    return Rule(1, channels, uses, channels // groups)
+
+
+def _gemm(operator: _Operator) -> Rule:
+    columns = operator.output.shape[1]
+    uses = [Use(1, 0 if operator.integer("transB", 0) else 1)]
+    if operator.has(2):
+        added = _operand(operator, 2, 1)
+        uses += [added] if added else []
+    return Rule(1, columns, tuple(uses))
+
+
+def _quantised_gemm(operator: _Operator) -> Rule | None:
+    columns = operator.output.shape[1]
+    uses = [Use(3, 0 if operator.integer("transB", 0) else 1)]
+    for index in (4, 5, 6):
+        if operator.has(index) and operator.shape(index) not in {(), (1,)}:
+            if operator.shape(index) != (columns,):
+                return None
+            uses.append(Use(index, 0))
+    return Rule(1, columns, tuple(uses))
+
+
+def _product(right: int, per_column: tuple[int, ...]) -> _Finder:
+    """A matrix product with the right operand `right`; `per_column` inputs have a value each."""
+
+    def find(operator: _Operator) -> Rule | None:
+        shape = operator.output.shape
+        factor = operator.shape(right)
+        if len(factor) < 2 or not shape or factor[-1] != shape[-1]:
+            return None
+        uses = [Use(right, len(factor) - 1)]
+        for index in per_column:
+            if operator.has(index) and operator.shape(index) not in {(), (1,)}:
+                if operator.shape(index) != (shape[-1],):
+                    return None
+                uses.append(Use(index, 0))
+        return Rule(len(shape) - 1, shape[-1], tuple(uses))
+
+    return find
+
+
+def _resize(operator: _Operator) -> Rule | None:
+    """By scales only, as sizes name the number of channels."""
+    modes = [x.s for x in operator.node.attribute if x.name == "coordinate_transformation_mode"]
+    shape = operator.output.shape
+    if operator.has(3) or b"tf_crop_and_resize" in modes or shape[:2] != operator.shape(0)[:2]:
+        return None
+    return Rule(1, shape[1], (Use(0, 1),))
+
+
+def _pad(operator: _Operator) -> Rule | None:
+    """All axes are named in order, and there is nothing to add to the channels."""
+    return None if operator.has(3) else _channelwise(operator)
+
+
+def _concatenation(operator: _Operator) -> Rule | None:
+    shape = operator.output.shape
+    if len(shape) < 2:
+        return None
+    if operator.integer("axis", 1) % len(shape) == 1:
+        if operator.has_constants:
+            return None  # of which alone a slice might consist, and no frame would pace it
+        return Rule(1, shape[1], (), is_concatenation=True)
+    inputs = range(len(operator.node.input))
+    return Rule(1, shape[1], tuple(Use(index, 1) for index in inputs))
+
+
+_CHANNELWISE = (
+    *("Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Gelu", "Mish", "Swish"),
+    *("Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Softsign", "Clip", "Shrink"),
+    *("Abs", "Neg", "Exp", "Log", "Sqrt", "Reciprocal", "Erf", "Sign", "Not", "Cast", "Identity"),
+    *("Floor", "Ceil", "Round", "MaxPool", "AveragePool", "LpPool"),
+    *("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"),
+)
+_BROADCAST = (
+    *("Add", "Sub", "Mul", "Div", "Sum", "Mean", "Max", "Min", "Pow", "PRelu", "Mod", "Where"),
+    *("And", "Or", "Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"),
+)
+_RULES: Mapping[str, _Finder] = {
+    **dict.fromkeys(_CHANNELWISE, _channelwise),
+    **dict.fromkeys(_BROADCAST, _broadcast),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _normalised),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantised),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    "Pad": _pad,
+    "Concat": _concatenation,
+    "Conv": _convolution(0, 1, (2,)),
+    "ConvInteger": _convolution(0, 1, (3,)),
+    "QLinearConv": _convolution(0, 3, (4, 5, 8)),
+    "ConvTranspose": _transposed_convolution,
+    "Gemm": _gemm,
+    "MatMul": _product(1, ()),
+    "MatMulInteger": _product(1, (3,)),
+    "QLinearMatMul": _product(3, (4, 5)),
+}
+_CONTRIB_RULES: Mapping[str, _Finder] = {
+    **dict.fromkeys(("Gelu", "QuickGelu", "QLinearSigmoid", "QLinearLeakyRelu"), _channelwise),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _broadcast),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantised),
+    "QLinearAveragePool": _channelwise,
+    "QLinearGlobalAveragePool": _channelwise,
+    "FusedConv": _fused_convolution,
+    "FusedGemm": _gemm,
+    "QGemm": _quantised_gemm,
+    "MatMulIntegerToFloat": _product(1, (3, 5, 6)),
+    "DynamicQuantizeMatMul": _product(1, (2, 3, 4)),
+}
+"""Of ONNX Runtime's own operators; their scales and zero points are broadcast like operands."""

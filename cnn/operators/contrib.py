@@ -1,0 +1,300 @@
+"""ONNX Runtime's own operators: which of them run here, and the types of what they make.
+
+ONNX Runtime's quantizer and optimiser write operators of the domain `com.microsoft`, for which ONNX
+has no shape inference. Each that is known here has a rule, by its definition in ONNX Runtime's
+"Contrib Operator Schemas". Left out on purpose is what runs a graph or a compiled program of its
+own, what reads files, and what keeps the state of a language model. A node runs the same operators
+and no others (`nodes.executors.onnx.operators`, held to this table by a test).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, shape_inference
+from onnx.shape_inference import InferenceError
+
+from cnn.errors import CnnError
+
+DOMAIN = "com.microsoft"
+
+Shape: TypeAlias = tuple[int, ...]
+Made: TypeAlias = tuple[int, Shape]
+"""The ONNX element type and the shape of one output."""
+
+
+class UnknownTypeError(CnnError):
+    """The types of a node's outputs do not follow from those of its inputs."""
+
+
+class _Node:
+    """A node of such an operator, with the types of its inputs."""
+
+    def __init__(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
+        self.proto = node
+        self._types = types
+        self._attributes = {x.name: helper.get_attribute_value(x) for x in node.attribute}
+
+    def has(self, index: int) -> bool:
+        """Whether it is given its input number `index`."""
+        return index < len(self.proto.input) and bool(self.proto.input[index])
+
+    def kind(self, index: int) -> int:
+        """The element type of input `index`."""
+        return int(self._type(index).elem_type)
+
+    def shape(self, index: int) -> Shape:
+        """The shape of input `index`; raises `UnknownTypeError` if it is not static."""
+        found = self._type(index)
+        if not found.HasField("shape") or not all(x.HasField("dim_value") for x in found.shape.dim):
+            raise UnknownTypeError
+        return tuple(x.dim_value for x in found.shape.dim)
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """The value of an attribute that is an integer."""
+        return int(self._attributes.get(name, default))
+
+    def integers(self, name: str) -> list[int]:
+        """The value of an attribute that is a list of integers; empty if it is not given."""
+        return [int(x) for x in self._attributes.get(name, ())]
+
+    def text(self, name: str, default: str) -> str:
+        """The value of an attribute that is a text."""
+        value = self._attributes.get(name)
+        return value.decode() if isinstance(value, bytes) else default
+
+    def as_standard(self, operator: str, indices: Sequence[int], opset: int = 13) -> Shape:
+        """The shape that ONNX's `operator` makes of these inputs, with the node's attributes."""
+        schema = onnx.defs.get_schema(operator, opset)
+        names = [f"{number}" for number in range(len(indices))]
+        node = helper.make_node(operator, names, ["made"])
+        node.attribute.extend(x for x in self.proto.attribute if x.name in schema.attributes)
+        types = {
+            name: helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, self.shape(index))
+            for name, index in zip(names, indices, strict=True)
+        }
+        imports = [helper.make_opsetid("", opset)]
+        made = shape_inference.infer_node_outputs(schema, node, types, opset_imports=imports)
+        return tuple(dim.dim_value for dim in made["made"].tensor_type.shape.dim)
+
+    def _type(self, index: int) -> onnx.TypeProto.Tensor:
+        found = self._types.get(self.proto.input[index]) if self.has(index) else None
+        if found is None or not found.HasField("tensor_type"):
+            raise UnknownTypeError
+        return found.tensor_type
+
+
+_Rule: TypeAlias = Callable[[_Node], Sequence[Made]]
+
+
+def is_known(node: onnx.NodeProto) -> bool:
+    """Whether a node's operator is one of ONNX Runtime's that have a rule here."""
+    if node.domain == DOMAIN:
+        return node.op_type in RULES
+    return node.domain in ("", "ai.onnx") and node.op_type in BEFORE_ONNX
+
+
+def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, onnx.TypeProto]:
+    """The types of what a known node makes, as far as they follow from those of what it reads."""
+    rule = RULES.get(node.op_type) or BEFORE_ONNX[node.op_type]
+    try:
+        made = rule(_Node(node, types))
+    except (
+        UnknownTypeError,
+        InferenceError,
+        ValueError,
+        IndexError,
+        KeyError,
+        ZeroDivisionError,
+        TypeError,
+        RuntimeError,
+    ):
+        return {}  # a network that contradicts itself
+    return {
+        name: helper.make_tensor_type_proto(kind, shape)
+        for name, (kind, shape) in zip(node.output, made, strict=False)
+        if name and min(shape, default=0) >= 0
+    }
+
+
+def standard_operator(node: onnx.NodeProto) -> str:
+    """ONNX's operator that computes as a product or convolution what the node does, apart from
+    scales and activation functions; the node's own operator if there is none."""
+    return EQUIVALENTS.get(node.op_type, node.op_type) if node.domain == DOMAIN else node.op_type
+
+
+EQUIVALENTS: Mapping[str, str] = {
+    "DynamicQuantizeMatMul": "MatMul",
+    "FusedConv": "Conv",
+    "FusedGemm": "Gemm",
+    "MatMulIntegerToFloat": "MatMul",
+    "QGemm": "Gemm",
+}
+
+
+def _like_first(node: _Node) -> Sequence[Made]:
+    return [(node.kind(0), node.shape(0))]
+
+
+def _normalised(node: _Node) -> Sequence[Made]:
+    """The result, mean and deviation along the last axis, and the sum that was normalised."""
+    shape = node.shape(0)
+    axis = node.integer("axis", -1) % len(shape)
+    statistics = onnx.TensorProto.FLOAT, (*shape[:axis], *(1 for _ in shape[axis:]))
+    return [(node.kind(0), shape), statistics, statistics, (node.kind(0), shape)]
+
+
+def _normalised_by_root(node: _Node) -> Sequence[Made]:
+    whole, statistics, *_ = _normalised(node)
+    return [whole, statistics]
+
+
+def _broadcast(*indices: int) -> _Rule:
+    def rule(node: _Node) -> Sequence[Made]:
+        shapes = [node.shape(index) for index in indices]
+        return [(node.kind(indices[-1]), np.broadcast_shapes(*shapes))]
+
+    return rule
+
+
+def _quantised(node: _Node) -> Sequence[Made]:
+    kind = node.kind(2) if node.has(2) else onnx.TensorProto.UINT8
+    return [(kind, node.shape(0))]
+
+
+def _dequantised(node: _Node) -> Sequence[Made]:
+    return [(node.kind(1), node.shape(0))]
+
+
+def _as(operator: str, indices: tuple[int, ...] = (0,)) -> _Rule:
+    def rule(node: _Node) -> Sequence[Made]:
+        if node.integer("channels_last"):
+            raise UnknownTypeError
+        return [(node.kind(indices[0]), node.as_standard(operator, indices))]
+
+    return rule
+
+
+def _concatenated(node: _Node) -> Sequence[Made]:
+    """Behind the result's scale and zero point: each input, its scale and its zero point."""
+    shape = node.as_standard("Concat", range(2, len(node.proto.input), 3))
+    return [(node.kind(1), shape)]
+
+
+def _quantised_gemm(node: _Node) -> Sequence[Made]:
+    kind = node.kind(8) if node.has(8) else onnx.TensorProto.FLOAT
+    return [(kind, node.as_standard("Gemm", (0, 3)))]
+
+
+def _integer_product(node: _Node) -> Sequence[Made]:
+    return [(node.kind(2), node.as_standard("MatMul", (0, 1)))]
+
+
+def _product(node: _Node) -> Sequence[Made]:
+    """A product of two matrices, or stacks of them, either of which may be transposed."""
+    left, right = (_turned(node, index, letter) for index, letter in ((0, "A"), (1, "B")))
+    if left[-1] != right[-2]:
+        raise UnknownTypeError
+    stack = np.broadcast_shapes(left[:-2], right[:-2])
+    return [(node.kind(0), (*stack, left[-2], right[-1]))]
+
+
+def _turned(node: _Node, index: int, letter: str) -> Shape:
+    """An operand's shape after its transposition: of the stack's first axis, then of the matrix."""
+    shape = list(node.shape(index))
+    if len(shape) < 2:
+        raise UnknownTypeError
+    if node.integer(f"transBatch{letter}"):
+        shape = [*shape[1:-1], shape[0], shape[-1]]
+    if node.integer(f"trans{letter}"):
+        shape[-2:] = reversed(shape[-2:])
+    return tuple(shape)
+
+
+def _recurrent(node: _Node) -> Sequence[Made]:
+    steps, batch, _ = node.shape(0)
+    ways = 2 if node.text("direction", "forward") == "bidirectional" else 1
+    hidden = node.integer("hidden_size")
+    last = node.kind(0), (ways, batch, hidden)
+    return [(node.kind(0), (steps, ways, batch, hidden)), last, last]
+
+
+def _attention(node: _Node) -> Sequence[Made]:
+    """Of one activation, from which queries, keys and values are computed by one weight."""
+    batch, steps, _ = node.shape(0)
+    _, columns = node.shape(1)
+    hidden = node.integers("qkv_hidden_sizes")
+    width = hidden[2] if hidden else columns // 3
+    kind = node.kind(2) if node.proto.op_type == "QAttention" else node.kind(0)
+    return [(kind, (batch, steps, width))]
+
+
+def _many_headed_attention(node: _Node) -> Sequence[Made]:
+    """Of queries [batch, steps, width] and values [batch, others, width] or [batch, heads, others,
+    width / heads]."""
+    query, key, value = node.shape(0), node.shape(1), node.shape(2)
+    if len(query) != 3 or len(key) != len(value):
+        raise UnknownTypeError
+    width = value[2] if len(value) == 3 else value[1] * value[3]
+    return [(node.kind(0), (*query[:2], width))]
+
+
+def _embedded(node: _Node) -> Sequence[Made]:
+    batch, steps = node.shape(0)
+    whole = node.kind(2), (batch, steps, node.shape(2)[1])
+    return [whole, (onnx.TensorProto.INT32, (batch,)), whole]
+
+
+_LIKE_FIRST = (
+    *("BiasGelu", "FastGelu", "Gelu", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"),
+    *("QuickGelu", "RotaryEmbedding"),
+)
+
+RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(_LIKE_FIRST, _like_first),
+    **dict.fromkeys(("FusedMatMul", "TransposeMatMul"), _product),
+    **dict.fromkeys(("Attention", "QAttention"), _attention),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), _normalised),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _broadcast(0, 3)),
+    "DequantizeLinear": _dequantised,
+    "DynamicQuantizeLSTM": _recurrent,
+    "DynamicQuantizeMatMul": _as("MatMul", (0, 1)),
+    "EmbedLayerNormalization": _embedded,
+    "FusedConv": _as("Conv", (0, 1)),
+    "FusedGemm": _as("Gemm", (0, 1)),
+    "MatMulIntegerToFloat": _integer_product,
+    "MultiHeadAttention": _many_headed_attention,
+    "QGemm": _quantised_gemm,
+    "QLinearAveragePool": _as("AveragePool"),
+    "QLinearConcat": _concatenated,
+    "QLinearGlobalAveragePool": _as("GlobalAveragePool"),
+    "QLinearWhere": _broadcast(0, 4, 1),
+    "QuantizeLinear": _quantised,
+}
+"""Operator of `com.microsoft` → the types of its outputs. An output that a rule does not name (the
+keys and values that an attention hands to the next step) has none, and is refused."""
+
+BEFORE_ONNX: Mapping[str, _Rule] = {
+    "LayerNormalization": _normalised,
+    "SimplifiedLayerNormalization": _normalised_by_root,
+}
+"""Operators that ONNX Runtime's optimiser writes under ONNX's own name into files of operator sets
+that do not have them."""
+
+
+def macs(node: onnx.NodeProto, shapes: Callable[[int], Shape], output: Shape) -> int | None:
+    """Multiply-accumulates of an attention; None for operators that have none of their own."""
+    if node.domain != DOMAIN or not node.op_type.endswith("Attention"):
+        return None
+    batch, steps, width = output
+    if node.op_type == "MultiHeadAttention":
+        depth = shapes(0)[-1]
+        return batch * steps * shapes(1)[-2] * (depth + width)
+    weight = shapes(1)
+    projected = batch * steps * math.prod(weight)
+    depth = (weight[1] - width) // 2
+    return projected + batch * steps * steps * (depth + width)

@@ -1,0 +1,122 @@
+"""What can be handled, said early and by name: operators, operator sets and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from cnn.errors import ModelError
+from cnn.operators import contrib
+from cnn.read.bodies import every_node
+
+OLDEST_OPSET = 7
+
+RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+_NUMBERS = frozenset(
+    {"float", "float16", "double", "bool"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
+
+_LAYOUTS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
+
+
+def opset(proto: onnx.ModelProto, label: str) -> int:
+    """The version of ONNX's own operator set; raises `ModelError` if absent or too old."""
+    versions = [x.version for x in proto.opset_import if x.domain in STANDARD_DOMAINS]
+    if not versions:
+        raise ModelError(f"{label}: the model does not use ONNX's own operator set")
+    version = int(max(versions))
+    if version < OLDEST_OPSET:
+        raise ModelError(
+            f"{label}: operator set {version} is too old, the oldest that can be run is "
+            f"{OLDEST_OPSET}; convert the file with onnx.version_converter.convert_version"
+        )
+    return version
+
+
+def describe(node: onnx.NodeProto) -> str:
+    """How messages call a node: its name, else the tensor that it makes, and its operator."""
+    name = node.name or next(iter(node.output), "")
+    return f"layer {name!r} ({node.op_type})"
+
+
+def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
+    """Refuse operators of other domains than ONNX's own, but for those of ONNX Runtime's that
+    `cnn.operators.contrib` has: nobody knows their shapes."""
+    for node in nodes:
+        if node.domain in STANDARD_DOMAINS or contrib.is_known(node):
+            continue
+        called = f"{label}: {describe(node)} is"
+        if node.domain in _LAYOUTS:
+            raise ModelError(
+                f"{called} written by ONNX Runtime for the processor of one machine; optimise the "
+                "model at the level `extended` at most, or leave that to the nodes"
+            )
+        if node.domain == contrib.DOMAIN:
+            raise ModelError(
+                f"{called} one of ONNX Runtime's own operators (domain {node.domain!r}), of which "
+                "only those that its quantizer and optimiser write for CNNs and transformers can "
+                "be run; export the model without it, or stop before it by `outputs`"
+            )
+        raise ModelError(
+            f"{called} a custom operator of the domain {node.domain!r}, whose shapes are not known "
+            "here; export the model with standard ONNX operators only, or stop before it by "
+            "`outputs`"
+        )
+
+
+def check_known(nodes: Iterable[onnx.NodeProto], version: int, label: str) -> None:
+    """Refuse operators that ONNX's operator set of this version does not have."""
+    for node in nodes:
+        if not contrib.is_known(node) and not onnx.defs.has(node.op_type, version, ""):
+            raise ModelError(
+                f"{label}: {describe(node)} is not an operator of ONNX's operator set {version}; "
+                "export the model with standard ONNX operators only"
+            )
+
+
+def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
+    """Refuse randomness and texts, in bodies too, after constants were folded."""
+    for node in every_node(nodes):
+        called = f"{label}: {describe(node)}"
+        if node.op_type in RANDOM:
+            raise ModelError(
+                f"{called} draws random numbers, so no run could be compared with another; "
+                "export the model for inference"
+            )
+        if node.op_type.startswith("String"):
+            raise ModelError(
+                f"{called} works on texts; only tensors of numbers can travel between devices. Cut "
+                "this part off the model before exporting it"
+            )
+
+
+def numpy_dtype(element_type: int, what: str) -> str:
+    """The NumPy name of an ONNX element type; raises `ModelError` for what NumPy does not have."""
+    if element_type not in onnx.TensorProto.DataType.values():
+        raise ModelError(
+            f"{what} has the element type {element_type}, which this version of onnx does not "
+            "know: the file is damaged, or newer"
+        )
+    name = onnx.TensorProto.DataType.Name(element_type).lower()
+    if name == "undefined":
+        raise ModelError(f"{what} has no element type; export the model again")
+    if name not in _NUMBERS:
+        raise ModelError(
+            f"{what} holds {name} values, which NumPy does not have; "
+            "export the model in float32, float16 or 8-bit integers"
+        )
+    return np.dtype(helper.tensor_dtype_to_np_dtype(element_type)).name

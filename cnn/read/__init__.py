@@ -1,0 +1,1 @@
+"""From an ONNX file to a network: shapes, weights, names, layers, state, the tail."""

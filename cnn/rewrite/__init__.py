@@ -1,0 +1,1 @@
+"""Rewrites of a network that compute the same: slices, bands, copies."""

@@ -1,0 +1,117 @@
+"""Parts of a layer's values: of activations, of weights, and of either that nodes prepare.
+
+An 8-bit weight or activation is dequantised by a node that belongs to the layer
+(`cnn.read.layers`). A part of the prepared value is the same preparation of a part of it.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from cnn.read.layers import ends
+from cnn.rewrite.draft import Draft, DraftLayer
+from cnn.rewrite.views import region_name
+
+_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+def is_divisible(draft: Draft, layer: DraftLayer, name: str) -> bool:
+    """Whether parts of the value `name`, which `layer` reads, can be had."""
+    node = _preparing(layer, name)
+    if node is None:
+        return True
+    if node.op_type == "Cast":
+        return is_divisible(draft, layer, node.input[0])
+    if node.op_type in _QUANTISERS:
+        source, *parameters = (x for x in node.input if x)
+        return is_divisible(draft, layer, source) and all(
+            x in draft.weights and draft.weights[x].ndim < 2 for x in parameters
+        )
+    return False
+
+
+def activation_of(draft: Draft, layer: DraftLayer, name: str) -> str:
+    """The activation that a value is, or is made of by the nodes before the layer's own; "" for a
+    constant."""
+    node = _preparing(layer, name)
+    if node is not None:
+        return activation_of(draft, layer, node.input[0]) if node.input else ""
+    return "" if name in draft.weights else name
+
+
+def operands(draft: Draft, layer: DraftLayer) -> frozenset[str]:
+    """Those of the values that the layer's own node reads that are no constants."""
+    return frozenset(name for name in layer.node.input if activation_of(draft, layer, name))
+
+
+def prepared_from(
+    draft: Draft, layer: DraftLayer, name: str, source: str
+) -> tuple[str, tuple[onnx.NodeProto, ...]]:
+    """The value `name` if its activation were `source`: its name and the nodes preparing it."""
+    instead = {activation_of(draft, layer, name): source}
+    if source in instead:
+        return name, closure(layer, name)
+    found = []
+    for node in closure(layer, name):
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = [instead.get(read, read) for read in node.input]
+        copy.output[0] = copy.name = instead[node.output[0]] = f"{node.output[0]}({source})"
+        found.append(copy)
+    return instead[name], tuple(found)
+
+
+def part(
+    draft: Draft, layer: DraftLayer, name: str, axis: int, start: int, stop: int
+) -> tuple[str, tuple[onnx.NodeProto, ...]]:
+    """The value `name` from `start` to `stop` along `axis`: its name and the nodes preparing it.
+
+    `name` must be divisible (`is_divisible`).
+    """
+    node = _preparing(layer, name)
+    if name in draft.weights:
+        return draft.weight_part(name, axis, start, stop), ()
+    if node is None:
+        return draft.region(name, ((axis, start, stop),)), ()
+    source, before = part(draft, layer, node.input[0], axis, start, stop)
+    if source == node.input[0]:
+        return name, closure(layer, name)
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    made.input[0] = source
+    made.output[0] = made.name = region_name(name, ((axis, start, stop),))
+    if node.op_type in _QUANTISERS and _parameters_axis(draft, layer, node) == axis:
+        for index in range(1, len(node.input)):
+            if node.input[index] and draft.weights[node.input[index]].size > 1:
+                made.input[index] = draft.weight_part(node.input[index], 0, start, stop)
+    return made.output[0], (*before, made)
+
+
+def shape_of(draft: Draft, layer: DraftLayer, name: str) -> tuple[int, ...]:
+    """The shape of a divisible value, or of what the layer's own node makes: preparing it, and
+    what stands behind the node, leave shapes as they are."""
+    node = _preparing(layer, name)
+    if node is not None:
+        return shape_of(draft, layer, node.input[0])
+    if name in draft.weights:
+        return tuple(draft.weights[name].shape)
+    (end,) = ends([name], layer.behind)
+    return draft.tensors[end].shape
+
+
+def closure(layer: DraftLayer, name: str) -> tuple[onnx.NodeProto, ...]:
+    """The nodes of `layer` that prepare `name`; none for a value that needs no preparation."""
+    node = _preparing(layer, name)
+    if node is None:
+        return ()
+    return (*(x for source in node.input for x in closure(layer, source)), node)
+
+
+def _preparing(layer: DraftLayer, name: str) -> onnx.NodeProto | None:
+    return next((node for node in layer.nodes[:-1] if name in node.output), None)
+
+
+def _parameters_axis(draft: Draft, layer: DraftLayer, node: onnx.NodeProto) -> int:
+    """The axis that scales and zero points of a (de)quantiser belong to."""
+    rank = max(1, len(shape_of(draft, layer, node.input[0])))
+    return int(next((x.i for x in node.attribute if x.name == "axis"), 1)) % rank

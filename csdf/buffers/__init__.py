@@ -1,0 +1,1 @@
+"""The smallest channel capacities that are live or that reach a period."""

@@ -1,0 +1,161 @@
+"""The two CSDF graphs of a dataflow, in tokens that are tensor elements.
+
+The **device graph** is the paper's: one actor per device that fires its phases in turn, one channel
+per flow (per target phase, where a flow has several). In the **phase graph** every phase is an
+actor by itself, so it leaves open in which order a device fires its phases: what holds for this
+graph holds for every order that the devices may choose at run time.
+
+The host is two actors, `SOURCE` and `SINK`, because it feeds and collects independently. They have
+one phase each, or one per frame of a cycle in which frames are dealt out to copies.
+
+State that a phase keeps from frame to frame is a channel from its actor to itself with one frame of
+initial tokens. Its capacity is two frames: while a firing makes the next, the last is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from csdf.conversion.from_network import HOST, SINK, SOURCE, STATE_FRAMES, Dataflow, Flow, Phase
+from csdf.model.graph import Actor, Channel, Graph
+
+
+def channel_names(flow: Flow) -> dict[str, str]:
+    """Return the name of the CSDF channel that carries `flow` to each of its target phases."""
+    if len(flow.targets) == 1:
+        return {flow.targets[0]: flow.name}
+    return {target: f"{flow.name} ({target})" for target in flow.targets}
+
+
+def device_graph(
+    dataflow: Dataflow,
+    *,
+    times: Mapping[str, Fraction] | None = None,
+    capacity_frames: Mapping[str, int] | None = None,
+    skew: Mapping[str, int] | None = None,
+    with_host: bool = True,
+) -> Graph:
+    """Return the graph of one actor per device, its phases by index (Figure 2 of the paper).
+
+    `times` gives each phase's execution time (any unit; absent: 0), `capacity_frames` each flow's
+    capacity by name (absent: unbounded). With `skew`, the graph is retimed: a phase's firing in
+    period n is for frame n − skew, so a channel starts with the frames by which its target lags.
+    `with_host=False` leaves out `SOURCE`, `SINK` and their channels, as the paper's Figure 2 does.
+    """
+    actors = [
+        Actor(device, tuple(_time(times, phase.name) for phase in phases), concurrency=1)
+        for device, phases in dataflow.devices.items()
+    ]
+    place = {phase.name: (phase.device, phase.index) for phase in dataflow.phases}
+    if with_host:
+        place |= {SOURCE: (SOURCE, 0), SINK: (SINK, 0)}
+        actors += _host(dataflow, times)
+    lengths = {actor.name: actor.phases for actor in actors}
+
+    def rates(phase: str, flow: Flow) -> tuple[int, ...]:
+        if phase in (SOURCE, SINK):
+            return _host_rates(dataflow, flow)
+        device, index = place[phase]
+        return (0,) * index + (flow.tensor.elements,) + (0,) * (lengths[device] - index - 1)
+
+    channels = [
+        Channel(
+            name,
+            place[flow.source][0],
+            place[target][0],
+            rates(flow.source, flow),
+            rates(target, flow),
+            0 if skew is None else (skew[target] - skew[flow.source]) * flow.tensor.elements,
+            _capacity(capacity_frames, flow),
+            _token_bytes(flow),
+        )
+        for flow in dataflow.flows
+        if with_host or HOST not in (flow.source_device, flow.target_device)
+        for target, name in channel_names(flow).items()
+    ]
+    for phase in dataflow.phases:
+        before, after = phase.index, lengths[phase.device] - phase.index - 1
+        channels += _state(dataflow, phase, phase.device, before, after)
+    return Graph(f"{dataflow.network.name} by device", tuple(actors), tuple(channels))
+
+
+def phase_graph(
+    dataflow: Dataflow,
+    *,
+    times: Mapping[str, Fraction] | None = None,
+    capacity_frames: Mapping[str, int] | None = None,
+    with_host: bool = True,
+) -> Graph:
+    """Return the graph of one actor per phase; arguments as in `device_graph`."""
+
+    def rates(phase: str, flow: Flow) -> tuple[int, ...]:
+        if phase in (SOURCE, SINK):
+            return _host_rates(dataflow, flow)
+        return (flow.tensor.elements,)
+
+    channels = [
+        Channel(
+            name,
+            flow.source,
+            target,
+            rates(flow.source, flow),
+            rates(target, flow),
+            0,
+            _capacity(capacity_frames, flow),
+            _token_bytes(flow),
+        )
+        for flow in dataflow.flows
+        if with_host or HOST not in (flow.source_device, flow.target_device)
+        for target, name in channel_names(flow).items()
+    ]
+    for phase in dataflow.phases:
+        channels += _state(dataflow, phase, phase.name, 0, 0)
+    actors = [
+        Actor(phase.name, (_time(times, phase.name),), concurrency=1) for phase in dataflow.phases
+    ]
+    if with_host:
+        actors += _host(dataflow, times)
+    return Graph(f"{dataflow.network.name} by phase", tuple(actors), tuple(channels))
+
+
+def _state(
+    dataflow: Dataflow, phase: Phase, actor: str, before: int, after: int
+) -> Iterator[Channel]:
+    """Yield the channels of a phase's state; its actor has so many phases before and after it."""
+    for name, _ in phase.state:
+        tensor = dataflow.network.tensors[name]
+        rates = (0,) * before + (tensor.elements,) + (0,) * after
+        yield Channel(
+            f"{name} ({phase.name})",
+            actor,
+            actor,
+            rates,
+            rates,
+            tensor.elements,
+            STATE_FRAMES * tensor.elements,
+            tensor.bytes // tensor.elements,
+        )
+
+
+def _host(dataflow: Dataflow, times: Mapping[str, Fraction] | None) -> list[Actor]:
+    cycle = len(dataflow.dealing)
+    return [Actor(name, (_time(times, name),) * cycle, concurrency=1) for name in (SOURCE, SINK)]
+
+
+def _host_rates(dataflow: Dataflow, flow: Flow) -> tuple[int, ...]:
+    """Return what the source produces of a flow, or the sink consumes, per frame of a cycle."""
+    copy = dataflow.copy_of[flow.tensor.name]
+    return tuple(flow.tensor.elements if dealt == copy else 0 for dealt in dataflow.dealing)
+
+
+def _time(times: Mapping[str, Fraction] | None, phase: str) -> Fraction:
+    return Fraction(0) if times is None else times.get(phase, Fraction(0))
+
+
+def _capacity(frames: Mapping[str, int] | None, flow: Flow) -> int | None:
+    return None if frames is None else frames[flow.name] * flow.tensor.elements
+
+
+def _token_bytes(flow: Flow) -> int:
+    return flow.tensor.bytes // flow.tensor.elements

@@ -1,0 +1,287 @@
+"""Convert a network and a partition to phases and flows (§4.3 of Tang & Stefanov, 2021).
+
+Every device becomes an actor; its layers are split into phases so that the graph of all phases is
+acyclic (see `csdf.conversion.grouping`). A tensor that leaves its phase becomes a flow to every
+device that reads it. `csdf.conversion.dataflow_graphs` makes the CSDF graphs of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from cnn.network import Network, Tensor
+from csdf.conversion.dealing import copies_of
+from csdf.conversion.grouping import Edge, group
+from csdf.errors import ConversionError
+
+HOST = "@host"
+"""The device that feeds frames in and takes results out; it fires `SOURCE` and `SINK`."""
+
+SOURCE = "@source"
+SINK = "@sink"
+"""The host's two phases: one sends every network input, the other receives every network output."""
+
+STATE_FRAMES = 2
+"""Frames of a state that exist at once: the one that is read and the one that is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A group of one device's layers that are fired together.
+
+    `inputs` are the tensors that it needs from outside itself, `outputs` those that others (or the
+    user) need from it; `index` counts the device's phases in their order within a period. `state`
+    are its layers' (see `cnn.network.Layer`): pairs of what it reads in a frame and what it made in
+    the frame before.
+    """
+
+    name: str
+    device: str
+    index: int
+    layers: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    state: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One tensor on its way from the phase that makes it to all phases of one device that read it.
+
+    `source` and `targets` are phase names (`SOURCE` and `SINK` on the host). A flow is one physical
+    FIFO: a frame occupies a place in it until the last of `targets` has ended. In CSDF it is one
+    channel per target, all of the same capacity, which says exactly that.
+    """
+
+    tensor: Tensor
+    source: str
+    source_device: str
+    target_device: str
+    targets: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Unique in a dataflow: tensor and target device."""
+        return f"{self.tensor.name} → {self.target_device}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it stays on one device."""
+        return self.source_device == self.target_device
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """The phases of a partition, acyclic among themselves, and the flows between them.
+
+    `phases` stand in a topological order, and a device's phases in the order of their `index`;
+    `flows` in the order in which their tensors are made, network inputs first.
+
+    `dealing` is the copy of the network that each frame of a cycle goes to (see
+    `csdf.conversion.dealing`); a network that was not copied has a cycle of one frame. A device has
+    phases of one copy only.
+    """
+
+    network: Network
+    partition: Mapping[str, str]
+    phases: tuple[Phase, ...]
+    flows: tuple[Flow, ...]
+    dealing: tuple[int, ...] = (0,)
+
+    @cached_property
+    def phase(self) -> Mapping[str, Phase]:
+        """Phases by name, without `SOURCE` and `SINK`."""
+        return {phase.name: phase for phase in self.phases}
+
+    @cached_property
+    def devices(self) -> Mapping[str, tuple[Phase, ...]]:
+        """Device → its phases in the order of their index; the host is not among them."""
+        found: dict[str, list[Phase]] = {}
+        for phase in self.phases:
+            found.setdefault(phase.device, []).append(phase)
+        return {device: tuple(phases) for device, phases in found.items()}
+
+    @cached_property
+    def copy_of(self) -> Mapping[str, int]:
+        """Tensor → the copy of the network that it belongs to."""
+        return _copies(self.network, max(self.dealing) + 1)
+
+    @cached_property
+    def firings(self) -> Mapping[str, int]:
+        """Phase → how often it fires in a cycle of `dealing`: once if nothing was copied."""
+        return {
+            phase.name: self.dealing.count(self.copy_of[phase.inputs[0]]) for phase in self.phases
+        }
+
+    def state_bytes(self, phase: Phase) -> int:
+        """Return the most memory of a phase's state: the frame that is read and the one written."""
+        sizes = (self.network.tensors[tensor].bytes for tensor, _ in phase.state)
+        return STATE_FRAMES * sum(sizes)
+
+
+def convert(
+    network: Network, partition: Mapping[str, str], dealing: tuple[int, ...] = (0,)
+) -> Dataflow:
+    """Split each device's layers into phases and route the tensors between them.
+
+    `partition` maps every layer's name to a device's; `dealing` is as in `Dataflow`. Raises
+    `ConversionError` if a layer has no device, if `partition` names a layer that the network lacks,
+    or a device is called `HOST`; and if frames are dealt to a copy that is none, or has no frame,
+    or shares a device with another.
+    """
+    dataflow = Converter(network)(partition)
+    if dealing == (0,):
+        return dataflow
+    dealt = replace(dataflow, dealing=dealing)
+    _check_dealing(dealt)
+    return dealt
+
+
+class Converter:
+    """`convert` for many partitions of one network: what depends on the network is done once."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        outputs = frozenset(network.outputs)
+        producers = [(tensor, -1) for tensor in dict.fromkeys(network.inputs)]
+        for number, layer in enumerate(network.layers):
+            producers.extend((tensor, number) for tensor in layer.outputs)
+        self._edges: dict[str, Edge] = {}
+        for name, producer in producers:
+            tensor = network.tensors[name]
+            readers = tuple(self._numbers[reader] for reader in network.consumers[name])
+            if tensor.elements == 0 and (readers or name in outputs):
+                raise ConversionError(
+                    f"tensor {name!r} of shape {list(tensor.shape)} has no elements, so it cannot "
+                    "be sent; remove its layer from the model or fix the input shape"
+                )
+            self._edges[name] = Edge(producer, readers, tensor.bytes, name in outputs)
+
+    def __call__(self, partition: Mapping[str, str]) -> Dataflow:
+        """See `convert`."""
+        layers = self._network.layers
+        devices = self._devices(partition)
+        numbering = {name: number for number, name in enumerate(dict.fromkeys(devices))}
+        groups = group(list(self._edges.values()), [numbering[name] for name in devices])
+        names: list[str] = [""] * len(layers)
+        indices: list[tuple[str, int]] = []
+        used: dict[str, int] = {}
+        for members in groups:
+            device = devices[members[0]]
+            index = used.get(device, 0)
+            used[device] = index + 1
+            indices.append((device, index))
+            for member in members:
+                names[member] = f"{device}/{index}"
+        phases = tuple(
+            self._phase(members, names, device, index)
+            for members, (device, index) in zip(groups, indices, strict=True)
+        )
+        for phase in phases:
+            if not phase.inputs:
+                raise ConversionError(
+                    f"layer {phase.layers[0]!r} reads no tensor, so nothing paces its firings; "
+                    "fold it into the model as a constant"
+                )
+        order = {phase.name: phase.index for phase in phases}
+        return Dataflow(
+            self._network,
+            {layer.name: device for layer, device in zip(layers, devices, strict=True)},
+            phases,
+            tuple(self._flows(names, devices, order)),
+        )
+
+    def _devices(self, partition: Mapping[str, str]) -> list[str]:
+        missing = [name for name in self._numbers if name not in partition]
+        if missing:
+            raise ConversionError(
+                f"the partition gives no device to {_listed(missing)}; assign every layer"
+            )
+        unknown = [name for name in partition if name not in self._numbers]
+        if unknown:
+            raise ConversionError(
+                f"the partition names {_listed(unknown)}, which network {self._network.name!r} "
+                "does not have; was it made for another model?"
+            )
+        devices = [partition[name] for name in self._numbers]
+        if HOST in devices:
+            raise ConversionError(f"no device can be called {HOST!r}: that is the launcher's name")
+        return devices
+
+    def _phase(self, members: list[int], names: list[str], device: str, index: int) -> Phase:
+        own = f"{device}/{index}"
+        inputs: dict[str, None] = {}
+        outputs: list[str] = []
+        for member in members:
+            layer = self._network.layers[member]
+            for tensor in layer.inputs:
+                producer = self._edges[tensor].producer
+                if producer < 0 or names[producer] != own:
+                    inputs[tensor] = None
+            for tensor in layer.outputs:
+                edge = self._edges[tensor]
+                if edge.is_output or any(names[reader] != own for reader in edge.readers):
+                    outputs.append(tensor)
+        layers = [self._network.layers[member] for member in members]
+        return Phase(
+            own,
+            device,
+            index,
+            tuple(layer.name for layer in layers),
+            tuple(inputs),
+            tuple(outputs),
+            tuple(pair for layer in layers for pair in layer.state),
+        )
+
+    def _flows(self, names: list[str], devices: list[str], order: Mapping[str, int]) -> list[Flow]:
+        flows = []
+        for name, edge in self._edges.items():
+            source, source_device = SOURCE, HOST
+            if edge.producer >= 0:
+                source, source_device = names[edge.producer], devices[edge.producer]
+            targets: dict[str, dict[str, None]] = {}
+            for reader in edge.readers:
+                if names[reader] != source:
+                    targets.setdefault(devices[reader], {})[names[reader]] = None
+            tensor = self._network.tensors[name]
+            flows += [
+                Flow(
+                    tensor,
+                    source,
+                    source_device,
+                    device,
+                    tuple(sorted(read, key=order.__getitem__)),
+                )
+                for device, read in targets.items()
+            ]
+            if edge.is_output:
+                flows.append(Flow(tensor, source, source_device, HOST, (SINK,)))
+        return flows
+
+
+def _copies(network: Network, count: int) -> Mapping[str, int]:
+    layers = ((layer.name, layer.inputs, layer.outputs) for layer in network.layers)
+    return copies_of(network.inputs, layers, count)
+
+
+def _check_dealing(dataflow: Dataflow) -> None:
+    idle = set(range(max(dataflow.dealing) + 1)) - set(dataflow.dealing)
+    if idle or min(dataflow.dealing) < 0:
+        raise ConversionError(f"no frame of the cycle {dataflow.dealing} goes to some copies")
+    copy = dataflow.copy_of
+    for device, phases in dataflow.devices.items():
+        copies = {copy[phase.inputs[0]] for phase in phases}
+        if len(copies) > 1:
+            raise ConversionError(
+                f"device {device!r} has layers of {len(copies)} copies of the network; "
+                "give it layers of one"
+            )
+
+
+def _listed(layers: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in layers[:3])
+    more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+    return f"layer{'s' if len(layers) > 1 else ''} {shown}{more}"

@@ -1,0 +1,180 @@
+"""When each phase fires within the pipeline, and what the channels must hold for it.
+
+In one period every device fires each of its phases once, phase φ for the frame that entered
+σ(φ) periods ago: σ is its **skew**. A flow from φ to ψ on another device needs σ(ψ) ≥ σ(φ) + 1,
+since all devices run their periods at the same time; on one device σ(ψ) ≥ σ(φ) is enough, since
+it fires its phases in a topological order. Then no device ever waits for another within a period,
+and the period is the work of the busiest device or link, whatever the length of the pipeline.
+
+A tensor of a flow is claimed in period k + σ(φ) and given back in period k + max σ(ψ), so the flow
+holds span + 1 frames, with span = max over its targets of σ(ψ) − σ(φ). The skews chosen minimise
+Σ bytes × span over all flows: a linear program whose constraint matrix is that of differences, so
+totally unimodular, so its optimum is integral. It is the dual of a minimum-cost flow (Leiserson &
+Saxe, "Retiming synchronous circuitry", Algorithmica, 1991, solve the same problem for registers).
+The optima form a lattice; the least of them is taken, which is the one of smallest latency and does
+not depend on the solver: whatever arc carries dual flow is tight in every optimum, so the least
+one is the longest path over all arcs and the tight ones reversed. The solver reckons with machine
+numbers; so its dual flow, rounded, is checked in whole ones, and proves the optimum or is refused.
+
+In CSDF terms skews are initial tokens: see `device_graph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from csdf.conversion.dealing import longest_wait
+from csdf.conversion.from_network import HOST, SINK, SOURCE, Dataflow, Flow
+from csdf.errors import CsdfError
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Skews and capacities of a dataflow.
+
+    `skew` maps every phase, `SOURCE` (0) and `SINK` to its skew in periods; `capacity_frames` maps
+    every flow's name to the frames that it may hold; `buffer_bytes` is what all flows hold then.
+    """
+
+    skew: Mapping[str, int]
+    capacity_frames: Mapping[str, int]
+    buffer_bytes: int
+
+    @property
+    def latency_periods(self) -> int:
+        """Periods from the one in which a frame is sent to the one in which its result is in."""
+        return self.skew[SINK]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arc:
+    """σ(target) ≥ σ(source) + distance; waiting costs `cost` per period."""
+
+    source: int
+    target: int
+    distance: int
+    cost: int
+
+
+def schedule(dataflow: Dataflow, *, slack_frames: int = 1) -> Pipeline:
+    """The skews that hold the fewest bytes in flows, and the capacities that they need.
+
+    A flow's capacity is span + 1 frames, and for one that crosses devices `slack_frames` more: they
+    cover the time on the wire, of the tensor one way and of the freed place the other way, so that
+    neither side waits for it. With 0 the period is reached only if the wire takes no time. Where
+    frames are dealt out, the host's flows of a copy have room for all of its frames that lie
+    between two of a slower one besides, so that neither copy waits for the other's turn.
+    """
+    if slack_frames < 0:
+        raise CsdfError(f"slack_frames must be 0 or more, not {slack_frames}")
+    names = [SOURCE, *(phase.name for phase in dataflow.phases), SINK]
+    number = {name: i for i, name in enumerate(names)}
+    variables, arcs = _arcs(dataflow, number)
+    skew = dict(zip(names, _least_optimum(variables, arcs), strict=False))
+    waiting = {
+        copy: longest_wait(dataflow.dealing, copy) - 1 for copy in dict.fromkeys(dataflow.dealing)
+    }
+    capacities = {
+        flow.name: span(flow, skew)
+        + 1
+        + (0 if flow.is_local else slack_frames)
+        + (waiting[dataflow.copy_of[flow.tensor.name]] if _is_hosts(flow) else 0)
+        for flow in dataflow.flows
+    }
+    held = sum(capacities[flow.name] * flow.tensor.bytes for flow in dataflow.flows)
+    return Pipeline(skew, capacities, held)
+
+
+def _is_hosts(flow: Flow) -> bool:
+    return HOST in (flow.source_device, flow.target_device)
+
+
+def span(flow: Flow, skew: Mapping[str, int]) -> int:
+    """Periods from the firing that makes a tensor of `flow` to the last one that reads it."""
+    return max(skew[target] for target in flow.targets) - skew[flow.source]
+
+
+def _arcs(dataflow: Dataflow, number: Mapping[str, int]) -> tuple[int, list[_Arc]]:
+    """The number of variables, and the constraints between them.
+
+    A flow with several targets gets a variable of its own for the skew of the last of them.
+    """
+    variables = len(number)
+    arcs = [_Arc(number[SOURCE], i, 0, 0) for i in range(1, variables)]
+    for flow in dataflow.flows:
+        source, distance = number[flow.source], 0 if flow.is_local else 1
+        if len(flow.targets) == 1:
+            target = number[flow.targets[0]]
+            arcs.append(_Arc(source, target, distance, flow.tensor.bytes))
+            continue
+        for name in flow.targets:
+            arcs.append(_Arc(source, number[name], distance, 0))
+            arcs.append(_Arc(number[name], variables, 0, 0))
+        arcs.append(_Arc(source, variables, distance, flow.tensor.bytes))
+        variables += 1
+    return variables, arcs
+
+
+def _least_optimum(variables: int, arcs: list[_Arc]) -> list[int]:
+    from scipy.optimize import linprog  # noqa: PLC0415 (slow to import; few commands need it)
+    from scipy.sparse import csr_array  # noqa: PLC0415
+
+    unit = int(np.gcd.reduce([arc.cost for arc in arcs])) or 1
+    cost = np.zeros(variables)
+    for arc in arcs:
+        cost[arc.target] += arc.cost // unit
+        cost[arc.source] -= arc.cost // unit
+    rows = np.repeat(np.arange(len(arcs)), 2)
+    columns = np.array([end for arc in arcs for end in (arc.source, arc.target)])
+    signs = np.tile([1.0, -1.0], len(arcs))
+    matrix = csr_array((signs, (rows, columns)), shape=(len(arcs), variables))
+    distances = np.array([float(arc.distance) for arc in arcs])
+    # σ(SOURCE) = 0; the arcs from it keep every other skew at 0 or more.
+    bounds = [(0.0, 0.0)] + [(None, None)] * (variables - 1)
+    solution = linprog(cost, A_ub=matrix, b_ub=-distances, bounds=bounds, method="highs-ds")
+    if solution.status != 0:
+        raise CsdfError(f"the linear program for the skews failed: {solution.message}")
+    flow = [round(amount) for amount in -solution.ineqlin.marginals]
+    tight = [arc for arc, amount in zip(arcs, flow, strict=True) if amount > 0]
+    least = _longest_paths(variables, arcs, tight)
+    if not _proves(flow, arcs, least, unit):
+        raise CsdfError("the linear program for the skews gave no exact optimum; please report it")
+    return least
+
+
+def _proves(flow: list[int], arcs: list[_Arc], skew: list[int], unit: int) -> bool:
+    """Whether the dual flow shows, in whole numbers, that no other skews cost less."""
+    excess = [0] * len(skew)
+    gap = 0
+    for arc, amount in zip(arcs, flow, strict=True):
+        excess[arc.target] += amount - arc.cost // unit
+        excess[arc.source] -= amount - arc.cost // unit
+        gap += arc.cost // unit * (skew[arc.target] - skew[arc.source]) - amount * arc.distance
+    return min(flow) >= 0 and gap == 0 and not any(excess[1:])
+
+
+def _longest_paths(variables: int, arcs: list[_Arc], tight: list[_Arc]) -> list[int]:
+    """The least σ ≥ 0 that meets all arcs, those in `tight` with equality."""
+    leaving: list[list[tuple[int, int]]] = [[] for _ in range(variables)]
+    for arc in arcs:
+        leaving[arc.source].append((arc.target, arc.distance))
+    for arc in tight:
+        leaving[arc.target].append((arc.source, -arc.distance))
+    skew = [0] * variables
+    waiting = list(range(variables))
+    queued = [True] * variables
+    while waiting:
+        later: list[int] = []
+        for node in waiting:
+            queued[node] = False
+            for target, distance in leaving[node]:
+                if skew[target] < skew[node] + distance:
+                    skew[target] = skew[node] + distance
+                    if not queued[target]:
+                        queued[target] = True
+                        later.append(target)
+        waiting = later
+    return skew

@@ -1,0 +1,1 @@
+"""Engines that execute a graph: without time, on processors, and the prologue of static orders."""

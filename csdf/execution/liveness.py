@@ -1,0 +1,243 @@
+"""Liveness: whether a graph can be executed for ever; if not, why not and which changes free it.
+
+A consistent graph that completes one iteration is back where it started, so it can go on for ever;
+one that cannot complete it deadlocks. The state in which it stops is the same for every order of
+firing. In it, every actor that has not finished waits for tokens or space that only one other actor
+can give, which waits too; so following the waits leads round a cycle. Any change that frees the
+graph adds tokens or space to a channel of that cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from csdf.errors import TooLargeError
+from csdf.execution.untimed import STEP_LIMIT, Execution, waiting_cycle
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Channel, Graph
+from csdf.model.lowered import Arc, Lowered, Origin, lower
+from csdf.model.reverse_channels import mirrors
+
+SHOWN = 8
+"""Waits of a cycle that a message lists one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """`actor` cannot fire its `phase` (counted from 0): it lacks tokens, or space, in `channel`.
+
+    `missing` counts tokens (or places); only a firing of `on` could provide them. Where `channel`
+    stands for the capacity of another one, that is `room_in`.
+    """
+
+    actor: str
+    phase: int
+    channel: str
+    for_space: bool
+    missing: int
+    on: str
+    room_in: str | None = None
+
+    def __str__(self) -> str:
+        """Describe the wait in a clause."""
+        what = "place" if self.for_space else "token"
+        plural = "" if self.missing == 1 else "s"
+        room = "" if self.room_in is None else f" (room in {self.room_in!r})"
+        return (
+            f"{self.actor!r} waits in phase {self.phase} for {self.missing} more {what}{plural} "
+            f"in channel {self.channel!r}{room}, which {self.on!r} would have to "
+            f"{'free' if self.for_space else 'produce'}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change of one channel that makes the whole graph live, the smallest for that channel.
+
+    `is_capacity` says whether the numbers are its capacity or its initial tokens. Where the graph
+    writes a capacity as a reverse channel, `reverse` names that: its initial tokens are to grow by
+    `needed` − `now`.
+    """
+
+    channel: str
+    is_capacity: bool
+    now: int
+    needed: int
+    reverse: str | None = None
+
+    def __str__(self) -> str:
+        """Describe the change in a sentence."""
+        if self.is_capacity:
+            return (
+                f"Channel {self.channel!r} needs a capacity of {self.needed} instead of {self.now}."
+            )
+        tokens = "1 token" if self.needed == 1 else f"{self.needed} tokens"
+        return f"Channel {self.channel!r} would have to start with {tokens} instead of {self.now}."
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Why a graph cannot complete an iteration.
+
+    `waits` is all that the stuck actors wait for, `cycle` a part of it that closes on itself:
+    each actor waits for the next, the last for the first. `remedies` are the single-channel changes
+    that free the graph, the best first: larger capacities before more initial tokens (which change
+    what the graph computes), then the smallest change. It is empty if no single channel can;
+    `together` may then be changes that do so together (`remedies_together`).
+    """
+
+    waits: tuple[Wait, ...]
+    cycle: tuple[Wait, ...]
+    remedies: tuple[Remedy, ...]
+    together: tuple[Remedy, ...] = ()
+
+    def __str__(self) -> str:
+        """Describe the deadlock and its remedies in a few sentences."""
+        more = f"; and so on, {len(self.cycle)} in all" if len(self.cycle) > SHOWN else ""
+        return f"Deadlock: {'; '.join(map(str, self.cycle[:SHOWN]))}{more}. {self.advice()}"
+
+    def advice(self) -> str:
+        """Return the sentences that say what frees the graph."""
+        if self.remedies:
+            return str(self.remedies[0])
+        nothing = "No change of a single channel frees it."
+        if not self.together:
+            return nothing
+        more = f" And so on, {len(self.together)} in all." if len(self.together) > SHOWN else ""
+        return f"{nothing} Together these do: {' '.join(map(str, self.together[:SHOWN]))}{more}"
+
+
+def check_liveness(graph: Graph, step_limit: int = STEP_LIMIT) -> Deadlock | None:
+    """Return None if `graph` is live, else the diagnosis of its deadlock.
+
+    Raises `InconsistentGraphError`, and `TooLargeError` after `step_limit` steps, each of which is
+    a firing or a batch of whole cycles of phases.
+    """
+    repetitions = repetition_vector(graph)
+    lowered = lower(graph, concurrency=False)
+    wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    execution = Execution(lowered, wanted, step_limit)
+    if execution.run():
+        return None
+    mirrored = mirrors(graph)
+    cycle = waiting_cycle(execution)
+    remedies = [
+        _describe_remedy(lowered.arcs[arc], amount, mirrored)
+        for _, arc, _ in cycle
+        if (amount := _needed(execution, arc, wanted)) is not None
+    ]
+    return Deadlock(
+        tuple(
+            _wait(execution, actor, arc, missing, mirrored)
+            for actor in execution.stuck
+            for arc, missing in execution.state.missing(actor)
+        ),
+        tuple(_wait(execution, actor, arc, missing, mirrored) for actor, arc, missing in cycle),
+        tuple(sorted(remedies, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel))),
+    )
+
+
+def _wait(
+    execution: Execution, actor: int, number: int, missing: int, mirrors: Mapping[str, Channel]
+) -> Wait:
+    graph = execution.state.graph
+    arc = graph.arcs[number]
+    assert arc.channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
+    name = arc.channel.name
+    room_in = mirrors[name].name if arc.origin is Origin.TOKENS and name in mirrors else None
+    return Wait(
+        graph.names[actor],
+        execution.state.phase(actor),
+        name,
+        arc.origin is Origin.SPACE,
+        missing,
+        graph.names[arc.source],
+        room_in,
+    )
+
+
+def _needed(stuck: Execution, arc: int, wanted: list[int]) -> int | None:
+    """Return the fewest more tokens in `arc` that let the iteration complete; None if none do."""
+    execution = Execution(stuck.state.graph, wanted)
+    execution.state.tokens = list(stuck.state.tokens)
+    execution.state.fired = list(stuck.state.fired)
+    added = 0
+    while True:
+        # A change of one channel helps only if that channel is in every cycle of waits.
+        missing = next(
+            (missing for _, found, missing in waiting_cycle(execution) if found == arc), None
+        )
+        if missing is None:
+            return None
+        added += missing
+        execution.state.tokens[arc] += missing
+        if execution.run():
+            return added
+
+
+def _frees(graph: Lowered, wanted: list[int], added: Mapping[int, int]) -> bool:
+    execution = Execution(graph, wanted)
+    for arc, amount in added.items():
+        execution.state.tokens[arc] += amount
+    return execution.run()
+
+
+def _is_capacity(arc: Arc, mirrors: Mapping[str, Channel]) -> bool:
+    return arc.origin is Origin.SPACE or (arc.channel is not None and arc.channel.name in mirrors)
+
+
+def _describe_remedy(arc: Arc, amount: int, mirrors: dict[str, Channel]) -> Remedy:
+    channel = arc.channel
+    assert channel is not None  # noqa: S101 (bounds on concurrency are not lowered here)
+    if arc.origin is Origin.SPACE:
+        assert channel.capacity is not None  # noqa: S101 (or there were no such arc)
+        return Remedy(channel.name, True, channel.capacity, channel.capacity + amount)
+    if channel.name in mirrors:
+        forward = mirrors[channel.name]
+        now = channel.initial_tokens + forward.initial_tokens
+        return Remedy(forward.name, True, now, now + amount, channel.name)
+    tokens = channel.initial_tokens
+    return Remedy(channel.name, False, tokens, tokens + amount)
+
+
+def remedies_together(graph: Graph, effort: int = 1_000_000) -> tuple[Remedy, ...]:
+    """Return changes of several channels that together free a graph that deadlocks.
+
+    For one cycle of waits after another, the function adds what is missing: capacity before initial
+    tokens, and where least is missing. Then it makes each change as small as the others allow, as
+    far as `effort` firings go. Returns nothing if the first part alone takes more than that.
+    """
+    repetitions = repetition_vector(graph)
+    lowered, mirrored = lower(graph, concurrency=False), mirrors(graph)
+    wanted = [repetitions[actor.name] * actor.phases for actor in graph.actors]
+    capacities = [_is_capacity(arc, mirrored) for arc in lowered.arcs]
+    added: dict[int, int] = {}
+    try:
+        execution = Execution(lowered, wanted, effort)
+        while not execution.run():
+            around = (
+                (not capacities[arc], missing, arc) for _, arc, missing in waiting_cycle(execution)
+            )
+            _, missing, arc = min(around)
+            added[arc] = added.get(arc, 0) + missing
+            execution.state.tokens[arc] += missing
+    except TooLargeError:
+        return ()
+    left = effort
+    for arc in sorted(added, key=lambda arc: (-added[arc], arc)):
+        low, high = 0, added[arc]
+        while low < high and left >= sum(wanted):
+            left -= sum(wanted)
+            added[arc] = (low + high) // 2
+            if _frees(lowered, wanted, added):
+                high = added[arc]
+            else:
+                low = added[arc] + 1
+        added[arc] = high
+    described = [
+        _describe_remedy(lowered.arcs[arc], amount, mirrored)
+        for arc, amount in added.items()
+        if amount
+    ]
+    return tuple(sorted(described, key=lambda r: (not r.is_capacity, r.needed - r.now, r.channel)))

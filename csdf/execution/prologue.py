@@ -1,0 +1,134 @@
+"""Compute the state after the prologue of pipelined orders, from which on no entry is skipped.
+
+In period n of a processor, an entry with offset l fires for iteration n − l; in its first l periods
+there is no such iteration, and the entry is skipped. These periods are the **prologue**. Whatever
+is fired afterwards follows a fixed list for ever, so the state after the prologue is a graph with
+an ordinary static order, and everything long-run is the same in it.
+
+Best is a state in which all processors are at the first entry of their lists, since phases keep
+their numbers then. How many periods each must have been through for that is a matter of counting:
+each channel bounds how far its producer must be, or its consumer, for space. The least such numbers
+are taken. If the order is live from that state on, it can be kept from the beginning too: what is
+done in a period could have been done in every period before, and leaving out what did not exist yet
+delays nobody. If there are no such numbers, the prologue is executed
+(`csdf.execution.prologue_run`).
+
+Source: C. E. Leiserson and J. B. Saxe, "Retiming synchronous circuitry", Algorithmica, 1991; for
+dataflow graphs, P. Murthy and E. A. Lee, "On the optimal blocking factor for blocked,
+non-overlapped schedules", Asilomar, 1994.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from csdf.execution.prologue_run import PrologueRun
+from csdf.model.graph import Graph
+from csdf.model.lowered import Arc, Origin, lower
+from csdf.model.order_entries import Slot, State
+
+ROUNDS = 100
+"""Increases per number of periods, on average, after which no such numbers are assumed to exist."""
+
+
+def after_prologue(graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> State:
+    """Return the state of `graph` after the prologues of `orders`.
+
+    One cycle of an actor's phases is an iteration if it stands in an order. Raises
+    `DeadlockError` and `TooLargeError`.
+    """
+    state = _Periods(graph, orders).state()
+    if state is not None:
+        return state
+    run = PrologueRun(graph, orders)
+    for processor, order in orders.items():
+        past = len(order) * max(slot.lag for slot in order)
+        while run.passed[processor] < past:
+            run.demand(processor)
+    return run.state()
+
+
+class _Periods:
+    """How many periods lie behind each processor, and cycles of phases behind each other actor."""
+
+    def __init__(self, graph: Graph, orders: Mapping[str, Sequence[Slot]]) -> None:
+        self._lowered = lower(graph, concurrency=False)
+        self._orders = orders
+        number = {name: a for a, name in enumerate(self._lowered.names)}
+        # Per actor: who goes through the periods, and the firings that it is behind by its offsets.
+        self._block: list[str | int] = list(range(len(number)))
+        self._behind = [0] * len(number)
+        self._ordered = [0] * len(number)
+        self._split = False
+        for processor, order in orders.items():
+            for slot in order:
+                actor = number[slot.actor]
+                self._split |= self._block[actor] not in (actor, processor)
+                self._block[actor] = processor
+                self._behind[actor] += slot.lag
+                self._ordered[actor] += 1
+        for actor, ordered in enumerate(self._ordered):
+            self._split |= ordered not in (0, len(self._lowered.times[actor]))
+        self._periods: dict[str | int, int] = dict.fromkeys(self._block, 0)
+        for processor, order in orders.items():
+            self._periods[processor] = max(slot.lag for slot in order)
+
+    def state(self) -> State | None:
+        """Return the state at the least numbers of periods; None if there are none."""
+        if self._split or not self._satisfied():
+            return None
+        fired = [self._fired(actor) for actor in range(len(self._block))]
+        tokens = {
+            arc.channel.name: _put(arc, fired[arc.source]) - _taken(arc, fired[arc.target])
+            for arc in self._lowered.arcs
+            if arc.channel is not None and arc.origin is Origin.TOKENS
+        }
+        names = self._lowered.names
+        return State(dict(zip(names, fired, strict=True)), tokens, dict.fromkeys(self._orders, 0))
+
+    def _fired(self, actor: int) -> int:
+        per_period = len(self._lowered.times[actor])
+        return self._periods[self._block[actor]] * per_period - self._behind[actor]
+
+    def _satisfied(self) -> bool:
+        """Increase the periods until every channel holds what is taken; False if that fails."""
+        leads: dict[str | int, list[tuple[Arc, int]]] = {block: [] for block in self._periods}
+        for arc in self._lowered.arcs:
+            room = _put(arc, -self._behind[arc.source]) - _taken(arc, -self._behind[arc.target])
+            if self._block[arc.source] != self._block[arc.target]:
+                leads[self._block[arc.target]].append((arc, room))
+            elif room < 0:
+                return False
+        waiting = list(self._periods)
+        queued = set(waiting)
+        for block in waiting:  # grows meanwhile
+            queued.discard(block)
+            if len(waiting) > ROUNDS * len(self._periods):
+                return False
+            for arc, room in leads[block]:
+                taken = sum(arc.consumption) * self._periods[block]
+                other = self._block[arc.source]
+                wanted = -(-(taken - room) // sum(arc.production))
+                if wanted > self._periods[other]:
+                    self._periods[other] = wanted
+                    if other not in queued:
+                        queued.add(other)
+                        waiting.append(other)
+        return True
+
+
+def _put(arc: Arc, firings: int) -> int:
+    """Return the tokens put into `arc` by so many firings of its source, initial ones included.
+
+    Both numbers may be negative.
+    """
+    return arc.tokens + _sum(arc.production, firings)
+
+
+def _taken(arc: Arc, firings: int) -> int:
+    return _sum(arc.consumption, firings)
+
+
+def _sum(rates: Sequence[int], firings: int) -> int:
+    cycles, left = divmod(firings, len(rates))
+    return cycles * sum(rates) + sum(rates[:left])

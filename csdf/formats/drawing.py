@@ -1,0 +1,179 @@
+"""A picture of a graph, as an SVG that any browser shows.
+
+Actors carry their execution times, channels their rates (production → consumption), initial tokens
+(•) and capacities (≤); runs of equal numbers are written like `18*32`. Reverse channels that stand
+for capacities are drawn as the capacities that they are. What is on the critical cycle is red.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from csdf.errors import TooLargeError
+from csdf.formats.drawing_layout import BOX_HEIGHT, BOX_WIDTH, Layout, layout
+from csdf.formats.xml_text import escaped
+from csdf.model.graph import Actor, Channel, Graph
+from csdf.model.reverse_channels import folded, mirrors
+from csdf.timing.throughput import CycleStep
+
+MOST_ACTORS = 2000
+"""Actors that an SVG can show."""
+
+_RED, _GREY = "#c0392b", "#444444"
+_LABEL = 'text-anchor="middle" font-size="9" stroke="white" stroke-width="3" paint-order="stroke"'
+_GAP, _GLYPH, _MOST_GLYPHS = 110, 5, 34
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What to draw, and which of it is critical."""
+
+    graph: Graph
+    actors: frozenset[str]
+    channels: frozenset[str]
+
+
+def marked(graph: Graph, critical: Sequence[CycleStep] = ()) -> Marked:
+    """`graph` with its reverse channels folded, and the cycle `critical` marked."""
+    drawn = folded(graph)
+    bounds = mirrors(graph)
+    channels = {
+        bounds[step.channel].name if step.channel in bounds else step.channel
+        for step in critical
+        if step.channel is not None
+    }
+    # A reverse channel that has a capacity itself is drawn as it is.
+    channels |= {step.channel for step in critical if step.channel in drawn.channel}
+    actors = frozenset(step.actor for step in critical)
+    return Marked(drawn, actors, frozenset(name for name in channels if name in drawn.channel))
+
+
+def as_svg(picture: Marked) -> str:
+    """An SVG document. Raises `TooLargeError` for more than `MOST_ACTORS` actors."""
+    graph = picture.graph
+    if len(graph.actors) > MOST_ACTORS:
+        raise TooLargeError(
+            f"{len(graph.actors)} actors do not fit a picture (at most {MOST_ACTORS} do); "
+            "`csdf.formats.networkx_form` hands the graph to tools that draw larger ones"
+        )
+    labelled = (_title(channel) for channel in graph.channels if channel.source != channel.target)
+    longest = max(map(len, labelled), default=0)
+    where = layout(graph, max(_GAP, _GLYPH * min(longest, _MOST_GLYPHS) + 20))
+    lines, labels = [], []
+    seen: dict[tuple[str, str], int] = {}
+    for channel in graph.channels:
+        ends = (channel.source, channel.target)
+        seen[ends] = seen.get(ends, -1) + 1
+        line, label = _channel(channel, where, seen[ends], channel.name in picture.channels)
+        lines.append(line)
+        labels.append(label)
+    boxes = [
+        _actor(actor, *where.corners[actor.name], actor.name in picture.actors)
+        for actor in graph.actors
+    ]
+    size = f'width="{where.width}" height="{where.height}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
+    )
+    arrows = [
+        f'<marker id="{name}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
+        f'markerUnits="userSpaceOnUse" orient="auto">'
+        f'<path d="M0,0 L8,4 L0,8 z" fill="{colour}"/></marker>'
+        for name, colour in (("grey", _GREY), ("red", _RED))
+    ]
+    return "\n".join([head, "<defs>", *arrows, "</defs>", *lines, *boxes, *labels, "</svg>", ""])
+
+
+def _actor(actor: Actor, x: int, y: int, critical: bool) -> str:
+    colour, stroke = (_RED, 2) if critical else (_GREY, 1)
+    middle = x + BOX_WIDTH // 2
+    box = (
+        f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4" fill="white" '
+        f'stroke="{colour}" stroke-width="{stroke}"/>'
+    )
+    name = f'<text x="{middle}" y="{y + 16}" text-anchor="middle">{_text(actor.name, 18)}</text>'
+    about = f'<text x="{middle}" y="{y + 32}" text-anchor="middle" fill="#777">'
+    return f"{box}{name}{about}{_text(_about_actor(actor), 20)}</text>"
+
+
+def _channel(channel: Channel, where: Layout, number: int, critical: bool) -> tuple[str, str]:
+    """Its line and its label; the `number`-th between the same actors bends further."""
+    if channel.source == channel.target:
+        path, label = _own(where.corners[channel.source], number)
+    elif channel.name in where.lanes:
+        path, label = _in_lane(channel, where)
+    else:
+        path, label = _across(channel, where, 26 * number)
+    colour, arrow, stroke = (_RED, "red", 2) if critical else (_GREY, "grey", 1)
+    title = _title(channel)
+    return (
+        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{stroke}" '
+        f'marker-end="url(#{arrow})"><title>{_text(title)}</title></path>',
+        f'<text x="{label[0]}" y="{label[1]}" {_LABEL} fill="{colour}">'
+        f"{_text(title, _MOST_GLYPHS)}</text>",
+    )
+
+
+def _own(corner: tuple[int, int], number: int) -> tuple[str, tuple[int, int]]:
+    """A loop above the actor, and where its label stands."""
+    x, y, up = corner[0] + BOX_WIDTH // 2, corner[1], 34 + 26 * number
+    path = f"M{x - 20},{y} C{x - 30},{y - up} {x + 30},{y - up} {x + 20},{y}"
+    return path, (x, y - 3 * up // 4 - 4)
+
+
+def _across(channel: Channel, where: Layout, bend: int) -> tuple[str, tuple[int, int]]:
+    """To the next layer."""
+    (x1, y1), (x2, y2) = _ends(channel, where)
+    far = (x2 - x1) // 2
+    path = f"M{x1},{y1} C{x1 + far},{y1 + bend} {x2 - far},{y2 + bend} {x2},{y2}"
+    return path, ((x1 + x2) // 2, (y1 + y2) // 2 + 3 * bend // 4 - 5)
+
+
+def _in_lane(channel: Channel, where: Layout) -> tuple[str, tuple[int, int]]:
+    """Down right of the source, along the lane, and up left of the target."""
+    (x1, y1), (x2, y2), lane = *_ends(channel, where), where.lanes[channel.name]
+    near = where.gap // 2
+    far = where.gap if x1 < x2 else 0
+    path = (
+        f"M{x1},{y1} C{x1 + near},{y1} {x1 + near},{lane} {x1 + far},{lane} "
+        f"L{x2 - far},{lane} C{x2 - near},{lane} {x2 - near},{y2} {x2},{y2}"
+    )
+    return path, ((x1 + x2) // 2, lane - 3)
+
+
+def _ends(channel: Channel, where: Layout) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The middle of the source's right side, and of the target's left one."""
+    (x1, y1), (x2, y2) = where.corners[channel.source], where.corners[channel.target]
+    return (x1 + BOX_WIDTH, y1 + BOX_HEIGHT // 2), (x2, y2 + BOX_HEIGHT // 2)
+
+
+def _about_actor(actor: Actor) -> str:
+    bound = "" if actor.concurrency is None else f" ×{actor.concurrency}"
+    return f"{_runs(actor.execution_times)}{bound}"
+
+
+def _title(channel: Channel) -> str:
+    return f"{channel.name}: {_about_channel(channel)}"
+
+
+def _about_channel(channel: Channel) -> str:
+    about = f"{_runs(channel.production)} → {_runs(channel.consumption)}"
+    if channel.initial_tokens:
+        about += f" •{channel.initial_tokens}"
+    return about if channel.capacity is None else f"{about} ≤{channel.capacity}"
+
+
+def _runs(values: Iterable[int | Fraction]) -> str:
+    """Like SDF3's lists."""
+    runs = [(str(value), len(list(run))) for value, run in itertools.groupby(values)]
+    return ",".join(f"{count}*{value}" if count > 1 else value for value, count in runs)
+
+
+def _text(text: str, most: int | None = None) -> str:
+    """Escaped, shortened, and without the control characters that XML cannot hold."""
+    if most is not None and len(text) > most:
+        text = text[: most - 1] + "…"
+    return escaped("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))

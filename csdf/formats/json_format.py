@@ -1,0 +1,260 @@
+"""Graphs as JSON: all that a graph can say, capacities and bounds on overlap included.
+
+    {"name": "example",
+     "actors": [{"name": "A", "execution_times": [3, "1/2"], "concurrency": 1}],
+     "channels": [{"name": "c", "source": "A", "target": "A", "production": [1, 0],
+                   "consumption": [0, 1], "initial_tokens": 1, "capacity": 4, "token_bytes": 2}]}
+
+Times are numbers, read as the decimals that they are, or strings with a fraction. `concurrency`,
+`initial_tokens`, `capacity` and `token_bytes` may be left out, and `execution_times` where nothing
+but consistency and liveness is asked for (`read_for_analysis`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+from csdf.errors import CsdfError, GraphError
+from csdf.model.graph import Actor, Channel, Graph
+
+MAX_BYTES = 32 << 20
+MAX_VALUES = 2_000_000
+
+_TIME = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII)
+_COUNT = re.compile(r"-?\d{1,18}", re.ASCII)
+_HALF = re.compile("[\ud800-\udfff]")
+
+_T = TypeVar("_T")
+
+
+class JsonError(CsdfError):
+    """A file that is not a graph in JSON; the message names the file and the place in it."""
+
+
+def write(graph: Graph) -> str:
+    """`graph` as JSON; `parse` gives it back."""
+    return json.dumps(as_json(graph), ensure_ascii=False, indent=1) + "\n"
+
+
+def as_json(graph: Graph) -> dict[str, Any]:
+    """`graph` for `json.dumps`."""
+    return {
+        "name": graph.name,
+        "actors": [
+            {
+                "name": actor.name,
+                "execution_times": [_time_as_json(time) for time in actor.execution_times],
+                "concurrency": actor.concurrency,
+            }
+            for actor in graph.actors
+        ],
+        "channels": [
+            {
+                "name": channel.name,
+                "source": channel.source,
+                "target": channel.target,
+                "production": list(channel.production),
+                "consumption": list(channel.consumption),
+                "initial_tokens": channel.initial_tokens,
+                "capacity": channel.capacity,
+                "token_bytes": channel.token_bytes,
+            }
+            for channel in graph.channels
+        ],
+    }
+
+
+def read(path: str | Path) -> Graph:
+    """The graph in a JSON file. Raises `JsonError`, which starts with the path."""
+    return parse(_contents(path), str(path))
+
+
+def parse(data: bytes, origin: str = "JSON") -> Graph:
+    """The graph in `data`; `origin` starts the messages of errors. Raises `JsonError`."""
+    graph, untimed = parse_for_analysis(data, origin)
+    if untimed:
+        number = list(graph.actor).index(untimed[0])
+        raise JsonError(f"{origin}: actors[{number}] has no 'execution_times'")
+    return graph
+
+
+def read_for_analysis(path: str | Path) -> tuple[Graph, tuple[str, ...]]:
+    """Like `read`, of a file in which actors may lack execution times: their names come second, and
+    they have times of 0 in the graph, for as many phases as their channels have."""
+    return parse_for_analysis(_contents(path), str(path))
+
+
+def _contents(path: str | Path) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise JsonError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def parse_for_analysis(data: bytes, origin: str = "JSON") -> tuple[Graph, tuple[str, ...]]:
+    """Like `read_for_analysis`, of data."""
+    if len(data) > MAX_BYTES:
+        raise JsonError(f"{origin}: is larger than {MAX_BYTES >> 20} MiB")
+    if data.count(b",") > MAX_VALUES:  # before they take a hundred times as much memory
+        raise JsonError(f"{origin}: has more than {MAX_VALUES} values")
+    try:
+        # Numbers stay as they are written, so decimals are exact and huge ones cost nothing.
+        found = json.loads(
+            data,
+            parse_float=_Number,
+            parse_int=_Number,
+            parse_constant=_Number,
+            object_pairs_hook=_once,
+        )
+    except (ValueError, RecursionError) as error:
+        raise JsonError(f"{origin}: is not JSON: {error}") from None
+    except _PlaceError as error:
+        raise JsonError(f"{origin}: {error}") from None
+    try:
+        return _graph(found)
+    except (_PlaceError, GraphError) as error:
+        raise JsonError(f"{origin}: {error}") from None
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class _PlaceError(Exception):
+    pass
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise _PlaceError(f"an object gives {twice!r} twice")
+    return found
+
+
+def _graph(found: object) -> tuple[Graph, tuple[str, ...]]:
+    about = _object(found, "the file", {"name", "actors", "channels"})
+    listed = _list(about, "actors", "the file")
+    channels = [
+        _channel(_object(one, f"channels[{i}]", _CHANNEL), f"channels[{i}]")
+        for i, one in enumerate(_list(about, "channels", "the file"))
+    ]
+    phases: dict[str, int] = {}
+    for channel in channels:
+        ends = ((channel.source, channel.production), (channel.target, channel.consumption))
+        for end, rates in ends:
+            phases[end] = max(phases.get(end, 1), len(rates))
+    actors, untimed = [], []
+    for i, one in enumerate(listed):
+        fields = _object(one, f"actors[{i}]", _ACTOR)
+        actors.append(_actor(fields, f"actors[{i}]", phases))
+        if "execution_times" not in fields:
+            untimed.append(actors[-1].name)
+    name = _text(about, "name", "the file") if "name" in about else ""
+    return Graph(name, tuple(actors), tuple(channels)), tuple(untimed)
+
+
+_ACTOR = {"name", "execution_times", "concurrency"}
+_CHANNEL = {
+    "name",
+    "source",
+    "target",
+    "production",
+    "consumption",
+    "initial_tokens",
+    "capacity",
+    "token_bytes",
+}
+
+
+def _actor(about: Mapping[str, object], place: str, phases: Mapping[str, int]) -> Actor:
+    name = _text(about, "name", place)
+    if "execution_times" in about:
+        listed = _list(about, "execution_times", place)
+        times = tuple(_time(time, f"{place}.execution_times") for time in listed)
+    else:
+        times = (Fraction(0),) * phases.get(name, 1)
+    return Actor(
+        name,
+        times,
+        _optional(about, "concurrency", place, None),
+    )
+
+
+def _channel(about: Mapping[str, object], place: str) -> Channel:
+    rates = {
+        key: tuple(_count(rate, f"{place}.{key}") for rate in _list(about, key, place))
+        for key in ("production", "consumption")
+    }
+    return Channel(
+        _text(about, "name", place),
+        _text(about, "source", place),
+        _text(about, "target", place),
+        rates["production"],
+        rates["consumption"],
+        _optional(about, "initial_tokens", place, 0),
+        _optional(about, "capacity", place, None),
+        _optional(about, "token_bytes", place, 1),
+    )
+
+
+def _object(found: object, place: str, known: set[str]) -> Mapping[str, object]:
+    if not isinstance(found, dict):
+        raise _PlaceError(f"{place} should be an object in braces")
+    for key in found:
+        if key not in known:
+            raise _PlaceError(f"{place} has {key!r}; known are {', '.join(sorted(known))}")
+    return found
+
+
+def _get(about: Mapping[str, object], key: str, place: str) -> object:
+    if key not in about:
+        raise _PlaceError(f"{place} has no {key!r}")
+    return about[key]
+
+
+def _list(about: Mapping[str, object], key: str, place: str) -> list[object]:
+    found = _get(about, key, place)
+    if not isinstance(found, list):
+        raise _PlaceError(f"{place}.{key} should be a list in brackets")
+    return found
+
+
+def _text(about: Mapping[str, object], key: str, place: str) -> str:
+    found = _get(about, key, place)
+    if not isinstance(found, str) or isinstance(found, _Number):
+        raise _PlaceError(f"{place}.{key} should be a string")
+    if _HALF.search(found):
+        raise _PlaceError(f"{place}.{key} holds half a character (a lone surrogate)")
+    if "\n" in found:
+        raise _PlaceError(f"{place}.{key} has several lines; a name stands on one")
+    return found
+
+
+def _count(found: object, place: str) -> int:
+    if not isinstance(found, _Number) or not _COUNT.fullmatch(found):
+        raise _PlaceError(f"{place} should hold whole numbers of at most 18 digits")
+    return int(found)
+
+
+def _optional(about: Mapping[str, object], key: str, place: str, default: _T) -> int | _T:
+    found = about.get(key)
+    return default if found is None else _count(found, f"{place}.{key}")
+
+
+def _time(found: object, place: str) -> Fraction:
+    if not isinstance(found, str) or not _TIME.fullmatch(found):
+        raise _PlaceError(f'{place} should hold numbers ≥ 0 of at most 30 digits, like 3 or "1/2"')
+    return Fraction(found)
+
+
+def _time_as_json(time: Fraction) -> int | str:
+    return time.numerator if time.denominator == 1 else str(time)

@@ -1,0 +1,228 @@
+"""SDF3 XML: the format in which the field exchanges dataflow graphs.
+
+Rates and execution times are lists with one entry per phase (`csdf.formats.sdf3_lists`); one value
+stands for all phases. An SDF graph is the case of one phase. SDF3 knows neither capacities nor
+bounds on overlapping firings: a capacity is written as a reverse channel, a bound as a
+self-channel, and both are read as the channels that they are. `tokenSize` counts bits. Buffer sizes
+(`bufferSize`) are results of a mapping in SDF3, not bounds, and are not read. Of several processors
+of an actor the default one counts, the last of them if there is more than one. Phases that happen
+once, before the cycle (`3,3;1,1,0`, as the K-Iter tool writes them), are refused.
+
+Source: S. Stuijk, M. C. W. Geilen, T. Basten, "SDF3: SDF for free", ACSD 2006.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+from csdf.errors import CsdfError, GraphError
+from csdf.formats import safe_xml
+from csdf.formats.safe_xml import Element
+from csdf.formats.sdf3_lists import COUNT, Lists, ReadError, get, short
+from csdf.model.graph import Actor, Channel, Graph
+
+
+class Sdf3Error(CsdfError):
+    """A file that is not SDF3 XML or uses what cannot be read; names the file, line and element."""
+
+
+def read(path: str | Path, processor: str | None = None) -> Graph:
+    """Return the graph in an SDF3 file of type `sdf` or `csdf`; see `parse`.
+
+    Raises `Sdf3Error`, which starts with the path.
+    """
+    return parse(_contents(path), str(path), processor)
+
+
+def parse(data: bytes, origin: str = "SDF3 XML", processor: str | None = None) -> Graph:
+    """Return the graph in `data`; `origin` starts the messages of errors.
+
+    An actor's times are those of the processor type `processor` where it has that, else of its
+    (last) default one. Raises `Sdf3Error`, also if an actor has no execution time.
+    """
+    graph, untimed = _parse(data, origin, processor)
+    for error in untimed.values():
+        raise Sdf3Error(f"{origin}: {error}")
+    return graph
+
+
+def read_for_analysis(
+    path: str | Path, processor: str | None = None
+) -> tuple[Graph, tuple[str, ...]]:
+    """Return the graph in a file, and the names of its actors without execution times.
+
+    Those have times of 0 in the graph. Otherwise as `read`.
+    """
+    return parse_for_analysis(_contents(path), str(path), processor)
+
+
+def parse_for_analysis(
+    data: bytes, origin: str = "SDF3 XML", processor: str | None = None
+) -> tuple[Graph, tuple[str, ...]]:
+    """Like `read_for_analysis`, of data."""
+    graph, untimed = _parse(data, origin, processor)
+    return graph, tuple(untimed)
+
+
+def _parse(data: bytes, origin: str, processor: str | None) -> tuple[Graph, dict[str, ReadError]]:
+    try:
+        reader = _Reader(safe_xml.parse(data), processor)
+        return reader.graph(), reader.untimed
+    except (safe_xml.XmlError, GraphError, ReadError) as error:
+        raise Sdf3Error(f"{origin}: {error}") from None
+
+
+def _contents(path: str | Path) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(safe_xml.MAX_BYTES + 1)
+    except OSError as error:
+        raise Sdf3Error(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+_UNTIMED = (Fraction(0),)
+
+
+class _Reader:
+    """One pass over the tree: `graph` builds the graph from what the other methods read."""
+
+    def __init__(self, root: Element, processor: str | None) -> None:
+        self._processor = processor
+        self._lists = Lists()
+        self._body, self._properties = _parts(root)
+        self._ports: dict[tuple[str, str], Element] = {}
+        self._rates: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._phases: dict[str, int] = {}
+        self.untimed: dict[str, ReadError] = {}
+        """Actors without execution times, and the sentence for those who need them."""
+
+    def graph(self) -> Graph:
+        times: dict[str, Element] = {}
+        for about in self._about("actorProperties"):
+            name = get(about, "actor")
+            if name in times:
+                raise ReadError(about, f"the properties of actor {name!r} are given twice")
+            times[name] = about
+        actors = tuple(self._actor(element, times) for element in self._body.all("actor"))
+        token_bytes = {
+            get(about, "channel"): _bytes(size)
+            for about in self._about("channelProperties")
+            for size in about.all("tokenSize")
+        }
+        channels = tuple(
+            self._channel(element, token_bytes) for element in self._body.all("channel")
+        )
+        return Graph(self._body.attributes.get("name", ""), actors, channels)
+
+    def _about(self, tag: str) -> list[Element]:
+        return self._properties.all(tag) if self._properties is not None else []
+
+    def _actor(self, element: Element, times: dict[str, Element]) -> Actor:
+        name = get(element, "name")
+        if name in self._phases:
+            raise ReadError(element, f"two actors are called {name!r}")
+        duration = self._duration(element, times.get(name), name)
+        own = _UNTIMED if duration is None else self._lists.times(duration)
+        phases = len(own)
+        for port in element.all("port"):
+            key = (name, get(port, "name"))
+            if key in self._ports:
+                raise ReadError(port, f"actor {name!r} has two ports {key[1]!r}")
+            self._ports[key] = port
+            self._rates[key] = self._lists.rates(port)
+            phases = max(phases, len(self._rates[key]))
+        self._phases[name] = phases
+        return Actor(name, self._lists.spread(own, phases, duration or element, "times", name))
+
+    def _duration(self, element: Element, about: Element | None, actor: str) -> Element | None:
+        """Return the element with the actor's times; None, with a note in `untimed`, if none."""
+        if about is None:
+            why = f"actor {actor!r} has no execution time: there is no actorProperties for it"
+            self.untimed[actor] = ReadError(element, why)
+            return None
+        processor = self._processor_of(about, actor)
+        if processor is None:
+            why = f"actor {actor!r} has no execution time: it has no processor"
+            self.untimed[actor] = ReadError(about, why)
+            return None
+        durations = processor.all("executionTime")
+        if not durations:
+            self.untimed[actor] = ReadError(about, f"actor {actor!r} has no execution time")
+            return None
+        if len(durations) > 1:
+            raise ReadError(about, f"actor {actor!r} has two execution times for one processor")
+        return durations[0]
+
+    def _processor_of(self, about: Element, actor: str) -> Element | None:
+        """The processor that counts: the one asked for, else the last default one, as in SDF3."""
+        processors = about.all("processor")
+        named = [p for p in processors if p.attributes.get("type") == self._processor]
+        if named:
+            return named[0]
+        defaults = [p for p in processors if p.attributes.get("default") in ("true", "1")]
+        if defaults:
+            return defaults[-1]
+        if len(processors) == 1:
+            return processors[0]
+        if not processors:
+            return None
+        types = ", ".join(repr(p.attributes.get("type", "")) for p in processors)
+        raise ReadError(
+            about,
+            f"actor {actor!r} has execution times for {types}, and none is the default; "
+            "name one (--processor)",
+        )
+
+    def _channel(self, element: Element, token_bytes: dict[str, int]) -> Channel:
+        name = get(element, "name")
+        source, production = self._end(element, "src", "out")
+        target, consumption = self._end(element, "dst", "in")
+        tokens = element.attributes.get("initialTokens", "0").strip()
+        if not COUNT.fullmatch(tokens):
+            raise ReadError(
+                element,
+                f"channel {name!r} starts with {short(tokens)} tokens; "
+                "give a whole number ≥ 0 of at most 18 digits",
+            )
+        size = token_bytes.get(name, 1)
+        return Channel(name, source, target, production, consumption, int(tokens), None, size)
+
+    def _end(self, element: Element, end: str, direction: str) -> tuple[str, tuple[int, ...]]:
+        name = get(element, "name")
+        actor, port = get(element, f"{end}Actor"), get(element, f"{end}Port")
+        if actor not in self._phases:
+            raise ReadError(element, f"channel {name!r} names {actor!r}, which is no actor")
+        if (actor, port) not in self._ports:
+            raise ReadError(element, f"channel {name!r}: actor {actor!r} has no port {port!r}")
+        about, rates = self._ports[actor, port], self._rates[actor, port]
+        if about.attributes.get("type") != direction:
+            raise ReadError(about, f"port {port!r} of {actor!r} should have type {direction!r}")
+        return actor, self._lists.spread(rates, self._phases[actor], about, "rates", actor)
+
+
+def _parts(root: Element) -> tuple[Element, Element | None]:
+    """The graph and its properties."""
+    if root.tag != "sdf3":
+        raise ReadError(root, f"the root element is {root.tag!r}, not 'sdf3'")
+    kind = root.attributes.get("type", "")
+    if kind not in ("sdf", "csdf"):
+        raise ReadError(root, f"graphs of type {kind!r} cannot be read, only 'sdf' and 'csdf'")
+    applications = root.all("applicationGraph")
+    if len(applications) != 1:
+        raise ReadError(root, f"has {len(applications)} application graphs instead of one")
+    bodies = [child for child in applications[0].children if child.tag in ("sdf", "csdf")]
+    if len(bodies) != 1:
+        raise ReadError(applications[0], f"has {len(bodies)} graphs instead of one")
+    tags = ("sdfProperties", "csdfProperties")
+    properties = [child for child in applications[0].children if child.tag in tags]
+    if len(properties) > 1:
+        raise ReadError(properties[1], "the properties are given twice")
+    return bodies[0], properties[0] if properties else None
+
+
+def _bytes(size: Element) -> int:
+    bits = get(size, "sz").strip()
+    if not COUNT.fullmatch(bits):
+        raise ReadError(size, f"the token size {short(bits)} is no number of bits")
+    return -(-int(bits) // 8)

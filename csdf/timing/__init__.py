@@ -1,0 +1,1 @@
+"""Exact periods, latencies and schedules of self-timed execution."""

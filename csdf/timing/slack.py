@@ -1,0 +1,132 @@
+"""How much each actor has to spare: what may take longer without lengthening the period.
+
+The **slack** of an actor is by how much any one of its firings may take longer, once per iteration,
+before the period grows: the least sum of floats of any cycle through one of its firings
+(`csdf.timing.expansion`). Actors of the critical cycle have none; an actor on no cycle has no
+limit. Where firings overlap, it presumes that tokens go on coming in order: the longer firing is
+not overtaken.
+
+Firings on cycles without any float hold the period together. Between those of one such group there
+is a way without a float, so a group counts as one node. Of the others, each firing is looked at in
+turn: the shortest way back to it, no longer than what was found for the actor before, and past none
+of its firings that have had their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+from csdf.errors import TooLargeError
+from csdf.model.components import strongly_connected
+from csdf.model.consistency import firings, repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.shortest_paths import shortest_way
+from csdf.timing.expansion import Expansion, expand
+
+WORK_LIMIT = 100_000_000
+"""Constraints looked at until it is given up."""
+
+PER_FIRING = 20
+"""What it costs to make the constraints of a firing, at least."""
+
+Leaving = Sequence[Mapping[int, int]]
+"""Per node the nodes after it, and the least float on the way there."""
+
+
+def slack(
+    graph: Graph, work_limit: int = WORK_LIMIT, period: Fraction | None = None
+) -> Mapping[str, Fraction | None]:
+    """Actor → its slack, None if unlimited; `period` is the graph's, where it is known.
+
+    Raises as `expand` does, and `TooLargeError`.
+    """
+    # Known without making them.
+    work = PER_FIRING * firings(graph, repetition_vector(graph))
+    search = _Search(work_limit)
+    search.spend(work)
+    expansion = expand(graph, shortest=period)
+    group, held = _groups(expansion)
+    leaving = _between(expansion, group)
+    found: dict[str, Fraction | None] = {}
+    for actor in expansion.actors:
+        own = list(expansion.firings(actor))
+        if any(group[firing] in held for firing in own):
+            found[actor] = Fraction(0)
+            continue
+        least = search.shortest_cycle(leaving, [group[firing] for firing in own])
+        found[actor] = None if least is None else Fraction(least, expansion.unit)
+    return found
+
+
+def _groups(expansion: Expansion) -> tuple[list[int], set[int]]:
+    """The node of each firing; and those nodes that are on a cycle without floats."""
+    tight = [
+        (source, target)
+        for source, own in enumerate(expansion.leaving)
+        for target, float_ in own
+        if float_ == 0
+    ]
+    members = strongly_connected(len(expansion.leaving), tight)
+    group = [0] * len(expansion.leaving)
+    for number, own in enumerate(members):
+        for firing in own:
+            group[firing] = number
+    held = {number for number, own in enumerate(members) if len(own) > 1}
+    held |= {group[source] for source, target in tight if source == target}
+    return group, held
+
+
+def _between(expansion: Expansion, group: Sequence[int]) -> Leaving:
+    """The least floats between nodes that are on a cycle together."""
+    nodes = 1 + max(group, default=-1)
+    least: list[dict[int, int]] = [{} for _ in range(nodes)]
+    for source, own in enumerate(expansion.leaving):
+        leads = least[group[source]]
+        for target, float_ in own:
+            if float_ < leads.get(group[target], float_ + 1):
+                leads[group[target]] = float_
+    edges = ((source, target) for source, leads in enumerate(least) for target in leads)
+    part = [0] * nodes
+    for number, members in enumerate(strongly_connected(nodes, edges)):
+        for node in members:
+            part[node] = number
+    return [
+        {target: float_ for target, float_ in leads.items() if part[target] == part[source]}
+        for source, leads in enumerate(least)
+    ]
+
+
+class _Search:
+    def __init__(self, limit: int) -> None:
+        self._limit = self._left = limit
+
+    def spend(self, work: int) -> None:
+        """Raises `TooLargeError` if that is more than what is left."""
+        self._left -= work
+        if self._left < 0:
+            raise TooLargeError(
+                f"to find the slack of all actors takes more than {self._limit} steps"
+            )
+
+    def shortest_cycle(self, leaving: Leaving, nodes: Sequence[int]) -> int | None:
+        """The least length of a cycle through one of `nodes`; None if there is none."""
+
+        def spending(node: int) -> Iterable[tuple[int, int]]:
+            self.spend(len(leaving[node]) + 1)
+            return leaving[node].items()
+
+        best = _round(leaving, nodes)
+        done: set[int] = set()
+        for node in nodes:
+            found = shortest_way(spending, node, node, best, done)
+            best = best if found is None else found
+            done.add(node)
+        return best
+
+
+def _round(leaving: Leaving, nodes: Sequence[int]) -> int | None:
+    """The length of the cycle of an actor's own firings, if each waits for the one before it."""
+    around = [leaving[a].get(b) for a, b in pairwise([*nodes, nodes[0]])]
+    return None if None in around else sum(one for one in around if one is not None)

@@ -1,0 +1,215 @@
+"""The exact period of self-timed execution, and the cycle that holds it.
+
+The period is the time of one iteration in the long run when every actor fires as soon as it can;
+the throughput is 1 / period. It is the largest ratio of time to delay of any cycle of waiting
+firings (`csdf.timing.critical`, `csdf.timing.event_graph`, `csdf.timing.cycle_ratio`); without such
+a cycle it is 0: there is no bound.
+
+Cycle ratios presume that the firings of an actor end in the order in which they start. Where they
+may overtake each other (phases of different times that may overlap), they do not if all phases of
+the actor last as long as its shortest one, or its longest. That gives a period that is not longer,
+and one that is not shorter. Where these differ, self-timed execution is followed until a state
+comes back (`csdf.timing.selftimed`), in each strongly connected component.
+
+That the graph is live is found by executing an iteration, or, where that is long, by a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from csdf.errors import DeadlockError, PeriodBoundsError, TooLargeError
+from csdf.execution.liveness import check_liveness
+from csdf.model.components import components
+from csdf.model.consistency import repetition_vector
+from csdf.model.graph import Graph
+from csdf.model.lowered import Lowered, Origin, lower
+from csdf.timing import critical, event_graph, selftimed
+from csdf.timing.critical import EFFORT, CriticalLink, Growth, critical_cycle
+
+Method = Literal["auto", "cycle ratio", "expansion", "state space"]
+
+NODE_LIMIT = 1_000_000
+"""Firings of an iteration beyond which they are not looked at one by one."""
+
+EXECUTED = 30_000
+"""Firings of an iteration up to which liveness is decided by executing it before anything else."""
+
+EXECUTION_LIMIT = 1_000_000
+"""Steps in which liveness is decided by executing an iteration that is longer than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleStep:
+    """A firing on a critical cycle, and what the next one waits for.
+
+    `phase` counts from 0. `channel` is the one through which the next firing waits: for its tokens,
+    or, if `for_space`, for room in it. It is None where the next firing is the actor's own and
+    waits for this one to start or end.
+    """
+
+    actor: str
+    phase: int
+    channel: str | None
+    for_space: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """The exact period (0: unbounded throughput) and a cycle of firings that takes that long.
+
+    `critical` is empty if the period is 0, or if it was found by following the execution.
+    """
+
+    period: Fraction
+    critical: tuple[CycleStep, ...]
+
+
+def throughput(graph: Graph, method: Method = "auto", effort: int = EFFORT) -> Throughput:
+    """The period of `graph`, in the unit of its execution times, per iteration of smallest size.
+
+    `method` chooses how: `cycle ratio` raises K step by step, `expansion` takes all firings at
+    once, `state space` follows the execution, `auto` takes the quickest that applies. All give the
+    same period. `effort` bounds the firings and constraints that are looked at together.
+
+    Raises `InconsistentGraphError`, `DeadlockError`, `TooLargeError` (`PeriodBoundsError` if the
+    graph is live), and `ValueError` if the method does not apply because firings may overtake each
+    other.
+    """
+    repetitions = repetition_vector(graph)
+    lowered = lower(graph)
+    counts = [repetitions[actor.name] for actor in graph.actors]
+    unordered = overtaking(lowered)
+    if method in ("cycle ratio", "expansion") and unordered:
+        raise ValueError(f"firings of {lowered.names[min(unordered)]!r} may overtake each other")
+    _require_live(graph, lowered, counts)
+    if not unordered and method != "state space":
+        return _by_cycle_ratio(lowered, counts, method, effort)
+    parts = [(part, [counts[a] for a in members]) for part, members in components(lowered)]
+    if method == "state space":
+        periods = [selftimed.period(part, own) for part, own in parts]
+        return Throughput(max(periods, default=Fraction(0)), ())
+    return _slowest(parts, effort)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """A component's period is not shorter than that of `least`, and not longer than `most`.
+
+    `why` says what kept the exact one from being found; empty if nothing did.
+    """
+
+    least: Throughput
+    most: Fraction | None
+    why: str = ""
+
+
+def _slowest(parts: Sequence[tuple[Lowered, list[int]]], effort: int) -> Throughput:
+    """What holds a graph of these components. Raises `PeriodBoundsError`.
+
+    The execution of a component is followed only if it could be the slowest one.
+    """
+    found = [_bounds(part, counts, effort) for part, counts in parts]
+    surest = max((one.least for one in found), key=_period, default=_UNBOUNDED)
+    for place, (part, counts) in enumerate(parts):
+        most = found[place].most
+        if (most is None or most > surest.period) and overtaking(part):
+            found[place] = _by_execution(part, counts, found[place])
+            surest = max(surest, found[place].least, key=_period)
+    open_ = [one for one in found if one.most is None or one.most > surest.period]
+    if not open_:
+        return surest
+    most_ = [one.most for one in open_ if one.most is not None]
+    at_most = max(most_) if len(most_) == len(open_) else None
+    raise PeriodBoundsError(open_[0].why, surest.period, at_most)
+
+
+_UNBOUNDED = Throughput(Fraction(0), ())
+
+
+def _period(one: Throughput) -> Fraction:
+    return one.period
+
+
+def _bounds(part: Lowered, counts: Sequence[int], effort: int) -> _Bounds:
+    """From cycle ratios: exact, unless firings overtake each other or there are too many."""
+    quick = _even(part, min)
+    most: Fraction | None
+    try:
+        least = _by_cycle_ratio(quick, counts, "auto", effort)
+        most = _by_cycle_ratio(_even(part, max), counts, "auto", effort).period
+    except PeriodBoundsError as error:
+        most = None if overtaking(part) else error.at_most
+        return _Bounds(Throughput(error.at_least, ()), most, str(error))
+    place = {name: actor for actor, name in enumerate(part.names)}
+    ends = [(place[step.actor], step.phase) for step in least.critical]
+    if any(part.times[actor][phase] != quick.times[actor][phase] for actor, phase in ends):
+        least = Throughput(least.period, ())  # in fact its firings take longer than that
+    return _Bounds(least, most)
+
+
+def _by_execution(part: Lowered, counts: Sequence[int], known: _Bounds) -> _Bounds:
+    try:
+        period = selftimed.period(part, counts)
+    except TooLargeError as error:
+        return _Bounds(known.least, known.most, str(error))
+    return _Bounds(Throughput(period, ()), period)
+
+
+def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None:
+    """Raise `DeadlockError` if the graph deadlocks, `TooLargeError` if that takes too long."""
+    firings = sum(q * len(times) for q, times in zip(counts, lowered.times, strict=True))
+    if firings > EXECUTED and critical.has_schedule(lowered, counts):
+        return
+    try:
+        deadlock = check_liveness(graph, EXECUTION_LIMIT)
+    except TooLargeError:
+        links = critical.cycle_of_deadlock(lowered, counts)
+        if links:
+            around = ", ".join(dict.fromkeys(repr(lowered.names[link.actor]) for link in links))
+            raise DeadlockError(f"deadlock: {around} wait for each other") from None
+        return
+    if deadlock is not None:
+        raise DeadlockError(str(deadlock))
+
+
+def _even(graph: Lowered, choose: Callable[[tuple[Fraction, ...]], Fraction]) -> Lowered:
+    """With the same time for all phases of an actor whose firings may overtake each other."""
+    unordered = overtaking(graph)
+    if not unordered:
+        return graph
+    times = tuple(
+        (choose(times),) * len(times) if actor in unordered else times
+        for actor, times in enumerate(graph.times)
+    )
+    return Lowered(graph.names, times, graph.arcs)
+
+
+def overtaking(graph: Lowered) -> set[int]:
+    """Actors of which a firing may end before one that started earlier."""
+    sequential = {arc.source for arc in graph.arcs if event_graph.is_sequential(arc)}
+    return {
+        actor
+        for actor, times in enumerate(graph.times)
+        if actor not in sequential and len(set(times)) > 1
+    }
+
+
+def _by_cycle_ratio(
+    graph: Lowered, repetitions: Sequence[int], method: Method, effort: int
+) -> Throughput:
+    growth: dict[Method, Growth] = {"cycle ratio": "step by step", "expansion": "at once"}
+    found = critical_cycle(graph, repetitions, growth.get(method, "auto"), effort)
+    assert found.period is not None  # noqa: S101 (the graph is live)
+    return Throughput(found.period, tuple(_step(graph, link) for link in found.links))
+
+
+def _step(graph: Lowered, link: CriticalLink) -> CycleStep:
+    phase = link.source_firing % len(graph.times[link.actor])
+    arc = graph.arcs[link.arc] if link.arc >= 0 else None
+    channel = arc.channel.name if arc is not None and arc.channel is not None else None
+    for_space = arc is not None and arc.origin is Origin.SPACE
+    return CycleStep(graph.names[link.actor], phase, channel, for_space)

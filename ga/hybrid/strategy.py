@@ -1,0 +1,273 @@
+"""The hybrid strategy: layers that limit period or memory are split, parts go to any device.
+
+Vertical partitioning stops gaining where a single layer is more than a device's fair share; here
+such a layer is divided, by channels or by rows, and only such a layer.
+
+1. **Units** (`partition.pricing.units`) are formed in a few ways: split by channels only, or by
+   rows where weights are small, fused more or less.
+2. **Annealing** over states (`ga.hybrid.shares`) decides at once what is split, how, and where it
+   goes; it starts from runs and necklaces (`ga.hybrid.share_seeds`).
+3. The best states are carried out, and priced exactly as any plan is.
+4. The estimates are calibrated by the best one, and the search goes on near it, until neither
+   improves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cnn.rewrite.rewrites import Bands
+from ga import annealing
+from ga.hybrid import share_seeds
+from ga.hybrid.share_moves import Moves
+from ga.hybrid.shares import Shares, States, Weights
+from ga.hybrid.splitting import Split, carry_out
+from ga.hybrid.unit_rows import UnitRows, unit_rows
+from partition.objective import Objective
+from partition.prediction.fair_memory import fair_memory
+from partition.pricing.cost import Costs
+from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
+from partition.pricing.rewriting import required_model
+from partition.pricing.traffic import Floats
+from partition.pricing.units import find_units
+from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
+
+WEIGHTS: Mapping[Objective, Weights] = {
+    "period": Weights(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
+    "memory": Weights(time=0.2, memory=1.0, traffic=0.01, parts=0.01),
+    "latency": Weights(time=1.0, memory=0.1, traffic=0.1, parts=0.2),
+    "energy": Weights(time=1.0, memory=0.1, traffic=0.2, parts=0.05),
+}
+"""How much the costs weigh, by objective."""
+
+FUSED = (None, 0.05, 0.1)
+"""Ways to form units: by channels only (None), or by rows too, and fused where a tensor is larger
+than this part of a device's fair share of Eq. 2."""
+
+NEAR = 0.05
+"""How much worse than the best, relatively, a way to form units may be to be refined."""
+
+START = 0.02
+"""The temperature at which annealing starts: a relative worsening."""
+
+EPOCH = 50
+"""Steps after which the worst chains restart from the best."""
+
+FINENESS = 0.05
+"""Grains are about this part of a device's fair load."""
+
+
+@dataclass(frozen=True, slots=True)
+class HybridEffort:
+    """`chains` of annealing take `work` / (chains × units × devices) steps each, within bounds; of
+    each way to form units, the `finalists` best states are carried out and priced. The best ways
+    are refined at most `refinements` times.
+    """
+
+    chains: int = 48
+    work: float = 40e6
+    least_steps: int = 200
+    most_steps: int = 1500
+    finalists: int = 10
+    refinements: int = 4
+
+    def steps(self, rows: UnitRows) -> int:
+        """Return the number of annealing steps for so many units and devices."""
+        cost = self.chains * rows.layer_s.size
+        return int(np.clip(self.work / cost, self.least_steps, self.most_steps))
+
+
+class Hybrid:
+    """See the module's docstring."""
+
+    name = "hybrid"
+
+    def __init__(self, effort: HybridEffort | None = None) -> None:
+        self._effort = effort or HybridEffort()
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`; pinned layers are not split."""
+        model = required_model(problem, self.name)
+        if len(problem.devices) == 1:
+            problem.on_progress(SearchProgress(1, 1, "nothing to choose"))
+            numbers = np.zeros(len(problem.network.layers), dtype=np.intp)
+            return Solution(problem.assignment(numbers), "one device has every layer, whole")
+        ways = _ways(problem, model, self._effort)
+        progress = _Progress(problem, sum(way.steps for way in ways), self._effort.refinements)
+        found = [way.search(progress) for way in ways]
+        if problem.objective in ("latency", "energy"):  # which the estimates do not know
+            found[0] = min(found[0], ways[0].alone(), key=lambda finalist: finalist.rank)
+        leading = min(finalist.rank for finalist in found)
+        for number, way in enumerate(ways):
+            if found[number].is_near(leading):
+                found[number] = self._refined(way, found[number], progress)
+        progress.end()
+        return _solution(problem, min(found, key=lambda finalist: finalist.rank))
+
+    def _refined(self, way: _Way, best: _Finalist, progress: _Progress) -> _Finalist:
+        for _ in range(self._effort.refinements):
+            better = way.refine(best, progress)
+            if better.rank >= best.rank:
+                break
+            best = better
+        return best
+
+
+@dataclass(frozen=True)
+class _Finalist:
+    """A state that was carried out and priced exactly; the smallest `rank` wins."""
+
+    state: States
+    split: Split
+    costs: Costs
+    beta_bytes: Floats
+    rank: tuple[float, float]
+
+    def is_near(self, leading: tuple[float, float]) -> bool:
+        """Whether a little better would beat the `leading` rank."""
+        return self.rank <= (leading[0], leading[1] + NEAR)
+
+
+class _Way:
+    """The search over one way to form units."""
+
+    def __init__(
+        self, problem: Problem, model: Rewritable, rows: UnitRows, effort: HybridEffort
+    ) -> None:
+        self._problem = problem
+        self._model = model
+        self._rows = rows
+        self._effort = effort
+        self._fair = fair_memory(problem.devices)
+        self._rng = np.random.default_rng(problem.seed)
+        self._shares = Shares(problem, rows, self._fair)
+        self._moves = Moves(rows)
+        self.steps = effort.steps(rows)
+
+    def search(self, progress: _Progress) -> _Finalist:
+        """Return the best that annealing finds from runs and necklaces."""
+        first = share_seeds.seeds(self._rng, self._rows, self._fair)
+        ranked = first[np.argsort(self._score(first), kind="stable")]
+        starts = ranked[np.arange(self._effort.chains) % len(ranked)]
+        return self._best(
+            starts, first, annealing.CoolingSchedule(self.steps, START, EPOCH), progress
+        )
+
+    def alone(self) -> _Finalist:
+        """Return the best with all that is not pinned, whole, on one device."""
+        rows = self._rows
+        grains = np.asarray(rows.grains)
+        states = np.zeros((len(self._fair), len(grains), len(self._fair)), dtype=np.int16)
+        for device, state in enumerate(states):
+            units = np.arange(len(grains))
+            state[units, np.where(rows.pinned >= 0, rows.pinned, device)] = grains
+        return min(map(self._finalist, states), key=lambda finalist: finalist.rank)
+
+    def refine(self, best: _Finalist, progress: _Progress) -> _Finalist:
+        """Return the best near `best`, by estimates that are calibrated by it."""
+        truth = best.costs
+        self._shares.calibrate(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
+        starts = np.repeat(best.state[None], self._effort.chains, axis=0)
+        schedule = annealing.CoolingSchedule(max(1, self.steps // 4), START / 4, EPOCH)
+        return self._best(starts, starts[:0], schedule, progress)
+
+    def _best(
+        self,
+        starts: States,
+        others: States,
+        schedule: annealing.CoolingSchedule,
+        progress: _Progress,
+    ) -> _Finalist:
+        found = annealing.anneal(
+            self._rng, starts, self._moves, self._score, schedule, progress.step
+        )
+        states = np.unique(np.concatenate([found, others]), axis=0)
+        ranked = states[np.argsort(self._score(states), kind="stable")]
+        return min(
+            map(self._finalist, ranked[: self._effort.finalists]), key=lambda each: each.rank
+        )
+
+    def _score(self, states: States) -> Floats:
+        return self._shares.score(states, WEIGHTS[self._problem.objective])
+
+    def _finalist(self, state: States) -> _Finalist:
+        split = carry_out(self._problem, self._model, self._rows, state)
+        population = split.numbers[None]
+        costs = split.problem.costs.evaluate(population)
+        layer_beta = layer_beta_bytes(split.problem.network)
+        beta = beta_bytes(layer_beta, population, len(self._fair))[0]
+        score = _exact_score(split.problem, costs, float((beta / self._fair).max()))
+        return _Finalist(state, split, costs, beta, (float(costs.overrun_bytes[0]), score))
+
+
+class _Progress:
+    """Reports steps; refinements that turn out to be unnecessary are skipped at the end."""
+
+    def __init__(self, problem: Problem, steps: int, refinements: int) -> None:
+        self._report = problem.on_progress
+        self._total = steps + refinements * steps // 4
+        self._done = 0
+
+    def step(self, _: int) -> None:
+        """Count one more step of annealing."""
+        self._done += 1
+        if self._done % 50 == 0:
+            done = min(self._done, self._total)
+            self._report(SearchProgress(done, self._total, "what to split and where"))
+
+    def end(self) -> None:
+        """Report the end of the search."""
+        self._report(SearchProgress(self._total, self._total, "done"))
+
+
+def _ways(problem: Problem, model: Rewritable, effort: HybridEffort) -> list[_Way]:
+    """Different ways to form units."""
+    fair_share = float(layer_beta_bytes(problem.network).sum()) / len(problem.devices)
+    found = dict.fromkeys(
+        find_units(problem, model, None if part is None else part * fair_share) for part in FUSED
+    )
+    rows = (unit_rows(problem, model, units, FINENESS) for units in found)
+    return [_Way(problem, model, each, effort) for each in rows]
+
+
+def _exact_score(problem: Problem, costs: Costs, memory_bytes: float) -> float:
+    """As `Shares.score`, from exact costs of one assignment, with phases in the place of parts."""
+    weights = WEIGHTS[problem.objective]
+    network = problem.network
+    match problem.objective:
+        case "latency":
+            time = costs.latency_s[0]
+        case "energy":
+            time = costs.energy_j[0]
+        case _:
+            time = (costs.period_s[0] * costs.compute_s.max()) ** 0.5
+    ends = {*network.inputs, *network.outputs}
+    traffic = costs.wire_bytes[0] + sum(network.tensors[name].bytes for name in ends)
+    terms = np.log([time, memory_bytes, traffic, costs.phases.sum()])
+    return float(terms @ [weights.time, weights.memory, weights.traffic, weights.parts])
+
+
+def _solution(problem: Problem, best: _Finalist) -> Solution:
+    split, costs = best.split, best.costs
+    network = split.problem.network
+    layers = len({layer.part_of for layer in network.layers} - {""})
+    bands = sum(isinstance(rewrite, Bands) for rewrite in split.rewrites)
+    ideal = 1 / (1 / problem.costs.layer_s.sum(axis=0)).sum()
+    eq2 = float(layer_beta_bytes(problem.network).sum())
+    explanation = (
+        f"{layers} of {len(problem.network.layers)} layers split ({bands} runs of them by rows, "
+        f"the others by channels), any part on any device: {ideal / costs.compute_s.max():.0%} of "
+        f"perfect balance in work, {1 - best.beta_bytes.max() / eq2:.1%} less memory per device by "
+        "Eq. 2 than on one"
+    )
+    if costs.overrun_bytes[0] > 0:
+        explanation += "; no solution was found that fits every device's memory"
+    return Solution(
+        split.problem.assignment(split.numbers),
+        explanation,
+        split.rewrites,
+        network if split.rewrites else None,
+    )

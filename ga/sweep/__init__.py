@@ -1,0 +1,1 @@
+"""Tuning the parameters of the genetic strategies."""

@@ -1,0 +1,298 @@
+"""Tuning the parameters of the genetic strategies: one study, in as many processes as you like.
+
+A trial searches a few times with the same parameters and different seeds (the same seeds in all
+trials), and its value is the mean. Parameters are suggested by Optuna's tree-structured Parzen
+estimator; a trial whose best value so far is worse than the median of the earlier ones at the same
+point is given up. PED-ANOVA then says which parameters mattered.
+
+Sources: T. Akiba et al., "Optuna: A next-generation hyperparameter optimization framework", KDD,
+2019. S. Watanabe et al., "PED-ANOVA: Efficiently quantifying hyperparameter importance in arbitrary
+subspaces", IJCAI, 2023.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import optuna
+import sqlalchemy
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from ga.genes import genes
+from ga.sweep.spaces import Parameters, Space
+from ga.sweep.storage import open_storage, shown
+from partition.errors import PartitionError
+from partition.strategies.base import Problem
+
+POINTS = 20
+"""In each search of a trial its best value is reported this many times."""
+
+UNPRUNED = 5
+"""So many trials are finished before any is given up."""
+
+_MADE_FOR = "made for"
+_SETTINGS = "settings"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is tuned, on what, and where the study is kept.
+
+    Each trial searches `repeats` times, with the problem's seed and those after it, and each search
+    may price `budget` times the usual number of states. `url`: see `ga.sweep.storage`.
+    """
+
+    space: Space
+    problem: Problem
+    model_digest: str
+    url: str
+    study: str
+    repeats: int = 3
+    budget: float = 1.0
+
+    def conditions(self) -> dict[str, str]:
+        """Return the conditions that a study's values depend on, each as a digest or a value."""
+        problem = self.problem
+        layer_s = problem.layer_s
+        measured = {} if layer_s is None else {"times": _digest(layer_s.tolist())}
+        return measured | {
+            "strategy": self.space.name,
+            "objective": problem.objective,
+            "model": self.model_digest,
+            "devices": _digest([asdict(device) for device in problem.devices]),
+            "pins": _digest(dict(problem.pins)),
+            "slack_frames": str(problem.slack_frames),
+            "seed": str(problem.seed),
+            "repeats": str(self.repeats),
+            "budget": f"{self.budget:g}",
+        }
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial; `value` is None if it was given up or failed. `settings` hold what follows from
+    the parameters, too.
+    """
+
+    number: int
+    state: str
+    value: float | None
+    seconds: float
+    parameters: Parameters
+    settings: Parameters
+
+
+@dataclass(frozen=True)
+class Result:
+    """A study as it stands: all its trials, in order, `before` of them from before this sweep.
+
+    `usual` is the value of the parameters that the strategy has by itself, if they were tried.
+    `importance`, largest first, adds up to 1; empty if trials are too few or all alike.
+    """
+
+    study: str
+    storage: str
+    value_name: str
+    before: int
+    trials: tuple[Trial, ...]
+    usual: float | None
+    importance: Mapping[str, float]
+    gain: float | None
+    interrupted: bool = field(default=False)
+
+    def count(self, state: str) -> int:
+        """Count the trials that are `complete`, `pruned`, `fail` or `running`."""
+        return sum(trial.state == state for trial in self.trials)
+
+    @property
+    def ranked(self) -> tuple[Trial, ...]:
+        """Finished trials, the best first."""
+        done = [trial for trial in self.trials if trial.value is not None]
+        return tuple(sorted(done, key=lambda trial: (trial.value, trial.number)))
+
+
+OnTrial = Callable[[int, float, float | None], None]
+"""Gets the number of new trials that are done, the part of the present one, and the best value."""
+
+
+def run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Result:
+    """Add `trials` trials to the study, which is begun if there is none of that name.
+
+    `seed` is that of the choice of parameters; None draws one, as processes should that share a
+    study. After Ctrl-C the result is of what is finished. Raises `PartitionError` if there is
+    nothing to tune, the storage cannot be used, or the study was made for something else.
+    """
+    _check_choice(sweep.problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+        try:
+            return _run(sweep, trials, seed, on_trial)
+        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError) as error:
+            cause = " ".join(str(error.__cause__ or error).split())
+            raise PartitionError(f"storage {shown(sweep.url)}: {cause}") from error
+
+
+def _run(sweep: Sweep, trials: int, seed: int | None, on_trial: OnTrial) -> Result:
+    storage = open_storage(sweep.url)
+    try:
+        return _add(sweep, _open(sweep, storage, seed), trials, on_trial)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _add(sweep: Sweep, study: optuna.Study, trials: int, on_trial: OnTrial) -> Result:
+    before = len(study.get_trials(deepcopy=False))
+    done = 0
+
+    def objective(trial: optuna.Trial) -> float:
+        return _try(sweep, trial, lambda part: on_trial(done, part, _best(study)))
+
+    def finished(_study: optuna.Study, _trial: FrozenTrial) -> None:
+        nonlocal done
+        done += 1
+        on_trial(done, 0.0, _best(study))
+
+    interrupted = False
+    try:
+        study.optimize(objective, n_trials=trials, callbacks=[finished])
+    except KeyboardInterrupt:
+        interrupted = True
+    return _result(sweep, study, before, interrupted)
+
+
+class _UsualFirst(optuna.samplers.TPESampler):
+    """Gives a study's first trial the usual parameters. (A trial that is enqueued with them may be
+    taken by two processes at once where the storage has no locks of rows, as SQLite has none.)"""
+
+    def __init__(self, usual: Parameters, seed: int | None) -> None:
+        super().__init__(seed=seed, constant_liar=True)
+        self._usual = usual
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: optuna.distributions.BaseDistribution,
+    ) -> Any:
+        if trial.number == 0:
+            return self._usual[param_name]
+        return super().sample_independent(study, trial, param_name, param_distribution)
+
+
+def _open(sweep: Sweep, storage: RDBStorage, seed: int | None) -> optuna.Study:
+    study = optuna.create_study(
+        storage=storage,
+        study_name=sweep.study,
+        sampler=_UsualFirst(sweep.space.usual(sweep.problem, sweep.budget), seed),
+        pruner=optuna.pruners.MedianPruner(UNPRUNED, n_warmup_steps=POINTS // 4),
+        load_if_exists=True,
+    )
+    given, found = sweep.conditions(), study.user_attrs.get(_MADE_FOR)
+    if found is None and not study.get_trials(deepcopy=False):
+        study.set_user_attr(_MADE_FOR, given)
+    elif found != given:
+        known = found if isinstance(found, dict) else {}
+        other = [key for key in {**given, **known} if known.get(key) != given.get(key)]
+        raise PartitionError(
+            f"study {sweep.study!r} in {shown(sweep.url)} was made for something else: not the "
+            f"same {' and '.join(other)}, so that its values cannot be compared; begin another "
+            "with --study NAME"
+        )
+    return study
+
+
+def _try(sweep: Sweep, trial: optuna.Trial, on_part: Callable[[float], None]) -> float:
+    """The mean value of the trial's searches; raises `TrialPruned` if it is hopeless."""
+    space, problem = sweep.space, sweep.problem
+    parameters = space.suggest(trial)
+    trial.set_user_attr(_SETTINGS, dict(space.settings(problem, parameters, sweep.budget)))
+    values: list[float] = []
+    ended: list[float] = []
+    for repeat in range(sweep.repeats):
+        reported, latest = 0, float("nan")
+
+        def watch(part: float, value: float) -> None:
+            nonlocal reported, latest
+            latest = value
+            point = int(POINTS * part)
+            if point <= reported:
+                return
+            reported = point
+            step = len(ended) * POINTS + point
+            trial.report(float(np.mean([*ended, value])), step)
+            on_part(step / (sweep.repeats * POINTS))
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        again = replace(problem, seed=problem.seed + repeat)
+        values.append(space.search(again, parameters, sweep.budget, watch))
+        ended.append(latest)
+    return float(np.mean(values))
+
+
+def _result(sweep: Sweep, study: optuna.Study, before: int, interrupted: bool) -> Result:
+    frozen = study.get_trials(deepcopy=False)
+    trials = tuple(_trial(trial) for trial in frozen if trial.state != TrialState.WAITING)
+    given = sweep.space.usual(sweep.problem, sweep.budget)
+    done = [trial for trial in trials if trial.value is not None]
+    usual = next((trial.value for trial in done if trial.parameters == given), None)
+    best = min((trial.value for trial in done if trial.value is not None), default=None)
+    return Result(
+        sweep.study,
+        shown(sweep.url),
+        sweep.space.value_name,
+        before,
+        trials,
+        usual,
+        _importance(study, [trial.value for trial in done if trial.value is not None]),
+        None if usual is None or best is None else sweep.space.gain(usual, best),
+        interrupted,
+    )
+
+
+def _trial(trial: FrozenTrial) -> Trial:
+    seconds = trial.duration.total_seconds() if trial.duration else 0.0
+    value = trial.value if trial.state == TrialState.COMPLETE else None
+    settings = trial.user_attrs.get(_SETTINGS, {})
+    return Trial(trial.number, trial.state.name.lower(), value, seconds, trial.params, settings)
+
+
+def _importance(study: optuna.Study, values: list[float]) -> dict[str, float]:
+    """Return how much each parameter matters for being in the best tenth, or of the best two."""
+    if len(values) < UNPRUNED or min(values) == max(values):
+        return {}
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=max(0.1, 2 / len(values)))
+    try:
+        found = get_param_importances(study, evaluator=evaluator)
+    except (RuntimeError, ValueError):  # too few that differ
+        return {}
+    return {name: float(value) for name, value in found.items()} if sum(found.values()) else {}
+
+
+def _best(study: optuna.Study) -> float | None:
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return min((trial.value for trial in done if trial.value is not None), default=None)
+
+
+def _check_choice(problem: Problem) -> None:
+    if len(problem.devices) == 1 or (genes(problem).pinned >= 0).all():
+        raise PartitionError(
+            "no layer has a choice of device, so that there is nothing to tune; name a second node "
+            "or remove pins"
+        )
+
+
+def _digest(data: object) -> str:
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,92 @@
+"""The console command `launch`.
+
+Its options are in `launcher.run.request`; `launcher.console` says what is printed where. What is
+slow to import is imported only when there is something to launch.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from launcher.console import print_error, print_json, print_text, run_command
+from launcher.errors import EXIT_FAILED, EXIT_FINE
+from launcher.run.consent import ignore_consent
+from launcher.run.request import Request
+
+if TYPE_CHECKING:
+    from launcher.run.job import Outcome
+
+_STARTED_S = time.monotonic()
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command("launch")(Request)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the console script `launch`; never returns."""
+    ignore_consent()
+    stopped = "interrupted; all that was started is stopped"
+    run_command(app, "launch", _launch, arguments, stopped)
+
+
+def _launch(request: Request, as_json: bool) -> int:
+    if request.make_keys:
+        return _make_keys(request.target, as_json)
+    from launcher.progress import open_progress  # noqa: PLC0415
+    from launcher.run import job  # noqa: PLC0415
+
+    with open_progress() as progress:
+        outcome = job.launch(request, progress, started_s=_STARTED_S)
+    return _finish(outcome, as_json)
+
+
+def _make_keys(target: Path, as_json: bool) -> int:
+    from launcher.commands.make_keys import make_keys  # noqa: PLC0415
+    from launcher.config.load import load_cluster  # noqa: PLC0415 - slow to import
+
+    cluster = load_cluster(target)
+    nodes = {node.name: node.address for node in cluster.config.nodes}
+    made = make_keys(cluster.access.keys, nodes)
+    if as_json:
+        print_json(made.as_json())
+    else:
+        print_text(made.text())
+    return EXIT_FINE
+
+
+def _finish(outcome: Outcome, as_json: bool) -> int:
+    from launcher.results import report_text  # noqa: PLC0415
+    from launcher.results.report import plan_as_json  # noqa: PLC0415
+
+    plan, report, complete = outcome.plan, outcome.report, outcome.complete
+    ran = report or complete
+    code, problem = EXIT_FINE, None
+    if ran is not None and ran.agreement is not None and not ran.agrees:
+        code, found = EXIT_FAILED, ran.agreement
+        problem = (
+            f"the results differ from the whole model's, most at output {found.worst_output!r} "
+            f"of frame {found.worst_input}, by more than the tolerance of {found.allowed:g} allows"
+            + (f"; {found.begins.sentence}" if found.begins is not None else "")
+        )
+    if as_json:
+        data = ran.as_json() if ran is not None else plan_as_json(plan) if plan is not None else {}
+        if problem is not None:
+            data |= {"error": problem, "exit_code": code}
+        print_json(data)
+    elif report is not None:
+        report_text.print_report(report, report_text.open_console())
+    elif complete is not None:
+        report_text.open_console().print(complete.text())
+    elif plan is not None:
+        report_text.open_console().print(report_text.plan_text(plan))
+    if problem is not None:
+        print_error("launch", problem)
+    return code
+
+
+if __name__ == "__main__":
+    main()

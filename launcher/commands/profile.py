@@ -1,0 +1,152 @@
+"""`csdf-edge partition profile`: measures a cluster's nodes and writes the profile file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cnn.errors import CnnError
+from launcher.commands.options import ProfileOptions
+from launcher.commands.problems import load_cluster_for
+from launcher.errors import BadInputError, RunFailedError
+from launcher.plan.files import read_plan
+from launcher.plan.planning import check_strategy, read_model, summary
+from launcher.profile.cache import default_cache
+from launcher.profile.file import NodeEntry, ProfileFile, write_atomically
+from launcher.profile.measuring import NewMeasurements, measure
+from launcher.progress import open_progress
+from launcher.results.report_text import megabytes, open_console
+from partition.errors import PartitionError
+from partition.plan import Plan
+
+DEFAULT = Path("profile.json")
+
+_EXPLAINED = 70
+"""Characters of a plan's explanation in a line."""
+
+
+@dataclass(frozen=True)
+class ProfileOutcome:
+    """A profile that was written to `path`, a plan by it, and what was measured for it now."""
+
+    profile: ProfileFile
+    plan: Plan
+    taken: NewMeasurements
+    path: Path
+
+    def as_json(self) -> dict[str, Any]:
+        """The profile, and how it came about."""
+        return {
+            "profile": str(self.path),
+            "measured_now": vars(self.taken),
+            "strategy": self.plan.strategy,
+            "period_s": self.plan.period_s,
+            "times": self.plan.times,
+            **self.profile.model_dump(mode="json"),
+        }
+
+    def print(self) -> None:
+        """A table of nodes, the links, and where it all is."""
+        open_console().print(Group(self._table(), *map(Text, self._lines())))
+
+    def _table(self) -> Table:
+        table = Table()
+        for column in ("node", "engine", "machine"):
+            table.add_column(column)
+        for column in ("layers alone", "a copy", "subnets", "per message", "per MB"):
+            table.add_column(column, justify="right")
+        for name, entry in self.profile.nodes.items():
+            measured = entry.measured
+            table.add_row(
+                name,
+                entry.identity.engine,
+                entry.identity.machine,
+                f"{sum(measured.layer_s.values()) * 1e3:.2f} ms",
+                "no room" if not measured.batches else _frame_s(entry),
+                str(len(measured.subnets)),
+                f"{measured.message_s * 1e6:.0f} µs",
+                f"{measured.byte_s * 1e9:.2f} ms",
+            )
+        return table
+
+    def _lines(self) -> list[str]:
+        lines = [
+            f"{' - '.join(link.ends)}: latency {link.latency_s * 1e6:.0f} µs, "
+            + (f"{link.bytes_per_s / 1e6:.1f} MB/s" if link.bytes_per_s else "too fast to measure")
+            for link in self.profile.links
+        ]
+        taken = self.taken
+        if any(vars(taken).values()):
+            now = ", ".join(f"{number} {what}" for what, number in vars(taken).items())
+            lines.append(f"measured now: {now}; the rest was known")
+        else:
+            lines.append("everything was known from earlier; --again measures anew")
+        return [
+            *lines,
+            *self._plans(),
+            f"energy: {self.profile.energy}",
+            f"by these times {self.plan.strategy} gives a period of "
+            f"{self.plan.period_s * 1e3:.2f} ms ({1 / self.plan.period_s:.2f} frames/s)",
+            f"written to {self.path}; give it to csdf-edge partition solve or launch as --profile",
+        ]
+
+    def _plans(self) -> list[str]:
+        choice = self.profile.choice
+        if choice is None or len(choice.plans) == 1:
+            return []
+        return [
+            "plans whose subnets were measured, the chosen one first:",
+            *(
+                f"  {1 / plan.period_s:.2f} frames/s, {1 / plan.before_s:.2f} expected before, "
+                f"{plan.phases} phases, at most {megabytes(plan.fullest_bytes)} on a node: "
+                + _short(plan.explanation)
+                for plan in choice.plans
+            ),
+        ]
+
+
+def _frame_s(entry: NodeEntry) -> str:
+    """The time that one more frame of a batch takes on a whole copy of the network."""
+    line = entry.measured.profile().copy
+    return "unclear" if line is None else f"{line.frame_s * 1e3:.2f} ms"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _EXPLAINED else text[: _EXPLAINED - 1] + "…"
+
+
+def perform(options: ProfileOptions) -> ProfileOutcome:
+    """Measure and write; raises `LauncherError` in a sentence."""
+    cluster = load_cluster_for(options.model, options.cluster)
+    path = options.output
+    if path is None:
+        named = cluster.config.profile
+        path = DEFAULT if named is None else cluster.path(named)
+    if path.is_dir():
+        raise BadInputError(f"--output {path}: is a folder; name a file")
+    cluster = cluster.changed(profile=None)
+    check_strategy(cluster)
+    saved = None if options.plan is None else read_plan(options.plan)
+    with open_progress() as progress:
+        progress.say(f"reading {cluster.model}")
+        model = read_model(cluster)
+        progress.say(summary(model.network, model.filled_seed))
+        try:
+            found, plan, taken = measure(
+                cluster,
+                model,
+                saved,
+                progress,
+                default_cache(),
+                again=options.again,
+                alike=options.alike,
+            )
+        except (CnnError, PartitionError) as error:
+            raise RunFailedError(str(error)) from error
+    write_atomically(path, found)
+    return ProfileOutcome(found, plan, taken, path)

@@ -1,0 +1,245 @@
+"""Reads `cluster.yaml`: every mistake becomes one sentence with file, line and key."""
+
+from __future__ import annotations
+
+import glob
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig
+from launcher.config.sentences import suggestion, validated
+from launcher.config.source import Location, ParsedFile, read_source
+from launcher.config.units import brief
+from launcher.errors import BadInputError
+from launcher.run.access import DEFAULT_FOLDER, Access
+
+_SCHEME = re.compile(r"[a-z][a-z0-9-]+:")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+"""How a model that is no file begins: `onnx-wheel:`, `builtin:`."""
+
+_FOLDER = re.compile(r"[^/.\0][^/\0]{0,99}")
+"""A name of a folder in another."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A network that the user names: what it is called, its path (or `onnx-wheel:NAME`), what else
+    is said of it, and where in the file."""
+
+    name: str
+    path: str
+    config: ModelConfig
+    location: Location
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A configuration, where it stands in its file, and the folder its paths are relative to."""
+
+    config: ClusterConfig
+    source: ParsedFile
+    folder: Path
+
+    def path(self, text: str) -> Path:
+        """A path of the file, made usable from the current directory."""
+        return self.folder / Path(text).expanduser()
+
+    @property
+    def models(self) -> tuple[ModelFile, ...]:
+        """All networks, in the user's order."""
+        several = isinstance(self.config.model, tuple)
+        found = []
+        for index, model in enumerate(self.config.models):
+            text = model.path
+            is_file = is_file_name(text)
+            found.append(
+                ModelFile(
+                    model.name or (Path(text).stem if is_file else text.partition(":")[2]),
+                    str(self.path(text)) if is_file else text,
+                    model,
+                    ("model", index) if several else ("model",),
+                )
+            )
+        return tuple(found)
+
+    @property
+    def model(self) -> str:
+        """The model's path, or its name where it is no file (such as `onnx-wheel:resnet50`); of
+        several models all, with `+` between them."""
+        return "+".join(model.path for model in self.models)
+
+    @property
+    def access(self) -> Access:
+        """How its nodes are reached securely."""
+        named = self.config.keys
+        folder = self.path(named or DEFAULT_FOLDER)
+        return Access(folder, is_named=named is not None, insecure=self.config.insecure)
+
+    def changed(self, **values: Any) -> Cluster:
+        """The same cluster with some keys replaced by values already checked."""
+        return replace(self, config=self.config.model_copy(update=values))
+
+    def error(self, location: Location, what: str) -> BadInputError:
+        """`cluster.yaml, line 7, nodes[1].memory: WHAT`, ready to raise."""
+        return self.source.error(location, what)
+
+
+def load_cluster(path: Path, name: str | None = None) -> Cluster:
+    """Read and check a `cluster.yaml`; raises `BadInputError`, in one sentence.
+
+    Files that it names must exist. The strategy and the pinned layers are checked when the
+    strategies and the network are at hand (`launcher.plan.planning`).
+    """
+    if path.suffix.lower() == ".onnx" and path.is_file():
+        raise BadInputError(
+            f"{name or path}: is a model, and a cluster.yaml belongs here, which names a model and "
+            f"nodes, such as `model: {path.name}` and `nodes: [{{name: a}}, {{name: b}}]`"
+        )
+    source = read_source(path, name)
+    if not isinstance(source.data, dict):
+        raise source.error(
+            (), "must be a mapping with the keys model and nodes; see cluster.yaml in the README"
+        )
+    cluster = Cluster(validated(source), source, path.parent)
+    _check_nodes(cluster)
+    _check_pins(cluster)
+    _check_standby(cluster)
+    _check_models(cluster)
+    _check_files(cluster)
+    if cluster.config.insecure and cluster.config.keys is not None:
+        raise cluster.error(("insecure",), "contradicts `keys`; leave one of both out")
+    for key in ("on_overload", "queue_frames"):
+        if cluster.config.rate is None and key in cluster.config.model_fields_set:
+            raise cluster.error(
+                (key,), "needs `rate`: a source without a pace of its own waits for the nodes"
+            )
+    return cluster
+
+
+def is_file_name(model: str) -> bool:
+    """Whether a model is a file, and not named like `onnx-wheel:resnet50`."""
+    return not _SCHEME.match(model)
+
+
+def matching_files(folder: Path, pattern: str) -> tuple[Path, ...]:
+    """Files that a glob (or a plain path) names, relative to `folder`, sorted by path."""
+    whole = str(folder / Path(pattern).expanduser())
+    found = [Path(whole)] if Path(whole).is_file() else map(Path, glob.glob(whole, recursive=True))
+    return tuple(sorted(path for path in found if path.is_file()))
+
+
+def is_address(pattern: str) -> bool:
+    """Whether it looks like `rtsp://camera/stream` and not like a file."""
+    return bool(_ADDRESS.match(pattern))
+
+
+def unmatched(folder: Path, pattern: str) -> str:
+    """Why a pattern matches no file, and what to do, as a sentence goes on."""
+    if is_address(pattern):
+        return (
+            f"{pattern!r} is an address, and frames are read from files; save them as PNG, JPEG, "
+            ".npy or .npz files first, such as with ffmpeg"
+        )
+    return f"no file matches {str(folder / Path(pattern).expanduser())!r}"
+
+
+def _check_nodes(cluster: Cluster) -> None:
+    for key in ("name", "address"):
+        seen: dict[str, int] = {}
+        for index, node in enumerate(cluster.config.nodes):
+            value = getattr(node, key)
+            if value is not None and value in seen:
+                line = cluster.source.lines[("nodes", seen[value], key)]
+                raise cluster.error(
+                    ("nodes", index, key),
+                    f"{value!r} is the {key} of another node already, on line {line}",
+                )
+            if value is not None:
+                seen[value] = index
+
+
+def _check_standby(cluster: Cluster) -> None:
+    standby = [node.name for node in cluster.config.nodes if node.standby]
+    if len(standby) == len(cluster.config.nodes):
+        raise cluster.error(("nodes",), "all nodes stand by: at least one must work")
+    for pattern, node in cluster.config.pins.items():
+        if node in standby:
+            raise cluster.error(
+                ("pins", pattern), f"node {node!r} stands by until another one is lost"
+            )
+
+
+def _check_pins(cluster: Cluster) -> None:
+    names = [node.name for node in cluster.config.nodes]
+    for pattern, node in cluster.config.pins.items():
+        if node not in names:
+            raise cluster.error(
+                ("pins", pattern),
+                f"there is no node {node!r}"
+                + (suggestion(node, names) or f"; the nodes are {', '.join(names)}"),
+            )
+
+
+def _check_models(cluster: Cluster) -> None:
+    models = cluster.models
+    names = [model.name for model in models]
+    for number, model in enumerate(models):
+        if len(models) > 1 and not _FOLDER.fullmatch(model.name):
+            raise cluster.error(
+                model.location,
+                f"its results go to a folder called as it is, and {brief(model.name)} is no name "
+                f"for one; give it another: {{path: {model.config.path}, name: …}}",
+            )
+        if model.name in names[:number]:
+            location = (*model.location, "name")
+            raise cluster.error(
+                location if location in cluster.source.lines else model.location,
+                f"another network is called {model.name!r} already; give this one a name of its "
+                f"own: {{path: {model.config.path}, name: …}}",
+            )
+    for name in cluster.config.inputs:
+        if name not in names:
+            raise cluster.error(
+                ("inputs", name),
+                f"there is no network {name!r}"
+                + (suggestion(name, names) or f"; the networks are {', '.join(names)}"),
+            )
+    for key in ("labels", "truth"):
+        if len(models) > 1 and getattr(cluster.config, key) is not None:
+            raise cluster.error((key,), "is for one classifier, and several networks are run")
+
+
+def _check_files(cluster: Cluster) -> None:
+    for model in cluster.models:
+        if is_file_name(model.config.path):
+            within = (*model.location, "path")
+            location = within if within in cluster.source.lines else model.location
+            _must_be_file(cluster, location, Path(model.path))
+    for key in ("labels", "truth"):
+        text = getattr(cluster.config, key)
+        if text is not None:
+            _must_be_file(cluster, (key,), cluster.path(text))
+    _check_input(cluster, cluster.config.input, ("input",))
+    for name, given in cluster.config.inputs.items():
+        _check_input(cluster, given, ("inputs", name))
+
+
+def _check_input(cluster: Cluster, given: InputConfig, at: Location) -> None:
+    if given.is_random:
+        return
+    for index, pattern in enumerate(given.files):
+        if not matching_files(cluster.folder, pattern):
+            candidates = ((*at, "files", index), (*at, index), (*at, "files"), at)
+            location = next((place for place in candidates if place in cluster.source.lines), at)
+            raise cluster.error(location, unmatched(cluster.folder, pattern))
+
+
+def _must_be_file(cluster: Cluster, location: Location, path: Path) -> None:
+    if path.is_dir():
+        raise cluster.error(location, f"{str(path)!r} is a folder; name a file")
+    if not path.exists():
+        raise cluster.error(location, f"there is no file {str(path)!r}")
+    if not path.is_file():
+        raise cluster.error(location, f"{str(path)!r} is no regular file")

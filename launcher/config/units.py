@@ -1,0 +1,49 @@
+"""Quantities as people write them: `4GB`, `1Gbit/s`, `20G`; sizes as `node-agent` reads them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from nodes.protocol.sizes import brief, parse_bytes
+
+__all__ = ["brief", "parse_bytes", "parse_link", "parse_speed"]
+
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_LINK = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b)\s*(?:/\s*s)?\s*", re.IGNORECASE)
+_RATE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([kmgt]?)\s*", re.IGNORECASE)
+
+
+def parse_link(value: object) -> float:
+    """Bytes per second of text such as `1Gbit/s`, `100Mbps` (bits) or `12MB/s` (bytes).
+
+    Raises `ValueError` in words that follow the key's name.
+    """
+    match = _LINK.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"must be a rate such as 1Gbit/s, 100Mbit/s or 12MB/s, not {brief(value)}")
+    bits = 8 if match[3] == "B" else 1
+    rate = float(match[1]) * _DECIMAL[match[2].lower()] * bits / 8
+    if not 0 < rate < math.inf:
+        raise ValueError(f"must be a rate above zero, not {brief(value)}")
+    return rate
+
+
+def parse_speed(value: object) -> float:
+    """Operations per second of a number or of text such as `20G` or `2e10`.
+
+    Raises `ValueError` in words that follow the key's name. (YAML 1.1 reads `2e10` as text.)
+    """
+    if isinstance(value, str) and (match := _RATE.fullmatch(value)):
+        speed = float(match[1]) * _DECIMAL[match[2].lower()]
+    elif _is_number(value):
+        speed = float(value)  # type: ignore[arg-type]
+    else:
+        raise ValueError(f"must be a number per second such as 2e10 or 20G, not {brief(value)}")
+    if not 0 < speed < math.inf:
+        raise ValueError(f"must be above zero, not {brief(value)}")
+    return speed
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""The frames that are streamed."""

@@ -1,0 +1,225 @@
+"""The frames that are streamed: image files, arrays or seeded random numbers, repeated as asked.
+
+Everything is checked before anything is started, decoded when it is needed, and kept in memory
+only as far as a small budget goes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from cnn.network import Network, Tensor
+from launcher.config.cluster import RANDOM, InputConfig
+from launcher.config.load import matching_files, unmatched
+from launcher.errors import BadInputError
+from launcher.inputs import arrays as inputs_arrays
+from launcher.inputs import images as inputs_images
+from launcher.results.journal.identity import frames_digest
+from launcher.run.runtime import Array, Frame
+
+KEPT_BYTES = 64 << 20
+"""Decoded inputs are kept up to this size; the rest is decoded again when it is needed."""
+
+RANDOM_INPUTS = 16
+"""Distinct frames of random input; they are repeated like files."""
+
+MOST_INPUTS = 10_000_000
+"""Distinct frames of a run; something is kept in memory for each."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One distinct input: what it is called and how its frame is made."""
+
+    name: str
+    load: Callable[[], Frame]
+
+
+class Items(Sequence[Item]):
+    """So many items, each made when it is asked for: a file may hold millions of frames."""
+
+    def __init__(self, count: int, make: Callable[[int], Item]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
+    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
+        if isinstance(index, slice):
+            return tuple(self._make(number) for number in range(self._count)[index])
+        return self._make(range(self._count)[index])
+
+
+def chained(parts: Sequence[Sequence[Item]]) -> Items:
+    """The items of several files, one file after the other."""
+    ends = list(itertools.accumulate(map(len, parts)))
+
+    def make(number: int) -> Item:
+        part = bisect.bisect_right(ends, number)
+        return parts[part][number - ends[part]]  # counted from its end
+
+    return Items(ends[-1] if ends else 0, make)
+
+
+@dataclass
+class Inputs:
+    """`count` frames that repeat `items` in order; satisfies `launcher.run.runtime.Frames`."""
+
+    items: Sequence[Item]
+    count: int
+    description: str
+    _kept: dict[int, Frame] = field(default_factory=dict)
+    _kept_bytes: int = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Frame:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        number = self.source(index)
+        if number in self._kept:
+            return self._kept[number]
+        frame = self.items[number].load()
+        size = sum(array.nbytes for array in frame.values())
+        if self._kept_bytes + size <= KEPT_BYTES:
+            self._kept[number] = frame
+            self._kept_bytes += size
+        return frame
+
+    @property
+    def distinct(self) -> int:
+        """How many of the items are streamed at all; frame i < distinct is item i."""
+        return min(self.count, len(self.items))
+
+    def source(self, index: int) -> int:
+        """The number of the item that frame `index` is."""
+        return index % len(self.items)
+
+    def check(self) -> None:
+        """Decode every item that will be streamed; `BadInputError` for the first that fails."""
+        for index in range(self.distinct):
+            self[index]
+
+    def digest(self) -> str:
+        """Of every item that is streamed, decoded; `BadInputError` for the first that fails."""
+        return frames_digest(self[index] for index in range(self.distinct))
+
+
+def open_inputs(
+    network: Network,
+    config: InputConfig,
+    folder: Path,
+    *,
+    frames: int | None,
+    seed: int,
+    is_classifier: bool,
+    where: str,
+) -> Inputs:
+    """What `input:` says, as frames for `network`; nothing is decoded yet.
+
+    Globs are relative to `folder`; `where` begins the sentence of a `BadInputError`. Without
+    `frames` every input is streamed once.
+    """
+    tensors = tuple(network.tensors[name] for name in network.inputs)
+    if config.is_random:
+        items = tuple(
+            Item(f"{RANDOM}[{number}]", _random(tensors, seed, number))
+            for number in range(RANDOM_INPUTS)
+        )
+        return Inputs(items, frames or len(items), f"seeded random numbers (seed {seed})")
+    paths = _paths(config, folder, where)
+    images = [path for path in paths if path.suffix.lower() in inputs_images.SUFFIXES]
+    wanted: inputs_images.ImageFormat | None = None
+    if images:
+        wanted = _wanted(tensors, config, images[0], is_classifier, where)
+    parts: list[Sequence[Item]] = []
+    last = inputs_arrays.LastArchive()
+    for path in paths:
+        if wanted is not None and path in images:
+            parts.append((Item(path.name, _image(path, tensors[0].name, wanted)),))
+        else:
+            parts.append(_array_items(path, inputs_arrays.open_arrays(path, tensors, last)))
+    found = chained(parts)
+    if len(found) > MOST_INPUTS:
+        raise BadInputError(
+            f"{where}: holds {len(found)} frames, and a run takes {MOST_INPUTS} different ones at "
+            "most; name fewer files, or shorter ones"
+        )
+    description = f"{len(found)} inputs from {len(paths)} file{'s' if len(paths) > 1 else ''}"
+    if wanted is not None:
+        description += f": {wanted.description}"
+    return Inputs(found, frames or len(found), description)
+
+
+def _paths(config: InputConfig, folder: Path, where: str) -> tuple[Path, ...]:
+    known = (*inputs_images.SUFFIXES, *inputs_arrays.SUFFIXES)
+    paths: list[Path] = []
+    for pattern in config.files:
+        matched = matching_files(folder, pattern)
+        if not matched:
+            raise BadInputError(f"{where}: {unmatched(folder, pattern)}")
+        paths += matched
+    for path in paths:
+        if path.suffix.lower() not in known:
+            raise BadInputError(
+                f"{where}: {str(path)!r} is of no known kind; use {', '.join(known)}"
+            )
+    return tuple(dict.fromkeys(paths))
+
+
+def _wanted(
+    tensors: tuple[Tensor, ...],
+    config: InputConfig,
+    example: Path,
+    is_classifier: bool,
+    where: str,
+) -> inputs_images.ImageFormat:
+    if len(tensors) != 1:
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise BadInputError(
+            f"{where}: {str(example)!r} is one image, but the model has {len(tensors)} inputs "
+            f"({names}); give .npz files with an array for each, or random"
+        )
+    return inputs_images.image_format(tensors[0], config, is_classifier=is_classifier, where=where)
+
+
+def _image(path: Path, name: str, wanted: inputs_images.ImageFormat) -> Callable[[], Frame]:
+    return lambda: {name: inputs_images.read_image(path, wanted)}
+
+
+def _array_items(path: Path, arrays: inputs_arrays.ArrayFile) -> Items:
+    def make(index: int) -> Item:
+        name = f"{path.name}[{index}]" if arrays.frames > 1 else path.name
+        return Item(name, lambda: arrays.frame(index))
+
+    return Items(arrays.frames, make)
+
+
+def _random(tensors: tuple[Tensor, ...], seed: int, number: int) -> Callable[[], Frame]:
+    def load() -> Mapping[str, Array]:
+        generator = np.random.default_rng((seed, number))
+        return {tensor.name: _drawn(generator, tensor) for tensor in tensors}
+
+    return load
+
+
+def _drawn(generator: np.random.Generator, tensor: Tensor) -> Array:
+    dtype = np.dtype(tensor.dtype)
+    if np.issubdtype(dtype, np.floating):
+        return generator.standard_normal(tensor.shape, dtype=np.float32).astype(dtype)
+    if dtype == np.bool_:
+        return generator.integers(0, 2, tensor.shape).astype(dtype)
+    limit = 256 if dtype == np.uint8 else 100
+    return generator.integers(0, limit, tensor.shape).astype(dtype)

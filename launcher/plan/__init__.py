@@ -1,0 +1,1 @@
+"""From a cluster to a plan, saved plans, and the files of subnets."""

@@ -1,0 +1,194 @@
+"""The networks of a run, each with its own inputs, results and comparison.
+
+Most runs have one. Several that run side by side are one merged network to everything between
+(`cnn.merge`): a frame is then one input for each, and here it is put together and taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cnn.merge import part_name
+from launcher.config.load import Cluster
+from launcher.inputs.frames import Inputs, Item, Items, open_inputs
+from launcher.results.classes import is_classifier, read_labels, read_truth
+from launcher.results.comparison.tolerance import Numbers, numbers_of
+from launcher.results.handling import Results, Writer
+from launcher.results.journal.use import run_journal
+from launcher.results.outputs import OutputFolder
+from launcher.results.verify import FirstResults
+from launcher.run.kept_state import KeptState
+from launcher.run.request import Request
+from launcher.run.runtime import Array, Frame
+
+if TYPE_CHECKING:
+    from cnn.model import Model
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the networks of a run; `is_alone` if it is the only one, whose names stay."""
+
+    model: Model
+    is_alone: bool
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return self.model.network.name
+
+    def common(self, name: str) -> str:
+        """What a tensor of this network is called in the network that is run."""
+        return name if self.is_alone else part_name(self.name, name)
+
+    def own(self, tensors: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+        """Of the run's tensors those called `names` in this network, under these names."""
+        return {name: tensors[self.common(name)] for name in names}
+
+
+def parts_of(model: Model) -> tuple[Part, ...]:
+    """The networks that `model` was merged from, or the only one."""
+    if not model.parts:
+        return (Part(model, True),)
+    return tuple(Part(part, False) for part in model.parts)
+
+
+def network_numbers(model: Model) -> Numbers:
+    """What the network computes with."""
+    network = model.network
+    return numbers_of(
+        [tensor.dtype for tensor in (*network.tensors.values(), *network.weights.values())],
+        model.operators.on_activations(network.layers),
+    )
+
+
+def open_results(
+    request: Request, cluster: Cluster, model: Model, folder: Path, stack: ExitStack
+) -> Results:
+    """Inputs and what becomes of their results; files are checked, folders made.
+
+    Raises `BadInputError` for inputs that do not suit their network. `folder` is for passing files;
+    what must be closed is entered into `stack`.
+    """
+    parts = parts_of(model)
+    opened = [_open_part(request, cluster, part) for part in parts]
+    inputs = _together(cluster, parts, opened)
+    journal = run_journal(request, cluster, model, inputs)
+    if journal is None:
+        inputs.check()
+    else:
+        stack.enter_context(journal)
+    labels, truth = _known_classes(cluster, parts[0], inputs)
+    writer: Writer | None = None
+    if request.output is not None:
+        writers = []
+        for part, own in zip(parts, opened, strict=True):
+            network = part.model.network
+            results_of = OutputFolder(
+                request.output if part.is_alone else request.output / part.name,
+                part.model.outputs,
+                input_name=_names(inputs, own),
+                top=request.top if is_classifier(network) else 0,
+                labels=labels,
+            )
+            writers.append((part, stack.enter_context(results_of)))
+        writer = _Writers(writers)
+    first = None
+    if cluster.config.verify:
+        first = FirstResults(folder / "first", network_numbers(model))
+    return Results(
+        inputs,
+        model.network.outputs,
+        writer,
+        first,
+        truth,
+        journal,
+        KeptState(model.network),
+        checked=cluster.config.check != "none",
+        constants=model.constant_outputs,
+    )
+
+
+def check_inputs(request: Request, cluster: Cluster, model: Model) -> None:
+    """Refuse inputs that a run would refuse; raises `BadInputError`."""
+    parts = parts_of(model)
+    inputs = _together(cluster, parts, [_open_part(request, cluster, part) for part in parts])
+    inputs.check()
+    _known_classes(cluster, parts[0], inputs)
+
+
+def _together(cluster: Cluster, parts: Sequence[Part], opened: Sequence[Inputs]) -> Inputs:
+    """The inputs of the network that is run."""
+    return opened[0] if len(parts) == 1 else side_by_side(parts, opened, cluster.config.frames)
+
+
+def side_by_side(parts: Sequence[Part], opened: Sequence[Inputs], frames: int | None) -> Inputs:
+    """One input for each network per frame; the networks with fewer repeat theirs."""
+    count = max(len(inputs.items) for inputs in opened)
+
+    def frame(number: int) -> Callable[[], Frame]:
+        return lambda: {
+            part.common(name): array
+            for part, inputs in zip(parts, opened, strict=True)
+            for name, array in inputs.items[number % len(inputs.items)].load().items()
+        }
+
+    def name(number: int) -> str:
+        return " + ".join(inputs.items[number % len(inputs.items)].name for inputs in opened)
+
+    pairs = zip(parts, opened, strict=True)
+    description = "; ".join(f"{part.name}: {inputs.description}" for part, inputs in pairs)
+    items = Items(count, lambda number: Item(name(number), frame(number)))
+    return Inputs(items, frames or count, description)
+
+
+def _open_part(request: Request, cluster: Cluster, part: Part) -> Inputs:
+    config, network = cluster.config, part.model.network
+    own = {} if request.inputs else config.inputs
+    where = ("inputs", part.name) if part.name in own else ("input",)
+    return open_inputs(
+        network,
+        own.get(part.name, config.input),
+        cluster.folder,
+        frames=config.frames,
+        seed=config.seed,
+        is_classifier=is_classifier(network),
+        where="--input" if request.inputs else cluster.source.where(where),
+    )
+
+
+def _known_classes(
+    cluster: Cluster, part: Part, inputs: Inputs
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names of the classes, and the class of each input, where the user gave them."""
+    config, network = cluster.config, part.model.network
+    key = "labels" if config.labels else "truth" if config.truth else ""
+    if key and not is_classifier(network):
+        raise cluster.error(
+            (key,), f"{network.name} is no classifier: it has more outputs than one score per class"
+        )
+    labels = read_labels(cluster.path(config.labels)) if config.labels is not None else ()
+    if config.truth is None:
+        return labels, ()
+    return labels, read_truth(cluster.path(config.truth), len(inputs.items))
+
+
+def _names(inputs: Inputs, own: Inputs) -> Callable[[int], str]:
+    """What a network's input of a frame is called."""
+    return lambda frame: own.items[inputs.source(frame) % len(own.items)].name
+
+
+class _Writers:
+    """Writes each network's results where they belong."""
+
+    def __init__(self, writers: Sequence[tuple[Part, OutputFolder]]) -> None:
+        self._writers = writers
+
+    def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
+        """See `OutputFolder.write`."""
+        for part, writer in self._writers:
+            writer.write(frame, part.own(outputs, part.model.outputs))

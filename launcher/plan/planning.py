@@ -1,0 +1,361 @@
+"""Makes plans for a cluster: reads the model, searches, or takes a saved assignment."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from cnn.errors import CnnError
+from cnn.merge import merge
+from cnn.model import Model, read
+from cnn.network import Network
+from ga.strategies import STRATEGIES
+from launcher.config.load import Cluster
+from launcher.config.nodes import NodeConfig
+from launcher.config.sentences import suggestion
+from launcher.config.tuning import configured
+from launcher.errors import BadInputError
+from launcher.plan.files import SavedPlan, check_assignment, check_made_for
+from launcher.plan.prediction import foreseen
+from launcher.profile.choice import Decided, made_for
+from launcher.profile.file import ProfileFile
+from launcher.profile.use import profile_of, profiled
+from launcher.progress import ProgressDisplay
+from launcher.run.access import opened
+from launcher.run.runtime import Node, RunOptions, RunResult
+from launcher.run.this_machine import is_here
+from partition.devices import Device, slower
+from partition.errors import PartitionError
+from partition.measured.profiles import Profile, measured_part, with_profile
+from partition.plan import Plan
+from partition.planner import make_plan, plan_solution, with_measured_phases
+from partition.pricing.rewriting import divided_seconds
+from partition.pricing.slowed import slowed
+from partition.strategies.base import Problem, SearchProgress, Strategy
+
+THIS_MACHINE = "this machine"
+USUAL_LINK = 125e6
+"""Bytes per second of a network interface whose rate is not given: Gigabit Ethernet."""
+
+GOODPUT = 0.94
+"""The part of an interface's rate that is tensors: TCP over Ethernet needs the rest for headers."""
+
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+def read_model(cluster: Cluster) -> Model:
+    """Read the model that the cluster names, or all of them merged (`cnn.merge`).
+
+    Raises `BadInputError`, with the line, if one cannot be used.
+    """
+    models = []
+    for wanted in cluster.models:
+        config = wanted.config
+        try:
+            found = read(
+                wanted.path,
+                input_shapes=config.input_shape,
+                seed=config.fill_seed,
+                outputs=config.outputs,
+                inputs=config.inputs,
+                state=config.state,
+            )
+        except CnnError as error:
+            raise cluster.error(wanted.location, str(error)) from error
+        models.append(found.called(wanted.name))
+    try:
+        return merge(models)
+    except CnnError as error:
+        raise cluster.error(("model",), str(error)) from error
+
+
+def nodes_of(cluster: Cluster) -> tuple[Node, ...]:
+    """The nodes as the runtime wants them, with the launching machine's keys if they need any.
+
+    Raises `BadInputError` if keys are missing or cannot be used.
+    """
+    nodes = cluster.config.nodes
+    access = opened(cluster.access, {n.name: n.address for n in nodes if n.address is not None})
+    return tuple(Node(node.name, node.address, node.threads, node.cpus, access) for node in nodes)
+
+
+def run_options(cluster: Cluster) -> RunOptions:
+    """The run options of a cluster. Without `replan`, which needs a model, a run cannot recover."""
+    return RunOptions(cluster.config.run, cluster.config.recovery)
+
+
+def devices_of(cluster: Cluster, nodes: Collection[str] | None = None) -> tuple[Device, ...]:
+    """The nodes as the cost model sees them; those on this machine share its cores.
+
+    These are the ones called `nodes`, or all that do not stand by.
+    """
+    wanted = [
+        node
+        for node in cluster.config.nodes
+        if (not node.standby if nodes is None else node.name in nodes)
+    ]
+    return _devices(wanted, cluster.config.launcher_link)
+
+
+def _devices(nodes: list[NodeConfig], launcher_link: float | None) -> tuple[Device, ...]:
+    here = [node for node in nodes if is_here(node.address)]
+    cores = _shared_cores(here) if here else 1
+    devices = []
+    for node in nodes:
+        usual = Device(node.name, wire_is_free=node.accelerator)
+        local = node in here
+        factor = max(1.0, usual.macs_per_s / (node.macs_per_s or usual.macs_per_s))
+        devices.append(
+            replace(
+                slower(usual, factor),
+                memory_bytes=node.memory,
+                macs_per_s=node.macs_per_s or usual.macs_per_s * node.threads,
+                link_bytes_per_s=(node.link or USUAL_LINK) * GOODPUT,
+                launcher_bytes_per_s=(
+                    None if local or launcher_link is None else launcher_link * GOODPUT
+                ),
+                host=THIS_MACHINE if local else None,
+                host_cores=cores if local else 1,
+                cache_bytes=node.cache,
+                busy_w=node.busy_w,
+                idle_w=node.idle_w,
+            )
+        )
+    return tuple(devices)
+
+
+def check_strategy(cluster: Cluster) -> None:
+    """Raise an error that lists all strategies if the cluster names none of them."""
+    wanted = cluster.config.strategy
+    if wanted not in STRATEGIES:
+        known = sorted(STRATEGIES)
+        close = suggestion(wanted, known)
+        raise cluster.error(
+            ("strategy",), f"unknown strategy {wanted!r}; known are {', '.join(known)}{close}"
+        )
+
+
+def pinned_layers(cluster: Cluster, network: Network) -> dict[str, str]:
+    """Layer → node for all that `pins:` says; an exact name beats a glob.
+
+    Raises `BadInputError` for a pattern that no layer matches, and for a layer that two patterns
+    want on different nodes.
+    """
+    pins: dict[str, tuple[str, str]] = {}
+    for pattern, node in cluster.config.pins.items():
+        names = [layer.name for layer in network.layers]
+        exact = pattern in network.layer
+        found = [pattern] if exact else fnmatch.filter(names, pattern)
+        if not found:
+            raise cluster.error(
+                ("pins", pattern),
+                f"no layer of {network.name} is called {pattern!r} or matches it"
+                + suggestion(pattern, names),
+            )
+        for layer in found:
+            earlier, other = pins.get(layer, (node, pattern))
+            if earlier != node and not exact and other not in network.layer:
+                raise cluster.error(
+                    ("pins", pattern),
+                    f"would pin layer {layer!r} to {node!r}, but {other!r} pins it to {earlier!r}",
+                )
+            if exact or other not in network.layer:
+                pins[layer] = (node, pattern)
+    return {layer: node for layer, (node, _) in pins.items()}
+
+
+def _check_pins_to(nodes: Collection[str], pins: Mapping[str, str]) -> None:
+    lost = {layer: node for layer, node in pins.items() if node not in nodes}
+    if lost:
+        layer, node = next(iter(lost.items()))
+        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+        raise BadInputError(
+            f"layer {layer!r}{more} is pinned to node {node!r}, which is lost: without the pin "
+            "another node could take it"
+        )
+
+
+def problem_of(
+    cluster: Cluster,
+    model: Model,
+    profile: Profile | None,
+    progress: ProgressDisplay | None = None,
+    nodes: Collection[str] | None = None,
+    slower: Mapping[str, float] = MappingProxyType({}),
+) -> Problem:
+    """Return the problem that the cluster poses; raises `BadInputError`.
+
+    Times are those of `profile`, or else estimates, multiplied by what is known of nodes that are
+    `slower`. It is for the nodes called `nodes`, or for all that do not stand by.
+    """
+    config = cluster.config
+    stage = f"searching ({config.strategy})"
+
+    def show(search: SearchProgress) -> None:
+        if progress is not None:
+            progress.update(stage, search.done, search.total, search.best)
+
+    devices, layer_s = profiled(cluster, model.network, devices_of(cluster, nodes), profile)
+    devices, layer_s = slowed(devices, layer_s, slower)
+    pins = pinned_layers(cluster, model.network)
+    if nodes is not None:
+        _check_pins_to(nodes, pins)
+    try:
+        return Problem(
+            model.network,
+            devices,
+            pins,
+            config.seed,
+            show,
+            slack_frames=config.slack_frames,
+            objective=config.objective,
+            model=model,
+            layer_s=layer_s,
+            copies={} if profile is None or slower else profile.copies(),
+        )
+    except PartitionError as error:
+        raise BadInputError(f"{cluster.source.name}: {error}") from error
+
+
+def strategy_for(
+    cluster: Cluster, file: ProfileFile | None, problem: Problem, name: str
+) -> Strategy:
+    """The strategy called `name`, as the cluster tunes it; or what the cluster's profile, `file`,
+    has decided in its stead, for just this problem. Raises `PartitionError` if there is no such
+    name."""
+    choice = None if file is None else file.choice
+    if choice is not None and choice.made_for == choice_digest(cluster, problem, name):
+        return Decided(choice)
+    return configured(cluster.config.ga, name)
+
+
+def choice_digest(cluster: Cluster, problem: Problem, name: str) -> str:
+    """A digest of all that a choice by measurements depends on, for the strategy called `name`."""
+    settings = cluster.config.ga.model_dump(exclude_none=True)
+    return made_for(problem, name, devices_of(cluster), settings)
+
+
+def search_plan(
+    cluster: Cluster,
+    model: Model,
+    file: ProfileFile | None,
+    progress: ProgressDisplay,
+    nodes: Collection[str] | None = None,
+    slower: Mapping[str, float] = MappingProxyType({}),
+) -> Plan:
+    """Search a plan by the cluster's strategy (see `check_strategy`); raises `BadInputError`.
+
+    Times are those of the profile `file` (`profile_file` reads it), or else estimates; `nodes` and
+    `slower` as in `problem_of`.
+    """
+    profile = profile_of(file)
+    problem = problem_of(cluster, model, profile, progress, nodes, slower)
+    name = cluster.config.strategy
+    try:
+        solution = strategy_for(cluster, file, problem, name).solve(problem)
+        plan = plan_solution(problem, solution, model_digest=model.digest, strategy=name)
+        if profile is None or slower:  # a profile of phases does not know of that
+            return plan
+        progress.say(measured_part(plan, profile))
+        return with_profile(plan, profile)
+    except PartitionError as error:
+        raise BadInputError(f"{cluster.source.name}: {error}") from error
+
+
+def saved_plan(cluster: Cluster, model: Model, saved: SavedPlan, profile: Profile | None) -> Plan:
+    """Make a plan anew from a saved and perhaps edited assignment.
+
+    The layers that are assigned are those that the saved rewrites make of the model's; times are
+    those of the profile, or else estimates.
+    """
+    nodes = [node.name for node in cluster.config.nodes if not node.standby]
+    check_made_for(saved, model.network.name, model.digest, nodes)
+    try:
+        network = model.rewritten(saved.rewrites).network
+    except CnnError as error:
+        raise BadInputError(f"{saved.path}, rewrites: {error}") from error
+    check_assignment(saved, network, nodes)
+    explanation = saved.explanation
+    if saved.edited:
+        explanation = f"edited by hand in {saved.path.name}; before: {explanation}"
+    devices, layer_s = profiled(cluster, model.network, devices_of(cluster), profile)
+    if layer_s is not None and saved.rewrites:
+        layer_s = divided_seconds(model.network, layer_s, network)
+    try:
+        plan = make_plan(
+            network,
+            model.digest,
+            devices,
+            saved.assignment,
+            strategy=saved.strategy,
+            explanation=explanation,
+            slack_frames=cluster.config.slack_frames,
+            rewrites=saved.rewrites,
+            optimal=None if saved.edited else saved.optimal,
+            gap=None if saved.edited else saved.gap,
+            layer_s=layer_s,
+        )
+        return plan if profile is None else with_profile(plan, profile)
+    except PartitionError as error:
+        raise BadInputError(f"{saved.path}: {error}") from error
+
+
+def foreseen_on(cluster: Cluster, plan: Plan, profile: Profile | None) -> Plan:
+    """`plan` with the period and latency of a simulated run on the cluster (`foreseen`)."""
+    config = cluster.config
+    cpus = {node.name: node.cpus for node in config.nodes}
+    return foreseen(plan, config.run.order, THIS_MACHINE, cpus, profile)
+
+
+def with_warmup(plan: Plan, result: RunResult) -> Plan:
+    """`plan` with the times that the agents measured while they warmed up.
+
+    `plan` as it is where a time is missing: the run ended while nothing was deployed (a node was
+    lost after the last result had arrived).
+    """
+    seconds: dict[str, float] = {}
+    for device, times in result.warmup_s.items():
+        phases = sorted(
+            (phase for phase in plan.phases if phase.device == device),
+            key=lambda phase: phase.index,
+        )
+        seconds |= {phase.name: time for phase, time in zip(phases, times, strict=True)}
+    if any(phase.name not in seconds for phase in plan.phases):
+        return plan
+    return with_measured_phases(plan, seconds)
+
+
+def summary(network: Network, filled_seed: int | None) -> str:
+    """Describe a network in one line."""
+    weights = sum(tensor.bytes for tensor in network.weights.values())
+    macs = sum(layer.macs for layer in network.layers)
+    text = (
+        f"{network.name}: {len(network.layers)} layers, {weights / 1e6:.1f} MB of weights, "
+        f"{macs / 1e9:.2f} G multiply-accumulates per frame"
+    )
+    if filled_seed is not None:
+        text += f"; the file has no weights, they were drawn with seed {filled_seed}"
+    return text
+
+
+def _shared_cores(nodes: list[NodeConfig]) -> int:
+    """Devices of one thread that compute at the same time on this machine's physical cores."""
+    allowed = os.sched_getaffinity(0)
+    bound: set[int] = set()
+    for node in nodes:
+        bound |= set(node.cpus) or allowed
+    cores = {_core(cpu) for cpu in bound & allowed or allowed}
+    return max(1, len(cores) // max(node.threads for node in nodes))
+
+
+def _core(cpu: int) -> object:
+    """What identifies a CPU's physical core; the CPU itself where the kernel does not say."""
+    topology = _CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+    try:
+        return topology.read_text("ascii").strip()
+    except OSError:
+        return cpu

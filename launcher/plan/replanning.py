@@ -1,0 +1,178 @@
+"""Finds another plan for a run that goes on, on the nodes that are left, within a few seconds.
+
+The strategy that the user chose may search for a part (`SEARCH_SHARE`) of `recovery_s`; if it takes
+longer, finds no plan on these nodes, or needs packages that are not installed, the dynamic program
+`sequential` takes its place, which is quick. What the user pinned stays pinned, and memory limits
+hold.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cnn.errors import CnnError
+from cnn.model import Model
+from launcher.config.load import Cluster
+from launcher.core.events import PlanRequest
+from launcher.errors import BadInputError, LauncherError, RunFailedError
+from launcher.plan.background import IsWanted
+from launcher.plan.planning import problem_of, search_plan
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.file import ProfileFile
+from launcher.profile.use import profile_of
+from launcher.run.runtime import CutPlan
+from partition.measured.profiles import with_profile
+from partition.plan import Plan
+from partition.planner import make_plan
+from partition.pricing.rewriting import divided_seconds
+
+QUICK = "sequential"
+"""The strategy that takes the place of one that is too slow."""
+
+SEARCH_SHARE = 0.5
+"""The part of `recovery_s` that the chosen strategy may search for."""
+
+
+CLOSING_S = 5.0
+"""How long the end of a run waits for a search to break off."""
+
+
+class TooLateError(LauncherError):
+    """The search took too long."""
+
+
+class UnwantedError(LauncherError):
+    """Nobody wants this plan any more: the run is over, or another one was asked for."""
+
+
+class NotBetterError(LauncherError):
+    """No plan was found that is worth a change."""
+
+
+def _check(is_wanted: IsWanted) -> None:
+    if not is_wanted():
+        raise UnwantedError("nobody wants this plan any more")
+
+
+class Hurry:
+    """A `ProgressDisplay` that shows nothing, and breaks off a search after `until_s` or when its
+    plan is not wanted any more."""
+
+    def __init__(self, until_s: float, is_wanted: IsWanted) -> None:
+        self._until_s = until_s
+        self._is_wanted = is_wanted
+
+    def __enter__(self) -> Hurry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def say(self, text: str) -> None:
+        """See `launcher.progress.ProgressDisplay`."""
+
+    def update(self, stage: str, done: int, total: int, note: str = "") -> None:  # noqa: ARG002
+        """See `launcher.progress.ProgressDisplay`; raises `TooLateError`, `UnwantedError`."""
+        _check(self._is_wanted)
+        if time.monotonic() > self._until_s:
+            raise TooLateError
+
+
+class Replanner:
+    """Plans for a cluster whose model and profile were read and cuts the subnets into `folder`."""
+
+    def __init__(
+        self, cluster: Cluster, model: Model, file: ProfileFile | None, folder: Path
+    ) -> None:
+        self._cluster = cluster
+        self._model = model
+        self._file = file
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._count = 0
+        self._is_over = threading.Event()
+
+    def close(self) -> None:
+        """The run is over, and its folder will be deleted: break off a search, wait for cutting."""
+        self._is_over.set()
+        if self._lock.acquire(timeout=CLOSING_S):
+            self._lock.release()
+
+    def __call__(
+        self,
+        request: PlanRequest,
+        to_beat: Plan | None = None,
+        is_wanted: IsWanted = lambda: True,
+    ) -> CutPlan:
+        """Find a plan and cut its subnets (`launcher.run.runtime.Replan`); raises
+        `LauncherError`."""
+
+        def goes_on() -> bool:
+            return is_wanted() and not self._is_over.is_set()
+
+        with self._lock:
+            _check(goes_on)
+            self._count += 1
+            folder = self._folder / f"replanned-{self._count}"
+            try:
+                plan = self._plan(request, goes_on)
+                gain = 1.0 if to_beat is None else self._gain(plan, to_beat, request)
+                _check(goes_on)
+                subnets = cut_subnets(self._model, plan, folder, lambda _done, _total: None)
+            except (CnnError, OSError) as error:
+                raise RunFailedError(str(error)) from error
+            return CutPlan(plan, subnets, gain)
+
+    def _gain(self, plan: Plan, to_beat: Plan, request: PlanRequest) -> float:
+        gain = self._period_s(to_beat, request.slower) / plan.period_s
+        if gain < request.least_gain:
+            raise NotBetterError(
+                f"the best plan that was found is {gain:.2f} times as fast as this one, "
+                f"and a change is worth it from {request.least_gain:g} times on"
+            )
+        return gain
+
+    def _period_s(self, plan: Plan, slower: Mapping[str, float]) -> float:
+        """The period of a plan by the cost model of the search, whatever else has predicted it."""
+        network = self._model.rewritten(plan.rewrites).network
+        profile = profile_of(self._file)
+        nodes = [device.name for device in plan.devices]
+        problem = problem_of(self._cluster, self._model, profile, nodes=nodes, slower=slower)
+        layer_s = problem.layer_s
+        if layer_s is not None and plan.rewrites:
+            layer_s = divided_seconds(self._model.network, layer_s, network)
+        again = make_plan(
+            network,
+            plan.model_digest,
+            problem.devices,
+            plan.assignment,
+            strategy=plan.strategy,
+            explanation=plan.explanation,
+            slack_frames=self._cluster.config.slack_frames,
+            rewrites=plan.rewrites,
+            layer_s=layer_s,
+        )
+        return (again if profile is None or slower else with_profile(again, profile)).period_s
+
+    def _plan(self, request: PlanRequest, is_wanted: IsWanted) -> Plan:
+        nodes, slower = request.nodes, request.slower
+        until_s = time.monotonic() + SEARCH_SHARE * self._cluster.config.recovery.recovery_s
+        failed: LauncherError | None = None
+        try:
+            hurry = Hurry(until_s, is_wanted)
+            return search_plan(self._cluster, self._model, self._file, hurry, nodes, slower)
+        except TooLateError:
+            pass
+        except BadInputError as error:
+            failed = error
+        except ModuleNotFoundError:  # the extra `run` has no search; `sequential` needs none
+            pass
+        quick = self._cluster.changed(strategy=QUICK)
+        try:
+            hurry = Hurry(float("inf"), is_wanted)
+            return search_plan(quick, self._model, self._file, hurry, nodes, slower)
+        except BadInputError as error:
+            raise failed or error from error

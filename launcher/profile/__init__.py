@@ -1,0 +1,1 @@
+"""Profiles: measuring a model on the nodes of a cluster."""

@@ -1,0 +1,223 @@
+"""Where profiles are measured: agents that run one plan after the other.
+
+An agent that is given phases warms them up and reports the seconds of each, see
+`nodes.execution.rehearsal`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+
+from cnn.model import Model
+from cnn.network import Tensor
+from cnn.rewrite.rewrites import original_name
+from launcher.config.load import Cluster
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.energy import Meter, device_watts
+from launcher.progress import ProgressDisplay
+from launcher.run.runtime import Array, Frame, Node, Runner, RunOptions, RunResult, Update
+from nodes.protocol.messages import HOST
+from partition.devices import Device
+from partition.errors import DoesNotFitError
+from partition.measured.layer_phases import one_by_one, pieces, useful_layers
+from partition.measured.profiles import LEAST_S, Batch, NodeProfile, SubnetTime, subnet_time
+from partition.plan import Plan
+from partition.planner import make_plan
+
+FEWEST_FRAMES, MOST_FRAMES, BATCH_S = 8, 256, 0.3
+"""Of the larger batch that a copy gets: so many frames that it takes about that long."""
+
+BLOCKS = 3
+"""How often what the larger batch has more than the smaller one is measured."""
+
+IDLE_S, IDLE_SAMPLES = 2.0, 10
+"""How long the idle machine's power is measured."""
+
+
+START_S = 60.0
+"""Least time that agents started here may take to answer, all starting at once."""
+
+
+def bench_options(cluster: Cluster) -> RunOptions:
+    """Options for runs one after the other: agents stay, frames are pipelined."""
+    run, least_s = cluster.config.run, 0.0
+    if any(node.address is None for node in cluster.config.nodes):
+        least_s = START_S
+    changed = {"connect_timeout_s": max(run.connect_timeout_s, least_s), "order": "pipelined"}
+    return RunOptions(run.model_copy(update=changed), keep_agents=True)
+
+
+class Zeros(Sequence[Frame]):
+    """`count` frames of zeros for whatever a plan gets from the host: times do not depend on it."""
+
+    def __init__(self, plan: Plan, count: int) -> None:
+        tensors = (c.tensor for c in plan.channels if c.source_device == HOST)
+        copied = len(set(plan.dealing)) > 1
+        self._frame: Mapping[str, Array] = {
+            original_name(tensor.name) if copied else tensor.name: _zeros(tensor)
+            for tensor in tensors
+        }
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: object) -> Frame:  # type: ignore[override]
+        return self._frame
+
+
+def _zeros(tensor: Tensor) -> Array:
+    return np.zeros(tensor.shape, tensor.dtype)
+
+
+@dataclass
+class Bench:
+    """Runs plans on `nodes`; files are cut into `folder`."""
+
+    runner: Runner
+    nodes: tuple[Node, ...]
+    folder: Path
+    options: RunOptions
+    progress: ProgressDisplay
+    meter: Meter = field(default_factory=Meter)
+
+    def run(
+        self, plan: Plan, model: Model, frames: int, stage: str, warm: bool = True
+    ) -> RunResult:
+        """Run `frames` frames of zeros; `stage` is what people are told it is for, where `warm`
+        shows how far warming up is."""
+        subnets = cut_subnets(model, plan, self.folder, lambda *_: None)
+
+        def show(update: Update) -> None:
+            self.meter.sample()
+            if warm and update.stage == "loading":
+                self.progress.update(stage, update.done, update.total)
+
+        frames_of_zeros = Zeros(plan, frames)
+        return self.runner(plan, self.nodes, subnets, frames_of_zeros, _ignore, show, self.options)
+
+    def layers(self, model: Model, device: Device, wanted: Sequence[str]) -> NodeProfile:
+        """Measure layers on one node, one by one. The launcher's machine's power is measured
+        meanwhile; whether it is the node's is for others to know."""
+        useful = set(useful_layers(model.network)) & set(wanted)
+        seconds = {name: 0.0 for name in wanted if name not in useful}
+        room = None if device.memory_bytes is None else device.memory_bytes // 2
+        message_s: list[float] = []
+        byte_s: list[float] = []
+        for piece in pieces(model.network, sorted(useful), room):
+            plan = one_by_one(model.network, model.digest, device, piece)
+            stage = f"measuring layers on {device.name}"
+            result = self.run(plan, model, 1, stage)
+            names = (phase.layers[0] for phase in plan.phases)
+            seconds |= dict(zip(names, result.warmup_s[device.name], strict=True))
+            message_s += filter(None, [result.message_s.get(device.name)])
+            byte_s += filter(None, [result.byte_s.get(device.name)])
+        return NodeProfile(seconds, (), _median(message_s), _median(byte_s))
+
+    def copy(
+        self, model: Model, device: Device, frame_s: float
+    ) -> tuple[tuple[Batch, ...], tuple[SubnetTime, ...]]:
+        """Two batches of a whole copy on one node, frames one after the other as copies get them
+        (`partition.strategies.batch_split`), and the whole network as a subnet. Nothing, if the
+        node has no room for it. `frame_s` is what a frame is thought to take."""
+        everything = {layer.name: device.name for layer in model.network.layers}
+        try:
+            plan = make_plan(
+                model.network,
+                model.digest,
+                (device,),
+                everything,
+                strategy="whole",
+                explanation="to measure a copy",
+            )
+        except DoesNotFitError:
+            return (), ()
+        few, many = batch_sizes(frame_s)
+        frames = few + BLOCKS * (many - few)
+        result = self.run(plan, model, frames, f"measuring a copy on {device.name}")
+        batches = two_batches(result.sent_s[0], result.received_s, few, many)
+        times = zip(plan.phases, result.warmup_s[device.name], strict=True)
+        return batches, tuple(subnet_time(plan, phase, seconds) for phase, seconds in times)
+
+    def phases(self, model: Model, plan: Plan, stage: str) -> dict[str, tuple[SubnetTime, ...]]:
+        """Device → its phases of a plan, measured fused, all devices together."""
+        result = self.run(plan, model, max(2, len(plan.dealing)), stage)
+        found = {}
+        for device, times in result.warmup_s.items():
+            own = sorted((p for p in plan.phases if p.device == device), key=lambda p: p.index)
+            found[device] = tuple(
+                subnet_time(plan, phase, time_s) for phase, time_s in zip(own, times, strict=True)
+            )
+        return found
+
+    def idle_w(self) -> float | None:
+        """The machine's power while nothing runs; None, at once, without a sensor."""
+        if self.meter.name is None:
+            return None
+        self.meter.start()
+        for _ in range(IDLE_SAMPLES):  # power needs time to be measured in
+            Event().wait(IDLE_S / IDLE_SAMPLES)
+            self.meter.sample()
+        return self.meter.stop()
+
+
+def batch_sizes(frame_s: float) -> tuple[int, int]:
+    """The two batches, for frames that take about so long: the smaller is a quarter."""
+    many = int(min(max(BATCH_S / max(frame_s, LEAST_S), FEWEST_FRAMES), MOST_FRAMES))
+    return many // 4, many
+
+
+def two_batches(
+    began_s: float, received_s: Sequence[float], few: int, many: int
+) -> tuple[Batch, Batch]:
+    """What `few` and `many` frames take in a stream that began at `began_s` and whose results came
+    at `received_s`: the first few as they came, the others as the median of `BLOCKS` times as many
+    that followed, because now and then a machine has something else to do."""
+    first_s = received_s[few - 1] - began_s
+    more = many - few
+    starts = [few - 1 + more * block for block in range(BLOCKS)]
+    further_s = statistics.median(received_s[at + more] - received_s[at] for at in starts)
+    return (few, first_s), (many, first_s + further_s)
+
+
+@contextmanager
+def _metered(meter: Meter) -> Iterator[list[float]]:
+    """The watts of what happens inside, in the list if there is a sensor."""
+    found: list[float] = []
+    if meter.name is not None:
+        meter.start()
+    yield found
+    watts = meter.stop() if meter.name is not None else None
+    if watts is not None:
+        found.append(watts)
+
+
+def measured_with_power(
+    bench: Bench, model: Model, device: Device, idle_w: float | None, sharing: int
+) -> NodeProfile:
+    """All layers on one node; with an `idle_w` of its machine, which `sharing` nodes share, its
+    watts too."""
+    names = [layer.name for layer in model.network.layers]
+    if idle_w is None:
+        return bench.layers(model, device, names)
+    with _metered(bench.meter) as watts:
+        found = bench.layers(model, device, names)
+    if not watts:
+        return found
+    busy, idle = device_watts(idle_w, watts[0], sharing)
+    return replace(found, busy_w=busy, idle_w=idle)
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values)) if values else 0.0
+
+
+def _ignore(number: int, outputs: Mapping[str, Array]) -> None:
+    """Results of zeros are of no interest."""

@@ -1,0 +1,188 @@
+"""The last choice: several plans, each subnet of theirs measured as the engine fuses it.
+
+A search goes by layers, and sums of layers are wrong where an engine fuses them. So of what a
+strategy found (its own solution, what it compared that with, its Pareto front) the best few plans
+of different shape are measured by `csdf-edge partition profile`, and ranked by the runs that follow
+from their measured phases and messages (`launcher.plan.prediction.foreseen`) under the preference
+that `auto` goes by (`ga.ranking`). What is chosen stands in the profile, together with what it
+holds for; where the same is asked again, it is the answer, and nothing is searched. A strategy that
+has proved its solution, or knows no other, is measured and not overruled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from cnn.errors import CnnError
+from cnn.model import Model
+from cnn.rewrite.rewrites import from_data, to_data
+from ga.objectives import PREFERENCES
+from ga.ranking import ranking
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.plan import Plan
+from partition.planner import plan_solution
+from partition.strategies.base import Candidate, Problem, Solution, Strategy
+
+Kinds: TypeAlias = Mapping[str, Hashable]
+"""Device → what it is; those that are equal are of one kind."""
+
+Shape: TypeAlias = frozenset[tuple[Hashable, frozenset[str]]]
+"""What has to be measured of a plan: which layers are fused on which kind of device."""
+
+FROM_FRONT = 4
+"""Plans of a Pareto front that are looked at."""
+
+
+class MeasuredPlan(BaseModel):
+    """A plan all of whose subnets were measured, and the period that it is foreseen to have."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    explanation: str
+    assignment: dict[str, str]
+    rewrites: tuple[dict[str, Any], ...] = ()
+    optimal: bool | None = None
+    gap: float | None = None
+    phases: int
+    fullest_bytes: int = Field(ge=0, description="Memory of the device that holds most")
+    period_s: float = Field(gt=0)
+    before_s: float = Field(gt=0, description="Foreseen before its subnets were measured")
+
+
+class Choice(BaseModel):
+    """Plans that were measured, the chosen one first; `made_for` is a digest, see `made_for`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    made_for: str
+    strategy: str
+    plans: tuple[MeasuredPlan, ...] = Field(min_length=1)
+
+
+def made_for(
+    problem: Problem, strategy: str, devices: Sequence[Device], settings: Mapping[str, Any]
+) -> str:
+    """What a choice holds for: `devices` as the user describes them, `settings` of the search, and
+    all else that a search for `problem` depends on besides what was measured."""
+    data = [
+        strategy,
+        problem.objective,
+        problem.seed,
+        problem.slack_frames,
+        sorted(problem.pins.items()),
+        [asdict(device) for device in devices],
+        settings,
+    ]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def candidates(problem: Problem, model: Model, strategy: Strategy, kinds: Kinds) -> list[Plan]:
+    """Plans of different shape that are worth measuring, the strategy's own first.
+
+    Raises `PartitionError` if the strategy finds none; of the others, what gives no plan is left
+    out.
+    """
+    own = strategy.solve(problem)
+    solutions = [] if own.optimal else [*own.others, *_from_fronts(problem, own)]
+    plans = [plan_solution(problem, own, model_digest=model.digest, strategy=strategy.name)]
+    for solution in solutions:
+        try:
+            plan = plan_solution(
+                problem, solution, model_digest=model.digest, strategy=strategy.name
+            )
+        except PartitionError:
+            continue
+        if shape(plan, kinds) not in (shape(other, kinds) for other in plans):
+            plans.append(plan)
+    return plans
+
+
+def shape(plan: Plan, kinds: Kinds) -> Shape:
+    """See `Shape`."""
+    return frozenset((kinds[phase.device], frozenset(phase.layers)) for phase in plan.phases)
+
+
+def ranked(problem: Problem, plans: Sequence[Plan]) -> list[Plan]:
+    """The best first, by the problem's preference."""
+    return sorted(plans, key=ranking(problem))
+
+
+def measured_plan(plan: Plan, before_s: float) -> MeasuredPlan:
+    """As data."""
+    return MeasuredPlan(
+        explanation=plan.explanation,
+        assignment=dict(plan.assignment),
+        rewrites=tuple(to_data(rewrite) for rewrite in plan.rewrites),
+        optimal=plan.optimal,
+        gap=plan.gap,
+        phases=len(plan.phases),
+        fullest_bytes=max(memory.total_bytes for memory in plan.memory.values()),
+        period_s=plan.period_s,
+        before_s=before_s,
+    )
+
+
+class Decided:
+    """The strategy that gives what was chosen by measurements."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.name = choice.strategy
+        self._choice = choice
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`; raises `PartitionError` if this version reads the plan otherwise
+        than the one that measured it."""
+        best, *others = self._choice.plans
+        try:
+            rewrites = tuple(map(from_data, best.rewrites))
+            rewritten = None if problem.model is None else problem.model.rewritten(rewrites)
+        except CnnError as error:
+            raise PartitionError(
+                f"the profile's plan cannot be made any more: {error}; measure anew"
+            ) from error
+        network = problem.network if rewritten is None else rewritten.network
+        if set(best.assignment) != set(network.layer):
+            raise PartitionError("the profile's plan is of other layers; measure anew")
+        return Solution(
+            best.assignment,
+            best.explanation + _among(best, others),
+            rewrites=rewrites,
+            network=network if rewrites else None,
+            optimal=best.optimal,
+            gap=best.gap,
+        )
+
+
+def _among(best: MeasuredPlan, others: Sequence[MeasuredPlan]) -> str:
+    """How it was chosen, for people; "" if there was no other."""
+    if not others:
+        return ""
+    rates = ", ".join(f"{1 / plan.period_s:.2f}" for plan in others)
+    return (
+        f"; chosen among {len(others) + 1} plans whose subnets were measured: "
+        f"{1 / best.period_s:.2f} frames/s, the others {rates}"
+    )
+
+
+def _from_fronts(problem: Problem, own: Solution) -> list[Solution]:
+    """The best of all fronts at hand, by a preference among what is known of the candidates."""
+    preference = PREFERENCES[problem.objective]
+
+    def rank(candidate: Candidate) -> float:
+        costs = np.array([candidate.period_s, candidate.memory_bytes, candidate.wire_bytes + 1])
+        weights = np.array([preference.time, preference.memory, preference.traffic])
+        return float(weights @ np.log(np.maximum(costs, 1e-12)))
+
+    found: list[Candidate] = []
+    for solution in (own, *own.others):
+        found += solution.front
+    best = sorted(found, key=rank)[:FROM_FRONT]
+    return [Solution(each.assignment, "from the Pareto front of what was found") for each in best]

@@ -1,0 +1,301 @@
+"""`csdf-edge partition profile`: measures a model on the nodes of a cluster, what is not known
+already.
+
+Layers one by one, node after node, so that nodes of one machine do not disturb each other. Then
+links, two nodes at a time. Then subnets as the engine fuses them: those of the plan that was given,
+or those of the best few plans that the cluster's strategy finds with what was measured so far, and
+again as long as there are new ones, because fused subnets are what the last choice goes by
+(`launcher.profile.choice`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cnn.model import Model
+from launcher.config.load import Cluster
+from launcher.config.tuning import configured
+from launcher.plan.files import SavedPlan
+from launcher.plan.planning import (
+    choice_digest,
+    devices_of,
+    foreseen_on,
+    nodes_of,
+    problem_of,
+    saved_plan,
+)
+from launcher.profile.bench import Bench, bench_options, measured_with_power
+from launcher.profile.cache import LinkTimes, ProfileCache
+from launcher.profile.choice import (
+    Choice,
+    Shape,
+    candidates,
+    measured_plan,
+    ranked,
+    shape,
+)
+from launcher.profile.energy import NO_SENSOR
+from launcher.profile.file import LinkEntry, NodeEntry, NodeIdentity, NodeTimes, ProfileFile
+from launcher.profile.links import identities, measure_link
+from launcher.progress import ProgressDisplay
+from launcher.run.job import Runtime, real_runtime
+from partition.measured.profiles import (
+    LinkProfile,
+    NodeProfile,
+    Profile,
+    fused_phases,
+    subnet_time,
+    with_profile,
+)
+from partition.plan import Plan
+
+ROUNDS = (3, 1, 1)
+"""How often plans are searched with what is known by then, and how many new ones are measured each
+time."""
+
+ANY_HOST = ""
+"""The host of a kind of nodes that may be on any machine."""
+
+MOST_S = 120.0
+"""After so many seconds no further plan is measured."""
+
+
+@dataclass
+class NewMeasurements:
+    """What was measured now, not found in the cache."""
+
+    layers: int = 0
+    copies: int = 0
+    links: int = 0
+    subnets: int = 0
+
+
+@dataclass
+class Profiling:
+    """One profiling: the cache is asked for what is not to be measured `again`.
+
+    Nodes of one kind share what is known: those that are alike on one machine or, with `alike`, on
+    any machines.
+    """
+
+    cluster: Cluster
+    model: Model
+    bench: Bench
+    cache: ProfileCache
+    again: bool
+    most_s: float = MOST_S
+    alike: bool = False
+    taken: NewMeasurements = field(default_factory=NewMeasurements)
+    _identity: dict[str, NodeIdentity] = field(default_factory=dict)
+    _kind: dict[str, NodeIdentity] = field(default_factory=dict)
+    _known: dict[NodeIdentity, NodeProfile] = field(default_factory=dict)
+
+    def perform(self, saved: SavedPlan | None) -> tuple[ProfileFile, Plan]:
+        """Measure; the profile, and the plan that was made with it."""
+        self._identity = identities(self.bench, self.cluster.config.nodes)
+        self._kind = kinds(self._identity, self.alike)
+        self._measure_layers()
+        self._measure_copies()
+        links = self._measure_links()
+        if saved is not None:
+            plan = self._measure_saved(saved, self._profile(links))
+            return self._file(links), plan
+        plan, choice = self._decide(links)
+        return self._file(links, choice), plan
+
+    def _profile(self, links: tuple[LinkProfile, ...] = ()) -> Profile:
+        return Profile({name: self._known[who] for name, who in self._kind.items()}, links)
+
+    def _keep(self, kind: NodeIdentity, found: NodeProfile) -> None:
+        self._known[kind] = found
+        self.cache.keep_node(self.model.digest, kind, NodeTimes.of(found))
+
+    def _measure_layers(self) -> None:
+        if not self.again:
+            self._known = {
+                kind: times.profile()
+                for kind in self._kind.values()
+                if (times := self.cache.node(self.model.digest, kind)) is not None
+            }
+        idle_w: float | None = None
+        asked = False
+        on_machine = Counter(identity.host for identity in self._identity.values())
+        for device in devices_of(self.cluster, [n.name for n in self.cluster.config.nodes]):
+            identity, kind = self._identity[device.name], self._kind[device.name]
+            if kind in self._known:
+                continue
+            here = identity.host == socket.gethostname()
+            if here and not asked:
+                idle_w, asked = self.bench.idle_w(), True
+            watts = idle_w if here else None
+            sharing = on_machine[identity.host]
+            found = measured_with_power(self.bench, self.model, device, watts, sharing)
+            self.taken.layers += len(found.layer_s)
+            self._keep(kind, found)
+
+    def _measure_copies(self) -> None:
+        for device in devices_of(self.cluster):
+            kind = self._kind[device.name]
+            known = self._known[kind]
+            if known.batches:
+                continue
+            layers_s = sum(known.layer_s.values())
+            batches, whole = self.bench.copy(self.model, device, layers_s)
+            if batches:
+                self.taken.copies += 1
+                self._keep(kind, replace(known, batches=batches).with_subnets(whole))
+
+    def _measure_links(self) -> tuple[LinkProfile, ...]:
+        measured: dict[tuple[NodeIdentity, NodeIdentity], LinkTimes | None] = {}
+        links = []
+        everyone = list(itertools.combinations(self._kind, 2))
+        for done, (one, other) in enumerate(everyone):
+            ends = (self._kind[one], self._kind[other])
+            if ends not in measured:
+                measured[ends] = None if self.again else self.cache.link(*ends)
+            times = measured[ends]
+            if times is None:
+                note = f"{one} - {other}"
+                self.bench.progress.update("measuring links", done, len(everyone), note)
+                times = measured[ends] = measure_link(self.bench, one, other)
+                self.taken.links += 1
+                self.cache.keep_link(*ends, times)
+            links.append(LinkProfile((one, other), times.latency_s, times.bytes_per_s))
+        return tuple(links)
+
+    def _measure_saved(self, saved: SavedPlan, profile: Profile) -> Plan:
+        """The subnets of a saved plan."""
+        plan = saved_plan(self.cluster, self.model, saved, profile)
+        self._measure_phases(plan, f"measuring {saved.path.name}")
+        return self._seen(plan, self._profile(profile.links))
+
+    def _decide(self, links: tuple[LinkProfile, ...]) -> tuple[Plan, Choice]:
+        """The subnets of the best plans; the best by these measurements.
+
+        Rounds start from layers and whole copies: the same times lead to the same plans again.
+        """
+        everything = len(self.model.network.layers)
+        tried = Profile(
+            {
+                name: replace(
+                    node, subnets=tuple(s for s in node.subnets if len(s.layers) == everything)
+                )
+                for name, node in self._profile().nodes.items()
+            },
+            links,
+        )
+        config = self.cluster.config
+        strategy = configured(config.ga, config.strategy)
+        plans: dict[Shape, Plan] = {}
+        before_s: dict[Shape, float] = {}
+        began_s = time.monotonic()
+        for most in ROUNDS:
+            problem = problem_of(self.cluster, self.model, tried, self.bench.progress)
+            found = {
+                shape(plan, self._kind): self._seen(plan, tried)
+                for plan in candidates(problem, self.model, strategy, self._kind)
+            }
+            own, *others = found.values()
+            in_order = {shape(plan, self._kind): plan for plan in (own, *ranked(problem, others))}
+            new = [each for each in in_order if each not in plans][:most]
+            if not new:
+                break
+            for each in new:
+                if plans and time.monotonic() > began_s + self.most_s:
+                    break
+                plans[each], before_s[each] = in_order[each], in_order[each].period_s
+                stage = f"measuring plan {len(plans)} of at most {sum(ROUNDS)}"
+                self._measure_phases(plans[each], stage)
+                tried = _with_phases(tried, plans[each], self._profile())
+        measured = self._profile(links)
+        final = ranked(problem, [self._seen(plan, measured) for plan in plans.values()])
+        choice = Choice(
+            made_for=choice_digest(self.cluster, problem, strategy.name),
+            strategy=strategy.name,
+            plans=tuple(measured_plan(plan, before_s[shape(plan, self._kind)]) for plan in final),
+        )
+        return final[0], choice
+
+    def _seen(self, plan: Plan, profile: Profile) -> Plan:
+        """A plan as it is foreseen by `profile`."""
+        return foreseen_on(self.cluster, with_profile(plan, profile), profile)
+
+    def _measure_phases(self, plan: Plan, stage: str) -> None:
+        if len(fused_phases(plan, self._profile())) == len(plan.phases):
+            return
+        for device, times in self.bench.phases(self.model, plan, stage).items():
+            kind = self._kind[device]
+            self.taken.subnets += len(times)
+            self._keep(kind, self._known[kind].with_subnets(times))
+
+    def _file(self, links: tuple[LinkProfile, ...], choice: Choice | None = None) -> ProfileFile:
+        sensor = self.bench.meter.name
+        watts = [name for name, node in self._profile().nodes.items() if node.busy_w is not None]
+        return ProfileFile(
+            model=self.model.network.name,
+            model_digest=self.model.digest,
+            energy=f"{sensor}, of {', '.join(watts)}" if sensor and watts else NO_SENSOR,
+            nodes={
+                name: NodeEntry(identity=who, measured=NodeTimes.of(self._known[self._kind[name]]))
+                for name, who in self._identity.items()
+            },
+            links=tuple(
+                LinkEntry(ends=link.ends, latency_s=link.latency_s, bytes_per_s=link.bytes_per_s)
+                for link in links
+            ),
+            choice=choice,
+        )
+
+
+def kinds(nodes: Mapping[str, NodeIdentity], alike: bool) -> dict[str, NodeIdentity]:
+    """Node → what it shares with all nodes whose measurements are its own: what it is or, if those
+    on other machines may be `alike`, what it is but for its host."""
+    if not alike:
+        return dict(nodes)
+    return {name: who.model_copy(update={"host": ANY_HOST}) for name, who in nodes.items()}
+
+
+def _with_phases(profile: Profile, plan: Plan, measured: Profile) -> Profile:
+    """`profile` with what was measured of the phases of `plan`."""
+    seconds = fused_phases(plan, measured)
+    nodes = dict(profile.nodes)
+    for phase in plan.phases:
+        time_of = subnet_time(plan, phase, seconds[phase.name])
+        nodes[phase.device] = nodes[phase.device].with_subnets([time_of])
+    return replace(profile, nodes=nodes)
+
+
+def measure(
+    cluster: Cluster,
+    model: Model,
+    saved: SavedPlan | None,
+    progress: ProgressDisplay,
+    cache: ProfileCache,
+    *,
+    again: bool = False,
+    alike: bool = False,
+    most_s: float = MOST_S,
+    runtime: Runtime = real_runtime,
+) -> tuple[ProfileFile, Plan, NewMeasurements]:
+    """Measure `model` on the cluster's nodes: the profile, a plan by it, and what was measured now.
+
+    With `alike`, nodes with the same processor, engine and threads share what one of them measured,
+    and so do links between nodes of the same two kinds. Raises `LauncherError` if a node cannot be
+    used or fails.
+    """
+    nodes = nodes_of(cluster)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="csdf-edge-")))
+        runner = stack.enter_context(runtime(nodes))
+        bench = Bench(runner, nodes, folder, bench_options(cluster), progress)
+        profiling = Profiling(cluster, model, bench, cache, again, most_s, alike)
+        found, plan = profiling.perform(saved)
+    return found, plan, profiling.taken

@@ -1,0 +1,78 @@
+"""Reads the profile of a cluster, checks whom it holds for, and puts its times into the problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.model import Model
+from cnn.network import Network
+from launcher.config.load import Cluster
+from launcher.errors import BadInputError
+from launcher.profile.file import NodeIdentity, ProfileFile, WholeNode, read_profile
+from launcher.profile.links import node_part
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.measured.profiles import Profile, measured_costs, profiled_devices
+
+
+def with_profile_option(cluster: Cluster, profile: Path | None) -> Cluster:
+    """The cluster with the profile of a command line's option instead of its own."""
+    return cluster if profile is None else cluster.changed(profile=str(profile.absolute()))
+
+
+def profile_file(cluster: Cluster, model: Model) -> ProfileFile | None:
+    """Read the profile that the cluster names; None if it names none.
+
+    A command reads it once and passes it on, so that all its parts go by the same one.
+    Raises `BadInputError` if it is of another model or of other nodes, as far as `cluster.yaml`
+    tells; see `check_agents` for the rest.
+    """
+    if cluster.config.profile is None:
+        return None
+    path = cluster.path(cluster.config.profile)
+    found = read_profile(path)
+    known = {node.name: node_part(node) for node in cluster.config.nodes}
+    found.check(str(path), model.network.name, model.digest, known)
+    return found
+
+
+def profile_of(file: ProfileFile | None) -> Profile | None:
+    """Return the measurements for the cost model; None if there is no file."""
+    return None if file is None else file.profile()
+
+
+def check_agents(
+    cluster: Cluster, model: Model, file: ProfileFile, agents: Mapping[str, NodeIdentity]
+) -> None:
+    """Refuse the cluster's profile if it was measured on other machines or by other engines than
+    its agents say they are; raises `BadInputError`."""
+    known = {name: WholeNode(**agent.model_dump()) for name, agent in agents.items()}
+    where = str(cluster.path(cluster.config.profile or ""))
+    file.check(where, model.network.name, model.digest, known)
+
+
+def profiled(
+    cluster: Cluster, network: Network, devices: tuple[Device, ...], profile: Profile | None
+) -> tuple[tuple[Device, ...], NDArray[np.float64] | None]:
+    """Devices and seconds of layers [layers, devices] as measured; without a profile as they are.
+
+    What `cluster.yaml` says of a link or of watts holds. Raises `BadInputError` if the profile
+    lacks a layer.
+    """
+    if profile is None:
+        return devices, None
+    nodes = cluster.config.nodes
+    try:
+        measured = profiled_devices(
+            devices,
+            profile,
+            own_link={node.name for node in nodes if node.link is not None},
+            own_watts={node.name for node in nodes if {"busy_w", "idle_w"} & node.model_fields_set},
+        )
+        return measured_costs(network, measured, profile)
+    except PartitionError as error:
+        raise BadInputError(f"{cluster.source.name}: {error}") from error

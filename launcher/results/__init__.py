@@ -1,0 +1,1 @@
+"""What becomes of results: files, reports, journals, comparison with the whole model."""

@@ -1,0 +1,257 @@
+"""Frames whose results are further from the whole model's than its precision explains.
+
+Only such frames are computed again: the whole model in its variants, and the plan's subnets in the
+streams of `replay`. The rules are those of `tolerance`; the order in which they are asked, and what
+is said where none holds, is here. Where several plans were run, as after a loss, one that explains
+the result suffices.
+
+At most `MOST_JUDGED` frames are computed again, those that are furthest off. If all of them agree,
+so do the others, which the same subnets computed and which are off by less.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from cnn.rounded import write_rounded
+from launcher.results.comparison.replay import INPUT, Replay
+from launcher.results.comparison.tape import Tape, TapeStep, Variant, moves
+from launcher.results.comparison.tolerance import (
+    Beginning,
+    Numbers,
+    Outputs,
+    WorstOutput,
+    by_fusing,
+    right_step,
+    strict,
+    within_movement,
+)
+from launcher.results.verify import Agreement, FirstResults, agreement, worse
+from launcher.run.runtime import Frame
+
+MOST_JUDGED = 16
+
+_AT_A_TIME = 4
+"""Frames whose tensors lie on disk at once."""
+
+_AS_IS, _UNFUSED, _CUT = Variant("as is"), Variant("none", "none"), Variant("cut", "basic")
+"""The whole model as it is; with nothing fused; and with the tensors that cross between phases as
+outputs, which an engine cannot fuse away. (ONNX Runtime 1.31 crashes where it fuses a layer norm of
+half precision of which inner tensors are outputs; at the level `basic` it fuses none.)"""
+
+_ROUNDED = Variant("rounded", "none")
+"""With every tensor rounded to half precision (`cnn.rounded`): what no session does by itself where
+a processor computes in single precision, and what happens where phases end."""
+
+TapeOf: TypeAlias = Callable[[Path, Sequence[int]], Tape]
+"""Makes the tape of a folder and its frames."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A network of the run, and the strict verdicts on its doubtful frames.
+
+    `original` is the whole model as a file; `inputs` and `outputs` map names of the run to its own.
+    """
+
+    original: Path
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    numbers: Numbers
+    verdicts: Mapping[int, WorstOutput]
+
+    @property
+    def judged(self) -> tuple[int, ...]:
+        """The frames that are furthest off, in order."""
+        furthest = sorted(self.verdicts, key=lambda number: -self.verdicts[number].ratio)
+        return tuple(sorted(furthest[:MOST_JUDGED]))
+
+    def own(self, names: Sequence[str]) -> dict[str, str]:
+        """Of tensors of the run those that may be this network's, to its own names."""
+        whole, own = next(iter(self.outputs.items()))
+        prefix = whole.removesuffix(own)
+        return {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+def settle(
+    doubt: Doubt,
+    replays: Sequence[Replay],
+    first: FirstResults,
+    frame: Callable[[int], Frame],
+    folder: Path,
+    *,
+    rounds_alike: bool,
+    tape: TapeOf = Tape,
+) -> Agreement:
+    """The first agreement among the doubtful frames that is none, or else the worst.
+
+    `frame` gives a frame by the number of its distinct input. `rounds_alike`: the nodes' engines
+    compute 8-bit numbers bit by bit as this machine's does. `tape` makes tapes. Raises
+    `RunFailedError` if something cannot be computed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found: list[Agreement] = []
+    numbers = doubt.judged
+    for start in range(0, len(numbers), _AT_A_TIME):
+        with tempfile.TemporaryDirectory(dir=folder) as tapes:
+            frames = numbers[start : start + _AT_A_TIME]
+            batch = _Batch(doubt, replays, first, frames, Path(tapes), tape)
+            batch.record(frame)
+            for number in frames:
+                judged = batch.judge(number, rounds_alike=rounds_alike)
+                if not judged.agrees:  # to look for where others begin would take as long again
+                    return judged
+                found.append(judged)
+    return functools.reduce(worse, found)
+
+
+class _Batch:
+    """A few frames: one tape for the whole model, and one for each plan."""
+
+    def __init__(
+        self,
+        doubt: Doubt,
+        replays: Sequence[Replay],
+        first: FirstResults,
+        frames: Sequence[int],
+        folder: Path,
+        tape: TapeOf,
+    ) -> None:
+        self._frames = tuple(frames)
+        self._doubt = doubt
+        self._first = first
+        self._tape = tape(folder / "whole", frames)
+        self._replays = [
+            (replay, tape(folder / f"plan {number}", frames))
+            for number, replay in enumerate(replays)
+        ]
+        self._variants = [
+            Variant("basic", "basic"),
+            _UNFUSED,
+            *moves(doubt.numbers),
+            *([_CUT] if replays else []),
+            *([_ROUNDED] if doubt.numbers.precision == "half" else []),
+        ]
+        self._rounded = folder / "rounded"
+        self._unfused = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
+
+    def record(self, frame: Callable[[int], Frame]) -> None:
+        """Compute everything that the rules need."""
+        for number in self._frames:
+            for name, array in frame(number).items():
+                for tape in (self._tape, *(tape for _, tape in self._replays)):
+                    tape.put(number, INPUT, name, array)
+        self._tape.run([self._step(variant) for variant in (_AS_IS, *self._variants)])
+        for replay, tape in self._replays:
+            replay.record(tape)
+
+    def judge(self, number: int, *, rounds_alike: bool) -> Agreement:
+        """Apply the rules that remain, in their order."""
+        doubt = self._doubt
+        names = tuple(doubt.outputs)
+        wanted = self._outputs(number, _AS_IS)
+        found, spread = self._first.get(number, names), self._first.spread(number, wanted)
+        variants = [self._outputs(number, variant) for variant in self._variants]
+        verdict, numbers = doubt.verdicts[number], doubt.numbers
+        moved = within_movement(found, wanted, variants, numbers, "movement", spread)
+        if not self._replays and moved.agrees and verdict.rule != "given":
+            return agreement(number, moved)
+        begins: Beginning | None = None
+        for replay, tape in self._replays:
+            begins = self._wrong(replay, tape, number, wanted, variants)
+            if begins is not None:
+                continue
+            chains = ({name: made[name] for name in names} for made in replay.results(tape, number))
+            holds = any(strict(found, made, numbers).agrees for made in chains)
+            may_round = not rounds_alike or numbers.precision != "8-bit"
+            if holds:
+                begins = _DRIFT
+                known = [*variants, self._read(replay, tape, number)]
+                found_right = within_movement(found, wanted, known, numbers, "replay", spread)
+                if not found_right.agrees and not spread:
+                    found_right = self._by_fusing(replay, tape, number, found, wanted)
+            elif may_round:
+                begins = replay.of_a_node(verdict.output)
+                found_right = moved
+            else:
+                begins = replay.of_a_node(verdict.output)
+                continue
+            if found_right.agrees and verdict.rule != "given":
+                return agreement(number, found_right)
+        return agreement(number, verdict, begins)
+
+    def _wrong(
+        self,
+        replay: Replay,
+        tape: Tape,
+        number: int,
+        wanted: Outputs,
+        variants: Sequence[Outputs],
+    ) -> Beginning | None:
+        """What is wrong of a plan and its subnets, computed here; None if nothing is."""
+        wrong = replay.wrong_step(tape, number)
+        if wrong is not None:
+            return replay.begins_in(tape, number, *wrong)
+        read, numbers = self._read(replay, tape, number), self._doubt.numbers
+        if within_movement(read, wanted, variants, numbers, "replay").agrees:
+            return None
+        # Engines fuse other pairs of quantisers in it than in the file. Unfused, both round alike.
+        # What may round in another way still is what simplification has folded.
+        made, *moved = (
+            {name: outputs[name] for name in wanted}
+            for outputs in (
+                replay.whole_unfused(tape, number),
+                *replay.whole_moved(tape, number),
+            )
+        )
+        if right_step(made, self._outputs(number, self._unfused), moved, numbers).agrees:
+            return None
+        return _READING
+
+    def _by_fusing(
+        self, replay: Replay, tape: Tape, number: int, found: Outputs, wanted: Outputs
+    ) -> WorstOutput:
+        """Compare the plan and the whole model, both with nothing fused; the best copy counts."""
+        right, numbers = self._outputs(number, self._unfused), self._doubt.numbers
+        verdicts = [
+            by_fusing(found, wanted, {name: made[name] for name in wanted}, right, numbers)
+            for made in replay.results_unfused(tape, number)
+        ]
+        return min(verdicts, key=lambda verdict: verdict.ratio)
+
+    def _read(self, replay: Replay, tape: Tape, number: int) -> Outputs:
+        """The outputs of this doubt, as the network computes them that was read from the file."""
+        read = replay.whole(tape, number)
+        return {name: read[name] for name in self._doubt.outputs}
+
+    def _step(self, variant: Variant) -> TapeStep:
+        doubt, tape = self._doubt, self._tape
+        outputs = {own: tape.file(variant.name, name) for name, own in doubt.outputs.items()}
+        if variant is _CUT:
+            crossing = {name for replay, _ in self._replays for name in replay.crossing()}
+            more = {own: tape.file(_CUT.name, n) for n, own in doubt.own(sorted(crossing)).items()}
+            outputs = more | outputs
+        inputs = {own: (tape.file(INPUT, name), ()) for name, own in doubt.inputs.items()}
+        graph = doubt.original
+        if variant is _ROUNDED:
+            graph = write_rounded(graph, self._rounded)
+        return TapeStep(graph, inputs, outputs, variant)
+
+    def _outputs(self, number: int, variant: Variant) -> Outputs:
+        return {name: self._tape.get(number, variant.name, name) for name in self._doubt.outputs}
+
+
+_READING = Beginning(
+    "it begins before the network is spread: as it was read and simplified, the network computes "
+    "something else than its file does"
+)
+_DRIFT = Beginning(
+    "no phase is wrong: each computes on this machine what the whole model does from the same "
+    "tensors, but together they are further off than the model itself moves when its input is "
+    "rounded in another way; --tolerance can allow it"
+)

@@ -1,0 +1,313 @@
+"""A plan's subnets run again on this machine, to see whether each computes what it should.
+
+Of one frame there are three *streams*: `whole`, the network before any rewrite, with all tensors
+that cross from phase to phase; `chain`, the subnets one after another as agents on this machine run
+them; and `step`, every subnet in plain ONNX Runtime given the whole network's own tensors, so that
+what differs is its own doing and nothing that came before it. What is only a part of a tensor is
+compared with that part.
+
+Where a step differs, as parts of quantised layers do that an engine fuses in another way than the
+whole layer, it is repeated with nothing fused, neither in the subnet nor in the whole network: then
+both compute with the same roundings, and what still differs is an error. Half precision is rounded
+behind every operator then (`cnn.rounded`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cnn.model import Model
+from cnn.network import Layer
+from cnn.rewrite.rewrites import Copies, original_name
+from cnn.rewrite.views import Bounds
+from cnn.rounded import write_rounded
+from launcher.results.comparison.regions import places
+from launcher.results.comparison.tape import Level, Tape, TapeStep, Variant, moves
+from launcher.results.comparison.tolerance import (
+    Beginning,
+    Numbers,
+    Outputs,
+    WorstOutput,
+    difference,
+    right_step,
+    strict,
+)
+from launcher.run.runtime import Array, SubnetFiles
+from partition.plan import Plan, PlannedPhase
+
+INPUT, CHAIN, _CHAIN_UNFUSED = "in", "chain", "chain unfused"
+_WHOLE: Mapping[Level, str] = {"all": "whole", "none": "whole unfused"}
+_STEP: Mapping[Level, str] = {"all": "step", "none": "step unfused"}
+
+
+class Replay:
+    """The subnets of `plan`; what is written goes to `folder`."""
+
+    def __init__(
+        self,
+        model: Model,
+        plan: Plan,
+        subnets: Mapping[str, SubnetFiles],
+        numbers: Numbers,
+        folder: Path,
+    ) -> None:
+        self.plan = plan
+        self._subnets = subnets
+        self._numbers = numbers
+        self._moved: tuple[Variant, ...] = ()  # rounded likewise, half precision is exact
+        if numbers.precision != "half":
+            self._moved = moves(Numbers("single"), "none")
+        self._network = model.network
+        self._given = frozenset((*model.network.inputs, *model.network.state))
+        self._whole = model.cut(
+            [layer.name for layer in model.network.layers],
+            model.network.inputs,
+            model.network.outputs,
+            folder,
+        ).graph
+        self._folder = folder
+        rewritten = model.rewritten(plan.rewrites) if plan.rewrites else model
+        self._rewritten = rewritten.network
+        copied = any(isinstance(rewrite, Copies) for rewrite in plan.rewrites)
+        views = rewritten.operators.views.by_name
+        names = {*rewritten.network.tensors, *views}
+        own = {name: name for name in names}
+        if copied:  # parts of a copy's tensors are found by its views
+            own = {n: original_name(n) for n in names if n.rpartition("@")[2].isdigit()}
+        self._places = places(
+            {n: of for n, of in own.items() if of in model.network.tensors}, views
+        )
+        self._order = _in_order(plan.phases, rewritten.network.inputs)
+
+    def record(self, tape: Tape, *, chain: bool = True) -> None:
+        """Compute all three streams, or all but the chain; the inputs are on the tape."""
+        tape.run(
+            [
+                self._whole_step(tape, "all", self.crossing()),
+                *(self._step(tape, phase, CHAIN) for phase in self._order if chain),
+                *(self._step(tape, phase, _STEP["all"]) for phase in self._order),
+            ]
+        )
+
+    def whole(self, tape: Tape, frame: int) -> Outputs:
+        """The results of the network as it was read from the file."""
+        return {name: tape.get(frame, _WHOLE["all"], name) for name in self._network.outputs}
+
+    def whole_unfused(self, tape: Tape, frame: int) -> Outputs:
+        """The same with nothing fused."""
+        self._unfuse(tape)
+        return {name: tape.get(frame, _WHOLE["none"], name) for name in self._network.outputs}
+
+    def whole_moved(self, tape: Tape, frame: int) -> list[Outputs]:
+        """The same on inputs that have moved by one unit in the last place."""
+        outputs = self._network.outputs
+        variants = [
+            replace(variant, name=f"whole {variant.name}")
+            for variant in moves(self._numbers, "none")
+        ]
+        if not tape.has(tape.frames[0], variants[0].name, outputs[0]):
+            tape.run([self._whole_step(tape, "none", set(outputs), moved) for moved in variants])
+        return [
+            {name: tape.get(frame, variant.name, name) for name in outputs} for variant in variants
+        ]
+
+    def results(self, tape: Tape, frame: int) -> Iterator[Outputs]:
+        """What the subnets compute one after another: for each copy of the network."""
+        return self._results(tape, frame, CHAIN)
+
+    def results_unfused(self, tape: Tape, frame: int) -> Iterator[Outputs]:
+        """The same with nothing fused."""
+        if not tape.has(tape.frames[0], _CHAIN_UNFUSED, self._rewritten.outputs[0]):
+            tape.run([self._step(tape, phase, _CHAIN_UNFUSED) for phase in self._order])
+        return self._results(tape, frame, _CHAIN_UNFUSED)
+
+    def _results(self, tape: Tape, frame: int, stream: str) -> Iterator[Outputs]:
+        count, made = len(self._network.outputs), self._rewritten.outputs
+        for start in range(0, len(made), count):
+            names = zip(self._network.outputs, made[start : start + count], strict=True)
+            yield {own: tape.get(frame, stream, name) for own, name in names}
+
+    def wrong_step(self, tape: Tape, frame: int) -> tuple[PlannedPhase, WorstOutput] | None:
+        """The first phase whose subnet computes something else than the whole network does."""
+        for phase in self._order:
+            right = self._right(tape, frame, phase.outputs, "all")
+            made = {name: tape.get(frame, _STEP["all"], name) for name in right}
+            if strict(made, right, self._numbers).agrees:
+                continue
+            self._unfuse(tape)
+            watched = (*phase.outputs, *self._chosen_from(phase))
+            right = self._right(tape, frame, watched, "none")
+            made, *others = (
+                {name: tape.get(frame, stream, name) for name in right}
+                for stream in (_STEP["none"], *(variant.name for variant in self._moved))
+            )
+            found = right_step(made, right, others, self._numbers)
+            if not found.agrees:
+                return phase, found
+        return None
+
+    def begins_in(
+        self, tape: Tape, frame: int, phase: PlannedPhase, error: WorstOutput
+    ) -> Beginning:
+        """The layer of a wrong phase from which on its tensors differ."""
+        layer, tensor = self._first_wrong_layer(tape, frame, phase, error)
+        return Beginning(
+            f"it begins in phase {phase.name} on node {phase.device}, at layer {layer.name!r}: "
+            f"the subnet, given the whole model's own tensors, computes another {tensor!r} "
+            f"(relative difference {error.error:.1e})",
+            phase.name,
+            phase.device,
+            layer.name,
+            tensor,
+        )
+
+    def crossing(self) -> set[str]:
+        """The whole network's tensors that cross from phase to phase, in parts perhaps."""
+        made = [name for phase in self._order for name in phase.outputs]
+        crossing = {self._places[name].of for name in made if name in self._places}
+        return crossing.union(self._network.outputs)
+
+    def of_a_node(self, output: str) -> Beginning:
+        """Of a result that the subnets do not give on this machine: whose it may be."""
+        wanted = {name for name, place in self._places.items() if place.of == output}
+        nodes: dict[str, None] = {}
+        last = self._order[-1]
+        for phase in reversed(self._order):
+            if wanted.intersection(phase.outputs):
+                if not nodes:
+                    last = phase
+                nodes[phase.device] = None
+                wanted.update(phase.inputs)
+        names = list(reversed(nodes))
+        which = f"node {names[0]}" if len(names) == 1 else "one of the nodes " + ", ".join(names)
+        return Beginning(
+            f"the plan's subnets agree with the whole model on this machine, so the engine or the "
+            f"memory of {which} computed {output!r} wrongly (phase {last.name} makes it)",
+            last.name,
+            names[0] if len(names) == 1 else "",
+            tensor=output,
+        )
+
+    def _first_wrong_layer(
+        self, tape: Tape, frame: int, phase: PlannedPhase, error: WorstOutput
+    ) -> tuple[Layer, str]:
+        """The first whose error, with all layers of the phase before it, is an eighth of what the
+        phase comes to at least: less may be rounding."""
+        layers = [layer for layer in self._rewritten.layers if layer.name in set(phase.layers)]
+        made = [(layer, name) for layer in layers for name in layer.outputs]
+        inside = [name for _, name in made if name in self._places]
+        tape.run(
+            [
+                self._whole_step(tape, "none", {self._places[name].of for name in inside}),
+                self._step(tape, phase, _STEP["none"], also=inside),
+            ]
+        )
+        least = max(self._numbers.limits.strict, error.error / 8)
+        for layer, name in made:
+            if name in self._places and tape.has(frame, _STEP["none"], name):
+                right = self._right(tape, frame, [name], "none")[name]
+                found = tape.get(frame, _STEP["none"], name)
+                if difference(found, right, self._numbers).largest >= least:
+                    return layer, name
+        return next((layer, name) for layer, name in made if name == error.output)
+
+    def _unfuse(self, tape: Tape) -> None:
+        """Compute the whole network and all steps with nothing fused, unless that was done."""
+        if tape.has(tape.frames[0], _WHOLE["none"], self._network.outputs[0]):
+            return
+        step = _STEP["none"]
+        tape.run(
+            [
+                self._whole_step(tape, "none", self.crossing() | self._chosen_from_whole()),
+                *(
+                    self._step(tape, phase, step, moved, self._chosen_from(phase))
+                    for moved in (None, *self._moved)
+                    for phase in self._order
+                ),
+            ]
+        )
+
+    def _chosen_from(self, phase: PlannedPhase) -> tuple[str, ...]:
+        """The amounts inside a phase from which layers choose, as `ArgMax` does: a wrong one may
+        well be chosen like the right one."""
+        layers = [layer for layer in self._rewritten.layers if layer.name in set(phase.layers)]
+        made = {name for layer in layers for name in layer.outputs} - set(phase.outputs)
+        return tuple(
+            name
+            for layer in layers
+            if any(self._dtype(output)[0] != "f" for output in layer.outputs)
+            for name in layer.inputs
+            if name in made and name in self._places and self._dtype(name)[0] == "f"
+        )
+
+    def _chosen_from_whole(self) -> set[str]:
+        names = (name for phase in self._order for name in self._chosen_from(phase))
+        return {self._places[name].of for name in names}
+
+    def _dtype(self, name: str) -> str:
+        return self._rewritten.tensors[name].dtype
+
+    def _right(
+        self, tape: Tape, frame: int, names: Sequence[str], level: Level
+    ) -> dict[str, Array]:
+        """What the whole network has for these tensors, as far as it has them."""
+        found = {name: self._places[name] for name in names if name in self._places}
+        return {
+            n: place.cut(tape.get(frame, _WHOLE[level], place.of)) for n, place in found.items()
+        }
+
+    def _whole_step(
+        self, tape: Tape, level: Level, tensors: set[str], moved: Variant | None = None
+    ) -> TapeStep:
+        variant = moved or Variant(_WHOLE[level], level)
+        inputs = {name: (tape.file(INPUT, name), ()) for name in self._given}
+        outputs = {name: tape.file(variant.name, name) for name in sorted(tensors)}
+        return TapeStep(self._at(level, self._whole), inputs, outputs, variant)
+
+    def _at(self, level: Level, graph: Path) -> Path:
+        """What is run at that level: unfused, half precision rounds every tensor, as it has to
+        where phases end."""
+        if level != "none" or self._numbers.precision != "half":
+            return graph
+        return write_rounded(graph, self._folder / "rounded")
+
+    def _step(
+        self,
+        tape: Tape,
+        phase: PlannedPhase,
+        stream: str,
+        moved: Variant | None = None,
+        also: Sequence[str] = (),
+    ) -> TapeStep:
+        """A phase on the chain's tensors, or on the whole network's as far as it has them.
+
+        Its outputs go to the same stream, or to one of their own if its inputs are `moved`.
+        """
+        unfused = stream in (_STEP["none"], _CHAIN_UNFUSED)
+        level: Level = "agent" if stream == CHAIN else "none" if unfused else "all"
+        inputs: dict[str, tuple[str, Bounds]] = {}
+        for name in (*phase.inputs, *(tensor.name for tensor, _ in phase.state)):
+            place = self._places.get(name)
+            if place is not None and place.of in self._given:
+                inputs[name] = tape.file(INPUT, place.of), place.bounds
+            elif place is not None and stream not in (CHAIN, _CHAIN_UNFUSED):
+                inputs[name] = tape.file(_WHOLE[level], place.of), place.bounds
+            else:
+                inputs[name] = tape.file(stream, name), ()
+        target = stream if moved is None else moved.name
+        outputs = {name: tape.file(target, name) for name in (*phase.outputs, *also)}
+        graph = self._at(level, self._subnets[phase.name].graph)
+        return TapeStep(graph, inputs, outputs, moved or Variant(stream, level))
+
+
+def _in_order(phases: Sequence[PlannedPhase], inputs: Sequence[str]) -> tuple[PlannedPhase, ...]:
+    """The phases in an order in which each finds what it reads."""
+    waiting, known, order = list(phases), set(inputs), []
+    while waiting:
+        ready = next(phase for phase in waiting if known.issuperset(phase.inputs))
+        waiting.remove(ready)
+        order.append(ready)
+        known.update(ready.outputs)
+    return tuple(order)

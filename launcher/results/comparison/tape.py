@@ -1,0 +1,130 @@
+"""Steps of a computation, run by engines in a process of their own, and what they made.
+
+A *stream* is one way to compute the network: `whole`, `chain`, a variant. The arrays of a few
+frames lie on disk, one file for each tensor of a stream: together they may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from cnn.rewrite.views import Bounds
+from launcher.errors import RunFailedError
+from launcher.results.comparison.tolerance import Numbers
+from launcher.run.runtime import Array
+
+How: TypeAlias = Literal["alike", "mixed", "evenly"]
+
+Level: TypeAlias = Literal["all", "basic", "none", "agent"]
+"""How far ONNX Runtime fuses operators; or an agent's engine, as it runs on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way to run a graph that rounds in another way: fused less, or its input moved (`how` is
+    explained in `nodes.executors.onnx.replay`)."""
+
+    name: str
+    level: Level = "all"
+    moved: float = 0.0
+    how: How = "alike"
+
+
+def moves(numbers: Numbers, level: Level = "all") -> tuple[Variant, ...]:
+    """The variants of a graph whose input is moved by one unit in the last place."""
+    unit = numbers.limits.unit
+    if numbers.precision == "8-bit":
+        return (
+            Variant("up", level, unit, "evenly"),
+            Variant("down", level, -unit, "evenly"),
+        )
+    return (
+        Variant("up", level, unit),
+        Variant("down", level, -unit),
+        Variant("mixed", level, unit, "mixed"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TapeStep:
+    """One graph on every frame: `inputs` maps its tensors to files of the tape and what lies in
+    them within (axis, start, stop), `outputs` to files."""
+
+    graph: Path
+    inputs: Mapping[str, tuple[str, Bounds]]
+    outputs: Mapping[str, str]
+    variant: Variant = Variant("all")
+
+
+class Tape:
+    """Arrays of `frames` in `folder`, which is made."""
+
+    def __init__(self, folder: Path, frames: Sequence[int]) -> None:
+        self.frames = tuple(frames)
+        self._folder = folder
+        self._numbers: dict[str, int] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def file(self, stream: str, tensor: str) -> str:
+        """Where a tensor of a stream lies, within the folder of each frame."""
+        return f"{stream}/{self._numbers.setdefault(tensor, len(self._numbers))}.npy"
+
+    def put(self, frame: int, stream: str, tensor: str, array: Array) -> None:
+        """Keep a tensor."""
+        path = self._path(frame, stream, tensor)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, array, allow_pickle=False)
+
+    def has(self, frame: int, stream: str, tensor: str) -> bool:
+        """Whether the tensor was kept or computed."""
+        return self._path(frame, stream, tensor).exists()
+
+    def get(self, frame: int, stream: str, tensor: str) -> Array:
+        """A tensor that was kept or computed."""
+        array: Array = np.load(self._path(frame, stream, tensor), allow_pickle=False)
+        return array
+
+    def run(self, steps: Sequence[TapeStep]) -> None:
+        """Carry out `steps` in order on all frames; raises `RunFailedError`."""
+        if not steps:
+            return
+        job = self._folder / "steps.json"
+        data = {
+            "folder": str(self._folder),
+            "frames": [str(frame) for frame in self.frames],
+            "steps": [
+                {
+                    "graph": str(step.graph),
+                    "level": step.variant.level,
+                    "moved": step.variant.moved,
+                    "how": step.variant.how,
+                    "inputs": dict(step.inputs),
+                    "outputs": dict(step.outputs),
+                }
+                for step in steps
+            ],
+        }
+        job.write_text(json.dumps(data), "utf-8")
+        self._carry_out(job)
+
+    def _carry_out(self, job: Path) -> None:
+        """Compute the steps that a file describes (`nodes.executors.onnx.replay`)."""
+        command = [sys.executable, "-m", "nodes.executors.onnx.replay", str(job)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            lines = ran.stderr.strip().splitlines()
+            raise RunFailedError(
+                "the results could not be compared with the whole model's (--no-verify leaves it "
+                "out): " + (lines[-1] if lines else f"exit code {ran.returncode}")
+            )
+
+    def _path(self, frame: int, stream: str, tensor: str) -> Path:
+        return self._folder / str(frame) / self.file(stream, tensor)

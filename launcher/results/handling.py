@@ -1,0 +1,160 @@
+"""Takes results as they come in: journals, writes, counts and keeps them for comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from launcher.inputs.frames import Inputs
+from launcher.results.classes import top_class
+from launcher.results.journal.journal import Journal
+from launcher.results.report import Accuracy, Infinite
+from launcher.results.verify import FirstResults
+from launcher.run.kept_state import KeptState
+from launcher.run.runtime import Array, Frame, Frames
+
+
+class Writer(Protocol):
+    """Where results are written to."""
+
+    def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
+        """Write one frame's results."""
+        ...
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The frames of `frames` with these `numbers`, in this order."""
+
+    frames: Frames
+    numbers: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Frame:
+        return self.frames[self.numbers[index]]
+
+
+class Results:
+    """Takes the results of `inputs`, frame by frame.
+
+    `outputs` names the network's outputs; `constants` are those of the model that no input reaches,
+    which are written with every frame's. `writer`, `first` and `journal` are None where nothing is
+    to be written, compared or journalled; `truth` is the class of each input, empty where it is not
+    known. `frames` are those that are still to be streamed: all, until `restore` has found some in
+    the journal.
+
+    Results of one input are all alike unless the network keeps `state`. Then each frame counts as
+    distinct, and the state with which it began is kept with its result.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        outputs: tuple[str, ...],
+        writer: Writer | None,
+        first: FirstResults | None,
+        truth: tuple[int, ...],
+        journal: Journal | None = None,
+        state: KeptState | None = None,
+        *,
+        checked: bool = True,
+        constants: Mapping[str, Array] | None = None,
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.first = first
+        self.journal = journal
+        self.frames: Frames = inputs
+        self.state = state
+        self.first_result_s: float | None = None
+        self.restored = 0
+        """How many results came from the journal."""
+        self.dropped: list[int] = []
+        """Frames that the source dropped in this run."""
+        self.infinite = Infinite() if checked else None
+        self._writer = writer
+        self._constants = dict(constants or {})
+        self._truth = truth
+        self._taken = [0] * self.distinct
+        self._right = 0
+        self._whole_right = 0
+        self._compared = False
+
+    @property
+    def distinct(self) -> int:
+        """How many distinct inputs there are, whose results may differ."""
+        return len(self.inputs) if self.state else self.inputs.distinct
+
+    def whole_frame(self, number: int) -> Frame:
+        """All that the whole model needs for the distinct result `number`."""
+        frame = self.inputs[number]
+        if not self.state or self.first is None:
+            return frame
+        names = tuple(self.state.now)
+        began = self.first.get(number, names) if self.first.has(number) else self.state.now
+        return {**frame, **began}
+
+    def restore(self, on_done: Callable[[int, int], None]) -> None:
+        """Take what the journal has, as if it came in now; `on_done` hears (frames, of all)."""
+        if self.journal is None:
+            return
+        total = len(self.inputs)
+        for frame, outputs in self.journal.results(in_a_row=bool(self.state)):
+            self._take(frame, outputs)
+            self.restored += 1
+            on_done(self.restored, total)
+        numbers = self.journal.open_frames()
+        if len(numbers) < total:
+            self.frames = Remaining(self.inputs, numbers)
+
+    def on_result(self, number: int, outputs: Mapping[str, Array]) -> None:
+        """Take one result of those that are streamed; `number` counts within `frames`."""
+        if self.first_result_s is None:
+            self.first_result_s = time.monotonic()
+        frame = self._frame(number)
+        if self.journal is not None:
+            self.journal.write(frame, outputs)
+        self._take(frame, outputs)
+
+    def on_drop(self, number: int) -> None:
+        """The source dropped one of the frames that are streamed."""
+        frame = self._frame(number)
+        if self.journal is not None:
+            self.journal.drop(frame)
+        self.dropped.append(frame)
+
+    def _frame(self, number: int) -> int:
+        return self.frames.numbers[number] if isinstance(self.frames, Remaining) else number
+
+    def _take(self, frame: int, outputs: Mapping[str, Array]) -> None:
+        number = frame if self.state else self.inputs.source(frame)
+        self._taken[number] += 1
+        if self.infinite is not None:
+            self.infinite = self.infinite.seen(frame, outputs)
+        if self._writer is not None:
+            self._writer.write(frame, {**outputs, **self._constants})
+        if self.first is not None:
+            began = self.state.now if self.state else {}
+            self.first.add(number, {**{name: outputs[name] for name in self.outputs}, **began})
+        if self.state:
+            self.state.see(outputs)
+        if self._truth:
+            self._right += top_class(outputs) == self._truth[self.inputs.source(frame)]
+
+    def on_reference(self, number: int, outputs: Mapping[str, Array]) -> None:
+        """Take the whole model's result for one distinct input."""
+        self._compared = True
+        if self._truth and top_class(outputs) == self._truth[self.inputs.source(number)]:
+            self._whole_right += self._taken[number]
+
+    def accuracy(self) -> Accuracy | None:
+        """The accuracy over the frames that have a result, if the true classes are known."""
+        taken = sum(self._taken)
+        if not self._truth or not taken:
+            return None
+        whole = self._whole_right / taken if self._compared else None
+        return Accuracy(self._right / taken, whole)

@@ -1,0 +1,1 @@
+"""Results and progress of a run on disk, so that it can be resumed."""

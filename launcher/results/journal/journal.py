@@ -1,0 +1,216 @@
+"""Results and progress of a run on disk, so that it can be interrupted at any point and resumed.
+
+A journal is a folder: `run.json` says which run it is of; there is a .npy file for each output, in
+which row k is frame k's result (a folder with a file for each frame where the shape varies); and
+`journal` has a record for every frame that is settled (`launcher.results.journal.records`). A
+result is written first, its record right after it, and neither is ever written again. What was
+written survives the end of the process, `kill -9` included. Once a second a thread of its own has
+the disk take it (fdatasync), so a power cut costs what came since then. A record whose result does
+not have the checksum that it states counts for nothing: that frame is computed again, no other is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from launcher.errors import RunFailedError
+from launcher.results.journal.identity import RunIdentity
+from launcher.results.journal.records import (
+    DONE,
+    DROPPED,
+    RECORD_BYTES,
+    FrameRecord,
+    checksum,
+    decode,
+    encode,
+)
+from launcher.results.journal.stacks import ResultFile, ResultFolder
+from launcher.run.runtime import Array
+
+RECORDS = "journal"
+SYNC_S = 1.0
+"""How often the disk is made to take what was written."""
+
+
+class Journal:
+    """The journal of one run, open for writing by this process only; a context manager."""
+
+    def __init__(self, folder: Path, identity: RunIdentity, run: bytes) -> None:
+        """Opens what `launcher.results.journal.opening` found or made; raises `OSError` as the disk
+        does."""
+        self.folder = folder
+        self.frames = identity.frames
+        self.damaged = 0
+        """Frames whose record is there and whose result is not: they are computed again."""
+        self._run = run
+        self._kinds = bytearray(self.frames)
+        self._problem: OSError | None = None
+        self._dirty = threading.Event()
+        self._closing = threading.Event()
+        with contextlib.ExitStack() as opened:
+            self._file = os.open(folder / RECORDS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            opened.callback(os.close, self._file)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._records = self._read()
+            self._results: list[ResultFile | ResultFolder] = []
+            for spec in identity.outputs:
+                made = (
+                    ResultFolder(folder, spec)
+                    if spec.varies
+                    else ResultFile(folder, spec, self.frames)
+                )
+                self._results.append(made)
+                opened.callback(self._results[-1].close)
+            sync_folder(folder)
+            self._opened = opened.pop_all()
+        self._syncing = threading.Thread(target=self._sync_often, name="journal", daemon=True)
+        self._syncing.start()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read(self) -> dict[int, FrameRecord]:
+        """The records so far; what follows the last valid one is cut off."""
+        with os.fdopen(os.dup(self._file), "rb") as file:
+            records, end = decode(file.read(), self._run)
+        os.ftruncate(self._file, end)
+        os.lseek(self._file, end, os.SEEK_SET)
+        return {record.frame: record for record in records if record.frame < self.frames}
+
+    @property
+    def frame_bytes(self) -> int:
+        """What a frame takes on disk."""
+        return sum(file.spec.row_bytes for file in self._results) + RECORD_BYTES
+
+    # ------------------------------------------------------------ what is there
+
+    def results(self, *, in_a_row: bool = False) -> Iterator[tuple[int, dict[str, Array]]]:
+        """(frame, outputs by name) of every saved result, in frame order, each checked.
+
+        Only what has been gone through counts as settled: go to the end before asking what is open.
+        With `in_a_row`, results count only as far as no frame before them lacks its own.
+        """
+        settled = 0
+        for frame in sorted(self._records):
+            record = self._records[frame]
+            if record.kind == DROPPED:
+                self._kinds[frame] = DROPPED
+                settled += 1
+                continue
+            if in_a_row and settled < frame:
+                continue
+            rows = [file.read(frame) for file in self._results]
+            if checksum(rows) != record.checksum:
+                self.damaged += 1
+                continue
+            self._kinds[frame] = DONE
+            settled += 1
+            pairs = zip(self._results, rows, strict=True)
+            yield frame, {file.spec.name: file.array(row) for file, row in pairs}
+
+    def dropped(self) -> tuple[int, ...]:
+        """The frames that were dropped, in all attempts at this run, in order."""
+        return tuple(frame for frame, kind in enumerate(self._kinds) if kind == DROPPED)
+
+    @property
+    def done(self) -> int:
+        """How many results are saved."""
+        return self._kinds.count(DONE)
+
+    def open_frames(self) -> tuple[int, ...]:
+        """The frames that are not settled, in order."""
+        return tuple(frame for frame, kind in enumerate(self._kinds) if not kind)
+
+    # ------------------------------------------------------------ what comes
+
+    def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
+        """Save one frame's result; `RunFailedError` if the disk does not take it.
+
+        The arrays have the dtypes and shapes that the journal was opened with.
+        """
+        if self._kinds[frame]:
+            raise RuntimeError(f"frame {frame} is settled already")
+        rows = [file.row(outputs[file.spec.name]) for file in self._results]
+        try:
+            for file, row in zip(self._results, rows, strict=True):
+                file.write(frame, row)
+            self._append(FrameRecord(frame, DONE, checksum(rows)))
+        except OSError as error:
+            raise self._failed(f"frame {frame}: its result", error) from error
+
+    def drop(self, frame: int) -> None:
+        """Note that a frame was dropped and will have no result."""
+        try:
+            self._append(FrameRecord(frame, DROPPED, 0))
+        except OSError as error:
+            raise self._failed(f"frame {frame}: that it was dropped", error) from error
+
+    def _append(self, record: FrameRecord) -> None:
+        if self._problem is not None:
+            raise self._problem
+        data = encode(record, self._run)
+        while data:
+            data = data[os.write(self._file, data) :]
+        self._kinds[record.frame] = record.kind
+        self._dirty.set()
+
+    def _failed(self, what: str, error: OSError) -> RunFailedError:
+        return RunFailedError(
+            f"{what} cannot be kept in the journal {str(self.folder)!r}: {error.strerror}; "
+            f"{self.done} of {self.frames} are saved, and launch --resume goes on from there"
+        )
+
+    # ------------------------------------------------------------ durability
+
+    def _sync_often(self) -> None:
+        while not self._closing.wait(SYNC_S):
+            if self._dirty.is_set():
+                try:
+                    self._sync()
+                except OSError as error:  # the next write raises it
+                    self._problem = error
+                    return
+
+    def _sync(self) -> None:
+        self._dirty.clear()
+        for file in self._results:
+            file.sync()
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Have the disk take everything and close; `RunFailedError` if it does not."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._syncing.join()
+        try:
+            self._sync()
+            if self._problem is not None:
+                raise self._problem
+        except OSError as error:
+            raise self._failed("what was written last", error) from error
+        finally:
+            self._opened.close()
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the disk take what the folder has and what it is called."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,375 @@
+"""How a run went: the figures, from the plan and from what was measured, as a value and as JSON.
+
+Times are measured at the launcher. The first result ends the filling of the pipeline, so the
+period is taken from there to the last result; frames per second count everything from the first
+frame sent to the last result received. Three periods stand side by side: planned (before anything
+ran), predicted (simulated with what the agents measured while they warmed up) and measured. So do
+two latencies, and what FIFOs held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from launcher.core.intake import Overload, Pace
+from launcher.core.recovery import Cause
+from launcher.plan.planning import THIS_MACHINE
+from launcher.plan.prediction import predicted_run, times_of
+from launcher.results.verify import Agreement
+from launcher.run.runtime import Array, RunResult
+from nodes.protocol.finite import is_finite
+from nodes.protocol.messages import Order, Stats
+from partition.plan import Plan
+
+_UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
+"""Of a node that no layer was assigned to: it was not asked for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One node.
+
+    Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the limit set by the
+    user; measured are the peak, what was resident at the end, the part of that which no file
+    backs, and the idle agent before anything was sent to it. Pages of programs and libraries do
+    not count, because the kernel drops them where memory is short. `fifo_*` is the most that the
+    FIFOs into the node held at once. Busy seconds are wall-clock time in firings: nodes that share
+    cores are busy while they wait for one, too; `cpu_s_per_frame` is not.
+    """
+
+    name: str
+    layers: int
+    phases: int
+    memory_predicted_bytes: int
+    memory_eq2_bytes: int
+    memory_limit_bytes: int | None
+    memory_measured_bytes: int
+    memory_resident_bytes: int
+    memory_anonymous_bytes: int
+    memory_idle_bytes: int
+    fifo_predicted_bytes: int
+    fifo_measured_bytes: int
+    busy_fraction: float
+    busy_s_per_frame: float
+    cpu_s_per_frame: float
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """A change of epochs that the run got over, see `launcher.core.recovery.Recovery`.
+
+    `pause_s` passed between the last result before it and the first one after it, None if the loss
+    came before any result. For `waited_s` of it too few nodes were there.
+    """
+
+    nodes: tuple[str, ...]
+    reasons: tuple[str, ...]
+    seconds: float
+    frame: int
+    replayed: int
+    pause_s: float | None
+    cause: Cause = "loss"
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The share of streamed frames whose likeliest class is the true one, in 0..1.
+
+    `whole_model` is None if there was no comparison with the whole model.
+    """
+
+    distributed: float
+    whole_model: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalReport:
+    """The folder with results and progress: frames `saved` there in all, of which `resumed` were
+    there before this launch; `damaged` ones were computed again."""
+
+    folder: str
+    saved: int
+    resumed: int
+    damaged: int
+
+
+@dataclass(frozen=True, slots=True)
+class PaceReport:
+    """The source's own pace in frames per second, and what became of frames that found
+    `queue_frames` waiting: `dropped_frames` has (first, last) of each row of dropped ones."""
+
+    rate: float
+    on_overload: Overload
+    queue_frames: int
+    dropped: int
+    dropped_frames: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Infinite:
+    """Results with NaN or infinity: how many, and the first of them."""
+
+    results: int = 0
+    first_frame: int | None = None
+    first_output: str | None = None
+
+    def seen(self, frame: int, outputs: Mapping[str, Array]) -> Infinite:
+        """With one frame's result counted in."""
+        found = next((name for name in outputs if not is_finite(outputs[name])), None)
+        if found is None:
+            return self
+        if self.first_frame is None:
+            return Infinite(1, frame, found)
+        return replace(self, results=self.results + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A finished run."""
+
+    network: str
+    strategy: str
+    order: str
+    input: str
+    frames: int
+    seconds: float
+    frames_per_second: float
+    period_planned_s: float
+    period_predicted_s: float
+    period_measured_s: float
+    latency_predicted_s: float
+    latency_s: float
+    latency_worst_s: float
+    first_result_s: float
+    agreement: Agreement | None
+    accuracy: Accuracy | None
+    bytes_per_frame: int
+    proof: str
+    explanation: str
+    nodes: tuple[NodeReport, ...]
+    networks: Mapping[str, Agreement] = field(default_factory=dict)
+    """How far each network is from the whole of it, where several run side by side."""
+    recoveries: tuple[RecoveryReport, ...] = ()
+    """If there are any, `nodes` are those of the last plan, and their figures count from the last
+    recovery on."""
+    infinite: Infinite | None = None
+    """None if nobody looked for NaN and infinity."""
+    journal: JournalReport | None = None
+    """If there is one, `frames` are those that this launch streamed."""
+    pace: PaceReport | None = None
+    """If there is one, `frames` are those that were not dropped, and a latency begins when a frame
+    is sent, after it has waited."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the comparison with the whole model, if there was one, was good."""
+        return self.agreement is None or self.agreement.agrees
+
+    @property
+    def worst_frame(self) -> int | None:
+        """The frame that is furthest from the whole model's, None without a comparison."""
+        return self.agreement.worst_input if self.agreement else None
+
+    @property
+    def worst_output(self) -> str | None:
+        """The output of `worst_frame` that is furthest from the whole model's."""
+        return self.agreement.worst_output if self.agreement else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as JSON-like data; an infinite error (NaN in a result) becomes null."""
+        found = self.agreement
+        data = asdict(replace(self, agreement=None, networks={}))
+        del data["agreement"]
+        data["networks"] = {name: _agreement_as_json(own) for name, own in self.networks.items()}
+        return data | verdict_as_json(found)
+
+
+_RULE = ("tolerance", "rule", "begins")
+
+
+def verdict_as_json(found: Agreement | None) -> dict[str, Any]:
+    """The comparison with the whole model as JSON-like data; an infinite error is null."""
+    return {
+        "verified": found is not None,
+        "agrees": found.agrees if found else None,
+        **(
+            dict.fromkeys(("max_relative_error", "worst_frame", "worst_output", *_RULE))
+            if found is None
+            else _agreement_as_json(found)
+        ),
+    }
+
+
+def _agreement_as_json(found: Agreement) -> dict[str, Any]:
+    finite = {
+        "max_relative_error": found.max_relative_error,
+        "tolerance": found.allowed,
+    }
+    return {
+        **{key: number if math.isfinite(number) else None for key, number in finite.items()},
+        "worst_frame": found.worst_input,
+        "worst_output": found.worst_output,
+        "rule": found.rule,
+        "begins": None if found.begins is None else asdict(found.begins),
+    }
+
+
+def plan_as_json(plan: Plan) -> dict[str, Any]:
+    """A plan that was not run as JSON-like data, with the names that a run's report has."""
+    layers = Counter(plan.assignment.values())
+    phases = Counter(phase.device for phase in plan.phases)
+    return {
+        "network": plan.network,
+        "model_digest": plan.model_digest,
+        "strategy": plan.strategy,
+        "explanation": plan.explanation,
+        "period_planned_s": plan.period_s,
+        "latency_planned_s": plan.latency_s,
+        "bytes_per_frame": plan.bytes_per_frame,
+        "proof": plan.proof,
+        "nodes": [
+            {
+                "name": device.name,
+                "layers": layers[device.name],
+                "phases": phases[device.name],
+                "memory_predicted_bytes": plan.memory[device.name].total_bytes,
+                "memory_eq2_bytes": plan.memory[device.name].eq2_bytes,
+                "memory_limit_bytes": device.memory_bytes,
+            }
+            for device in plan.devices
+        ],
+    }
+
+
+def make_report(
+    plan: Plan,
+    measured: Plan,
+    result: RunResult,
+    *,
+    order: Order,
+    input_description: str,
+    first_result_s: float,
+    agreement: Agreement | None,
+    accuracy: Accuracy | None,
+    networks: Mapping[str, Agreement] | None = None,
+    journal: JournalReport | None = None,
+    pace: PaceReport | None = None,
+    infinite: Infinite | None = None,
+    cpus: Mapping[str, Sequence[int]] | None = None,
+) -> Report:
+    """Put together what a run of `plan` gave.
+
+    `measured` is the plan with the agents' warm-up timings; `first_result_s` counts from the start
+    of the command. `networks` has the agreement of each where there are several. `cpus` are those
+    that agents started here are bound to.
+    """
+    frames = len(result.received_s)
+    seconds = result.received_s[-1] - result.sent_s[0]
+    times = times_of(result.sent_s, result.received_s)
+    predicted = predicted_run(measured, result, order, THIS_MACHINE, cpus)
+    expected = times_of(predicted.sent_s, predicted.received_s)
+    return Report(
+        network=plan.network,
+        strategy=plan.strategy,
+        order=order,
+        input=input_description,
+        frames=frames,
+        seconds=seconds,
+        frames_per_second=frames / seconds,
+        period_planned_s=plan.period_s,
+        period_predicted_s=expected.period_s,
+        period_measured_s=times.period_s,
+        latency_predicted_s=expected.latency_s,
+        latency_s=times.latency_s,
+        latency_worst_s=times.latency_worst_s,
+        first_result_s=first_result_s,
+        agreement=agreement,
+        accuracy=accuracy,
+        bytes_per_frame=plan.bytes_per_frame,
+        proof=plan.proof,
+        explanation=plan.explanation,
+        nodes=_nodes(plan, result, predicted.fifo_bytes),
+        networks=networks or {},
+        recoveries=_recoveries(result),
+        journal=journal,
+        pace=pace,
+        infinite=infinite,
+    )
+
+
+def pace_report(pace: Pace, dropped: Sequence[int]) -> PaceReport:
+    """Report on a source with a pace of its own that dropped these frames, in order."""
+    return PaceReport(
+        pace.rate, pace.on_overload, pace.queue_frames, len(dropped), rows_of(dropped)
+    )
+
+
+def rows_of(frames: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """(first, last) of each row of consecutive frames among these, which are in order."""
+    rows: list[tuple[int, int]] = []
+    for frame in frames:
+        if rows and rows[-1][1] == frame - 1:
+            rows[-1] = rows[-1][0], frame
+        else:
+            rows.append((frame, frame))
+    return tuple(rows)
+
+
+def _recoveries(result: RunResult) -> tuple[RecoveryReport, ...]:
+    received_s = result.received_s
+    return tuple(
+        RecoveryReport(
+            nodes=past.nodes,
+            reasons=past.reasons,
+            seconds=past.seconds,
+            frame=past.frame,
+            replayed=past.replayed,
+            pause_s=received_s[past.frame] - received_s[past.frame - 1]
+            if 0 < past.frame < len(received_s)
+            else None,
+            cause=past.cause,
+            waited_s=past.waited_s,
+        )
+        for past in result.recoveries
+    )
+
+
+def _nodes(plan: Plan, result: RunResult, fifo_bytes: Mapping[str, int]) -> tuple[NodeReport, ...]:
+    first = result.recoveries[-1].frame if result.recoveries else 0
+    frames = max(1, len(result.received_s) - first)
+    layers = Counter(plan.assignment.values())
+    phases = Counter(phase.device for phase in plan.phases)
+    reports = []
+    for device in plan.devices:
+        name = device.name
+        memory, stats = plan.memory[name], result.stats.get(name, _UNUSED)
+        busy_s = sum(stats.busy_s)
+        reports.append(
+            NodeReport(
+                name=name,
+                layers=layers[name],
+                phases=phases[name],
+                memory_predicted_bytes=memory.total_bytes,
+                memory_eq2_bytes=memory.eq2_bytes,
+                memory_limit_bytes=device.memory_bytes,
+                memory_measured_bytes=stats.rss_peak_bytes,
+                memory_resident_bytes=stats.rss_bytes,
+                memory_anonymous_bytes=stats.anonymous_bytes,
+                memory_idle_bytes=result.idle_rss_bytes.get(name, 0),
+                fifo_predicted_bytes=fifo_bytes[name],
+                fifo_measured_bytes=stats.fifo_peak_bytes,
+                busy_fraction=busy_s / stats.elapsed_s if stats.elapsed_s > 0 else 0.0,
+                busy_s_per_frame=busy_s / frames,
+                cpu_s_per_frame=stats.cpu_s / frames,
+                sent_bytes=stats.sent_bytes,
+                received_bytes=stats.received_bytes,
+            )
+        )
+    return tuple(reports)

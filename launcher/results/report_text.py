@@ -1,0 +1,326 @@
+"""Reports and plans for people: tables and a few sentences, through Rich."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    Group,
+    RenderableType,
+    RenderHook,
+)
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from launcher.results.comparison.tolerance import Rule
+from launcher.results.report import Report
+from nodes.protocol.fields import printable
+from partition.plan import Plan, PlannedChannel
+
+WIDTH = 110
+"""Columns where there is no terminal to ask."""
+
+_SHOWN_LAYERS = 3
+_SHOWN_CHANNELS = 40
+_SHOWN_ROWS = 8
+
+
+def print_report(report: Report, console: Console) -> None:
+    """The table of nodes, and below it how fast, how late, how right, and why."""
+    console.print(report_text(report))
+
+
+def open_console() -> Console:
+    """Standard output, wide enough for the tables if it is no terminal.
+
+    What is printed there is text, never markup, and comes out printable.
+    """
+    found = Console(highlight=False, markup=False, emoji=False)
+    if not found.is_terminal:
+        found = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
+    found.push_render_hook(_Printable())
+    return found
+
+
+class _Printable(RenderHook):
+    """Escapes control characters in everything that is printed."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """See `RenderHook`."""
+        return [_Shown(renderable) for renderable in renderables]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """One thing that is printed; Rich's own control codes stay."""
+
+    what: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self.what, options):
+            yield Segment(text if control else printable(text, lines=True), style, control)
+
+
+def report_text(report: Report) -> RenderableType:
+    """What `print_report` prints."""
+    table = _table(
+        "node", "layers", "phases", "memory: Eq. 2", "predicted", "peak", "anonymous", "busy"
+    )
+    for node in report.nodes:
+        table.add_row(
+            node.name,
+            str(node.layers),
+            str(node.phases),
+            megabytes(node.memory_eq2_bytes),
+            megabytes(node.memory_predicted_bytes),
+            *(
+                (
+                    megabytes(node.memory_measured_bytes),
+                    megabytes(node.memory_anonymous_bytes),
+                    f"{node.busy_fraction:.0%}",
+                )
+                if node.phases
+                else ("not used", "", "")
+            ),
+        )
+    return Group(table, *map(_line, _lines(report)))
+
+
+def plan_text(plan: Plan) -> RenderableType:
+    """A plan before it runs: nodes, phases, channels, predictions and the proof."""
+    return Group(
+        _plan_nodes(plan),
+        _plan_phases(plan),
+        _plan_channels(plan),
+        Text(
+            f"predicted: {_rate(plan.period_s)}, latency {_seconds(plan.latency_s)}, "
+            f"{megabytes(plan.bytes_per_frame)} per frame between nodes"
+        ),
+        _line(f"proof: {plan.proof}"),
+        _line(f"strategy: {plan.strategy}: {plan.explanation}"),
+    )
+
+
+def _line(text: str) -> Text:
+    """One line, whatever names and sentences of others it holds."""
+    return Text(printable(text))
+
+
+def megabytes(size: int) -> str:
+    """`12.3 MB`, in the unit in which devices are compared (10⁶); small sizes in kB."""
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
+
+
+def _lines(report: Report) -> list[str]:
+    predicted, planned = _rate(report.period_predicted_s), _rate(report.period_planned_s)
+    held = sum(node.fifo_measured_bytes for node in report.nodes)
+    expected = sum(node.fifo_predicted_bytes for node in report.nodes)
+    lines = [
+        f"{report.frames} frames in {report.seconds:.2f} s: "
+        f"{report.frames_per_second:.2f} frames/s, {_rate(report.period_measured_s)} once full; "
+        f"predicted {predicted} from the agents' warm-up timings, {planned} before the run",
+        f"latency {_seconds(report.latency_s)} in the median, "
+        f"predicted {_seconds(report.latency_predicted_s)}; "
+        f"{_seconds(report.latency_worst_s)} at worst; "
+        f"first result {report.first_result_s:.1f} s after the start",
+        f"{megabytes(report.bytes_per_frame)} per frame between nodes; at most "
+        f"{megabytes(held)} in FIFOs, predicted {megabytes(expected)}",
+        _agreement(report),
+        *_networks(report),
+        *_recoveries(report),
+        *_infinite(report),
+        *_pace(report),
+        *_journal(report),
+    ]
+    if report.accuracy is not None:
+        whole = report.accuracy.whole_model
+        beside = "" if whole is None else f"; the whole model's is {whole:.2%}"
+        lines.append(f"accuracy {report.accuracy.distributed:.2%}{beside}")
+    lines.append(f"proof: {report.proof}")
+    lines.append(f"strategy: {report.strategy}: {report.explanation}")
+    return lines
+
+
+def _agreement(report: Report) -> str:
+    if report.agreement is None:
+        return "not compared with the whole model"
+    found = report.agreement
+    verdict = "agrees with" if report.agrees else "DIFFERS from"
+    begins = "" if found.begins is None else f"; {found.begins.sentence}"
+    return (
+        f"{verdict} ONNX Runtime on the whole model: largest relative difference "
+        f"{_error(found.max_relative_error)}, allowed {found.allowed:.0e} ({RULES[found.rule]})"
+        f"{begins}"
+    )
+
+
+RULES: Mapping[Rule, str] = {
+    "given": "the tolerance given",
+    "precision": "what the precision of its numbers explains",
+    "ties": "what the precision explains, with rows whose scores tie in the model's order",
+    "replay": "every phase alone agrees, and so far the whole model moves by rounding",
+    "movement": "so far the whole model moves by rounding",
+}
+
+
+def _error(error: float) -> str:
+    return f"{error:.1e}" if math.isfinite(error) else "infinite (NaN or infinity in a result)"
+
+
+def _networks(report: Report) -> list[str]:
+    """A line for each network, where there are several."""
+    lines = []
+    for name, found in report.networks.items():
+        where = f" (output {found.worst_output!r} of frame {found.worst_input})"
+        lines.append(
+            f"  {name}: largest relative difference {_error(found.max_relative_error)}"
+            + (where if found.worst_output else "")
+        )
+    return lines
+
+
+_CAUSES = {
+    "loss": "lost",
+    "dispute": "at odds",
+    "return": "back again",
+    "slow": "slower or faster than planned",
+}
+
+
+def _recoveries(report: Report) -> list[str]:
+    """A line for each change of epochs that the run got over."""
+    lines = []
+    for past in report.recoveries:
+        pause = "" if past.pause_s is None else f", no result for {_seconds(past.pause_s)}"
+        waited = f" ({_seconds(past.waited_s)} of it with too few nodes)" if past.waited_s else ""
+        lines.append(
+            f"{_CAUSES[past.cause]} {', '.join(past.nodes)}: streaming again after "
+            f"{_seconds(past.seconds)}{waited}{pause}, from frame {past.frame} on, {past.replayed} "
+            f"sent again ({'; '.join(past.reasons)})"
+        )
+    if lines:
+        lines.append("the nodes are those of the last plan, and their figures count from its start")
+    return lines
+
+
+def _infinite(report: Report) -> list[str]:
+    """Results that hold NaN or infinity."""
+    found = report.infinite
+    if found is None or not found.results:
+        return []
+    if report.agreement is None:
+        verdict = "they were not compared with the whole model's"
+    elif report.agrees:
+        verdict = "so do the whole model's, in the same places"
+    else:
+        verdict = "`check: phases` names the phase that makes them and goes on without its node"
+    return [
+        f"{found.results} results hold NaN or infinity, the first is frame {found.first_frame}, "
+        f"output {found.first_output!r}; {verdict}"
+    ]
+
+
+def _pace(report: Report) -> list[str]:
+    """Which frames were dropped, where the source has a pace of its own."""
+    pace = report.pace
+    if pace is None:
+        return []
+    source = f"the source made {pace.rate:g} frames/s"
+    if pace.on_overload == "block":
+        return [f"{source} at most, and waited while {pace.queue_frames} frames did; none dropped"]
+    rows = [f"{a}" if a == b else f"{a}–{b}" for a, b in pace.dropped_frames[:_SHOWN_ROWS]]
+    more = ", …" if len(pace.dropped_frames) > _SHOWN_ROWS else ""
+    which = f": {', '.join(rows)}{more}" if rows else ""
+    return [
+        f"{source}; {pace.dropped} of {report.frames + pace.dropped} were dropped "
+        f"({pace.on_overload}, {pace.queue_frames} may wait){which}"
+    ]
+
+
+def _journal(report: Report) -> list[str]:
+    """Where results and progress are kept."""
+    if report.journal is None:
+        return []
+    journal = report.journal
+    line = f"{journal.saved} results are in {journal.folder}, {journal.resumed} of them from before"
+    damaged = f"; {journal.damaged} were damaged there and computed again"
+    return [line + (damaged if journal.damaged else "")]
+
+
+def _plan_nodes(plan: Plan) -> Table:
+    table = _table("node", "layers", "phases", "memory: Eq. 2", "predicted", "limit", "busy/frame")
+    layers = Counter(plan.assignment.values())
+    for device in plan.devices:
+        mine = [phase for phase in plan.phases if phase.device == device.name]
+        memory = plan.memory[device.name]
+        limit = device.memory_bytes
+        table.add_row(
+            device.name,
+            str(layers[device.name]),
+            str(len(mine)),
+            megabytes(memory.eq2_bytes),
+            megabytes(memory.total_bytes),
+            "none" if limit is None else megabytes(limit),
+            _seconds(sum(phase.predicted_s for phase in mine)),
+        )
+    return table
+
+
+def _plan_phases(plan: Plan) -> Table:
+    table = _table("phase", "node", "skew", "predicted", "layers", left=("node", "layers"))
+    for phase in plan.phases:
+        shown = ", ".join(phase.layers[:_SHOWN_LAYERS])
+        if len(phase.layers) > _SHOWN_LAYERS:
+            shown += f", … ({len(phase.layers)})"
+        table.add_row(
+            phase.name, phase.device, str(phase.skew), _seconds(phase.predicted_s), Text(shown)
+        )
+    return table
+
+
+def _plan_channels(plan: Plan) -> Table:
+    table = _table(
+        "channel", "from", "to", "size", "frames of room", left=("from", "to"), caption=None
+    )
+    remote = [channel for channel in plan.channels if not channel.is_local]
+    for channel in remote[:_SHOWN_CHANNELS]:
+        table.add_row(*_channel_row(channel))
+    hidden = len(plan.channels) - min(len(remote), _SHOWN_CHANNELS)
+    if hidden:
+        table.caption = f"and {hidden} more, those within one node among them"
+    return table
+
+
+def _channel_row(channel: PlannedChannel) -> tuple[RenderableType, ...]:
+    return (
+        Text(channel.tensor.name),
+        channel.source_device,
+        channel.target_device,
+        megabytes(channel.tensor.bytes),
+        str(channel.capacity_frames),
+    )
+
+
+def _table(*columns: str, left: tuple[str, ...] = (), caption: str | None = None) -> Table:
+    table = Table(caption=caption, caption_justify="left")
+    for index, column in enumerate(columns):
+        justify = "left" if index == 0 or column in left else "right"
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    return table
+
+
+def _rate(period_s: float) -> str:
+    return f"{1 / period_s:.2f} frames/s" if period_s > 0 else "no time per frame"
+
+
+def _seconds(value: float) -> str:
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} µs"
+    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"

@@ -1,0 +1,1 @@
+"""One run: agents, connections, the stream, and the job around it."""

@@ -1,0 +1,144 @@
+"""From a plan to each agent's deployment: phases, numbered channels, whom to dial, which blobs.
+
+A channel's number is its place in the plan, so both of its ends agree on it. Channels from or to
+the host are the launcher's own ends of the stream. State that a phase keeps comes from the host,
+once per epoch, over a channel of its own; these are numbered after the plan's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cnn.rewrite.rewrites import original_name
+from launcher.core.blueprint import Blueprint
+from launcher.core.dealing import Dealing
+from launcher.errors import BadInputError
+from nodes.protocol.messages import (
+    HOST,
+    BlobInfo,
+    ChannelSpec,
+    Deployment,
+    Order,
+    PhaseSpec,
+)
+from partition.plan import Plan, PlannedChannel, PlannedPhase
+
+
+@dataclass(frozen=True, slots=True)
+class SubnetBlobs:
+    """A phase's subnet as blobs: its ONNX graph, and its weights if it has any."""
+
+    graph: BlobInfo
+    weights: BlobInfo | None
+
+
+def blueprint(
+    plan: Plan,
+    subnets: Mapping[str, SubnetBlobs],
+    threads: Mapping[str, int],
+    epoch: int,
+    order: Order,
+    check_finite: bool = False,
+) -> Blueprint:
+    """Cut a plan up by node.
+
+    `subnets` has an entry per phase (by its name), `threads` one per node (1 where it is missing).
+    With `check_finite` agents look for NaN and infinity in what phases make. Nodes without a phase
+    get no deployment. Raises `BadInputError` for a phase without a subnet.
+    """
+    nodes = dict.fromkeys(phase.device for phase in plan.phases)
+    phases = {
+        node: sorted((p for p in plan.phases if p.device == node), key=lambda p: p.index)
+        for node in nodes
+    }
+    missing = [phase.name for phase in plan.phases if phase.name not in subnets]
+    if missing:
+        raise BadInputError(f"the plan has no subnet for phase {missing[0]!r}: make the plan anew")
+    index = {phase.name: i for own in phases.values() for i, phase in enumerate(own)}
+    channels = [_specify(number, channel, index) for number, channel in enumerate(plan.channels)]
+    channels += _states(plan.phases, index, len(channels))
+    dealing = _dealing(plan)
+    return Blueprint(
+        epoch=epoch,
+        deployments={
+            node: Deployment(
+                epoch=epoch,
+                node=node,
+                order=order,
+                phases=tuple(
+                    PhaseSpec(
+                        phase.name,
+                        subnets[phase.name].graph,
+                        subnets[phase.name].weights,
+                        (*phase.inputs, *(tensor.name for tensor, _ in phase.state)),
+                        phase.outputs,
+                    )
+                    for phase in phases[node]
+                ),
+                channels=tuple(c for c in channels if node in (c.source_node, c.target_node)),
+                dial=(),
+                threads=threads.get(node, 1),
+                check_finite=check_finite,
+            )
+            for node in nodes
+        },
+        from_host=tuple(c for c in channels if c.source_node == HOST != c.target_node),
+        to_host=tuple(c for c in channels if c.target_node == HOST != c.source_node),
+        passed_through=tuple(
+            dict.fromkeys(
+                dealing.name(c.tensor) for c in channels if c.source_node == HOST == c.target_node
+            )
+        ),
+        dealing=dealing,
+        phase_s={node: tuple(p.predicted_s for p in own) for node, own in phases.items()},
+    )
+
+
+def _dealing(plan: Plan) -> Dealing:
+    if len(set(plan.dealing)) == 1:
+        return Dealing(plan.dealing)
+    ends = [c.tensor.name for c in plan.channels if HOST in (c.source_device, c.target_device)]
+    return Dealing(
+        plan.dealing,
+        {number: channel.copy for number, channel in enumerate(plan.channels)},
+        {tensor: original_name(tensor) for tensor in ends},
+    )
+
+
+def _states(
+    phases: Sequence[PlannedPhase], index: Mapping[str, int], first_number: int
+) -> Iterator[ChannelSpec]:
+    kept = ((phase, tensor, made) for phase in phases for tensor, made in phase.state)
+    for number, (phase, tensor, made) in enumerate(kept, start=first_number):
+        yield ChannelSpec(
+            number=number,
+            tensor=tensor.name,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            source_node=HOST,
+            source_phase=None,
+            target_node=phase.device,
+            target_phases=(index[phase.name],),
+            capacity_frames=1,
+            kept_from=made,
+        )
+
+
+def _specify(number: int, channel: PlannedChannel, index: Mapping[str, int]) -> ChannelSpec:
+    return ChannelSpec(
+        number=number,
+        tensor=channel.tensor.name,
+        dtype=channel.tensor.dtype,
+        shape=channel.tensor.shape,
+        source_node=channel.source_device,
+        source_phase=None if channel.source_device == HOST else index[channel.source],
+        target_node=channel.target_device,
+        target_phases=(
+            ()
+            if channel.target_device == HOST
+            else tuple(index[target] for target in channel.targets)
+        ),
+        capacity_frames=channel.capacity_frames,
+        varies=channel.tensor.varies,
+    )

@@ -1,0 +1,317 @@
+"""Drives one run: gives the supervisor what has happened, and performs the actions it decides on.
+
+Events come from connections, agents' processes and the host's progress. One thread and one wait:
+until something arrives or the supervisor's next deadline is due.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cnn.read.regular_files import open_regular
+from launcher.core.events import (
+    Abandoned,
+    Action,
+    Begin,
+    ClosedEarly,
+    Consented,
+    End,
+    Event,
+    Exited,
+    Garbled,
+    Halt,
+    Halted,
+    Heard,
+    Notice,
+    PlanReply,
+    PlanRequest,
+    Send,
+    SendChunk,
+    StageProgress,
+    Stream,
+    Unplannable,
+)
+from launcher.core.supervisor import Supervisor
+from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
+from launcher.plan.background import Background, IsWanted
+from launcher.run.access import barred
+from launcher.run.connections import Arrival, Barred, Connections
+from launcher.run.consent import Consent
+from launcher.run.host import Host
+from launcher.run.processes import LocalAgent, LocalAgents
+from launcher.run.runtime import OnUpdate, Update
+from launcher.run.tracing import Tracer
+from nodes.core.events import DataReceived, LinkChange, Tick
+from nodes.core.reactor import Reactor
+from nodes.core.session import succession
+from nodes.host.owner import has_ended
+from nodes.net.waiter import Readable
+from nodes.protocol.errors import RemoteProtocolError
+from nodes.protocol.messages import Control, Hello, Put, Refused, Traced, Welcome
+
+FoundPlan = tuple[PlanReply, Mapping[str, Path]]
+"""A plan that was found, and its blobs by digest."""
+
+PlanSearch = Callable[[PlanRequest, IsWanted], FoundPlan]
+"""Runs in a thread of its own; raises `LauncherError` if there is no such plan."""
+
+ENDING_S = 1.0
+"""How long an agent may take to end after it has closed its standard error."""
+
+GREETING_S = 2.0
+"""How long the other agents may take to answer when one will not have us."""
+
+LOOK_EVERY_S = 1.0
+"""How often processes are looked at whose standard error a child of theirs keeps open."""
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The supervisor's: it goes on while the machine is suspended, as the agents' leases do."""
+
+
+def _now_s() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
+class Drive:
+    """Drives a supervisor and a host until the run ends."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        host: Host,
+        connections: Connections,
+        agents: LocalAgents,
+        files: Mapping[str, Path],
+        on_update: OnUpdate,
+        replan: PlanSearch | None = None,
+        keys: Path | None = None,
+        tracer: Tracer | None = None,
+        consent: Consent | None = None,
+    ) -> None:
+        """`files` are the blobs by digest; `on_update` hears of progress; `replan` finds another
+        plan, and without it none is asked for; `keys` is the launching machine's folder of keys, if
+        there is one; `tracer` asks what happens while frames stream; `consent` is how the user
+        agrees to something."""
+        self._consent = consent
+        self._supervisor = supervisor
+        self._reactor: Reactor[Event, Action] = Reactor(supervisor.handle, self._perform, _now_s)
+        self._host = host
+        self._connections = connections
+        self._agents = agents
+        self._by_stderr = {agent.stderr: agent for agent in agents.values()}
+        self._files = dict(files)
+        self._on_update = on_update
+        self._keys = keys
+        self._tracer = tracer
+        self._barred_nodes: set[str] = set()
+        self._barred_error: BadInputError | None = None
+        self._barred_until_s = 0.0
+        self._greeting: dict[str, Hello] = {}
+        self._end: End | None = None
+        self._has_streamed = False
+        self._last_progress = host.progress
+        self._replan = replan
+        self._background: Background[FoundPlan] = Background()
+
+    def run(self) -> None:
+        """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
+        only if nothing was streamed, or could be."""
+        try:
+            self._run()
+        except BadInputError as error:
+            barred = isinstance(error, BarredError) and not self._supervisor.taken
+            if barred or not self._has_streamed:
+                raise
+            raise RunFailedError(str(error)) from error
+
+    def _run(self) -> None:
+        for descriptor in (*self._by_stderr, self._background.descriptor):
+            self._connections.watch(descriptor)
+        if self._consent is not None:
+            self._connections.watch(self._consent.descriptor)
+        try:
+            self._handle(Begin())
+            while self._end is None:
+                self._turn()
+        except BaseException:
+            self._handle(Abandoned(None))
+            raise
+        finally:
+            self._background.close()
+        if self._end.error is not None:
+            raise self._end.error
+
+    def _turn(self) -> None:
+        for arrival in self._connections.wait(self._patience_s()):
+            self._arrived(arrival)
+        self._host.advance()
+        if self._host.is_busy:
+            self._host.step()
+        self._tell_progress()
+        if self._tracer is not None:
+            for node in self._tracer.due(time.monotonic()):
+                self._connections.send(node, self._tracer.ask(node))
+        self._give_up_if_barred()
+        deadline_s = self._supervisor.deadline_s
+        if deadline_s is not None and _now_s() >= deadline_s:
+            self._look_at_processes()
+            self._handle(Tick())
+
+    def _tell_progress(self) -> None:
+        progress = self._host.progress
+        if progress != self._last_progress:
+            self._last_progress = progress
+            self._handle(progress)
+
+    def _patience_s(self) -> float | None:
+        if self._host.is_busy:
+            return 0.0
+        if self._barred_error is not None:
+            return self._barred_until_s - time.monotonic()
+        deadline_s, frame_s = self._supervisor.deadline_s, self._host.next_frame_s
+        due = [
+            *([] if deadline_s is None else [deadline_s - _now_s()]),
+            *([] if frame_s is None else [frame_s - time.monotonic()]),
+        ]
+        return min(due, default=LOOK_EVERY_S)
+
+    def _ask_for_trace(self, node: str, message: Control) -> None:
+        question = None if self._tracer is None else self._tracer.before(node, message)
+        if question is not None:
+            self._connections.send(node, question)
+
+    # ------------------------------------------------------------ events
+
+    def _arrived(self, arrival: Arrival) -> None:
+        match arrival:
+            case DataReceived(str() as node, message, payload, payload_bytes):
+                try:
+                    self._host.arrived(node, message, payload, payload_bytes)
+                except RemoteProtocolError as error:
+                    self._handle(Garbled(node, str(error)))
+            case DataReceived(link):
+                raise AssertionError(f"data over {link!r}, which this launcher has not dialled")
+            case Barred(node, why):
+                self._barred(node, why)
+            case Readable(descriptor):
+                self._readable(descriptor)
+            case Heard(node, Traced() as traced):
+                if self._tracer is not None:
+                    self._tracer.heard(node, traced)
+            case Heard(node, Refused() as refused) if self._has_succeeded(node, refused):
+                pass
+            case Heard(node, Welcome()) if node in self._agents:
+                self._agents[node].forget_words()
+                self._handle(arrival)
+            case _:
+                self._handle(arrival)
+
+    def _readable(self, descriptor: int) -> None:
+        if descriptor == self._background.descriptor:
+            for planned in self._background.done():
+                self._planned(*planned)
+        elif self._consent is not None and descriptor == self._consent.descriptor:
+            self._consent.take()
+            self._handle(Consented())
+        else:
+            self._read_stderr(self._by_stderr[descriptor])
+
+    def _has_succeeded(self, node: str, refused: Refused) -> bool:
+        """Greet an agent again whose launcher is seen to have ended, if it has."""
+        hello = self._greeting.get(node)
+        if hello is None:
+            return False
+        again = succession(hello, refused, has_ended(refused.holder))
+        if again is not None:
+            self._perform(Send(node, again))
+        return again is not None
+
+    def _barred(self, node: str, why: LinkChange) -> None:
+        """An agent that was never reached may be one that we shall never agree with."""
+        session = self._supervisor.sessions[node]
+        if why is LinkChange.NO_HANDSHAKE:
+            self._handle(ClosedEarly(node))
+        in_vain = why is not LinkChange.NO_HANDSHAKE or self._keys is not None
+        needed = node in self._supervisor.blueprint.deployments
+        if session.welcome is None and in_vain and needed and not self._has_streamed:
+            self._barred_nodes.add(node)
+            if self._barred_error is None:
+                self._barred_error = barred(node, session.address, self._keys, why)
+                self._barred_until_s = time.monotonic() + GREETING_S
+
+    def _give_up_if_barred(self) -> None:
+        """End once all other agents have answered, so that each hears goodbye and is free."""
+        if self._barred_error is None or self._end is not None:
+            return
+        waiting = [
+            node
+            for node, session in self._supervisor.sessions.items()
+            if session.welcome is None and node not in self._barred_nodes
+        ]
+        if not waiting or time.monotonic() >= self._barred_until_s:
+            self._handle(Abandoned(self._barred_error))
+
+    def _read_stderr(self, agent: LocalAgent) -> None:
+        if not agent.read_stderr():
+            self._connections.unwatch(agent.stderr)
+            agent.wait(time.monotonic() + ENDING_S)
+            self._look_at(agent)
+
+    def _look_at_processes(self) -> None:
+        for agent in self._agents.values():
+            self._look_at(agent)
+
+    def _look_at(self, agent: LocalAgent) -> None:
+        code = agent.exit_code()
+        if code is not None and agent.name in self._supervisor.sessions:
+            self._handle(Exited(agent.name, code, agent.last_words(), agent.memory_kills()))
+
+    def _planned(self, epoch: int, found: FoundPlan | LauncherError) -> None:
+        if isinstance(found, LauncherError):
+            self._handle(Unplannable(epoch, str(found)))
+            return
+        reply, files = found
+        self._files |= files
+        self._handle(reply)
+
+    # ------------------------------------------------------------ actions
+
+    def _handle(self, event: Event) -> None:
+        self._reactor.take(event)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Send(node, message):
+                self._ask_for_trace(node, message)
+                if isinstance(message, Hello):
+                    self._greeting[node] = message
+                self._connections.send(node, message)
+            case SendChunk(node, blob, offset, size):
+                data = self._read_blob(blob.digest, offset, size)
+                self._connections.send(node, Put(blob, offset, data))
+            case Stream(data_addresses, blueprint):
+                self._has_streamed = True
+                self._host.attach(blueprint, data_addresses)
+            case Halt():
+                self._handle(Halted(*self._host.halt()))
+            case PlanRequest(epoch):
+                if self._replan is not None:
+                    self._background.start(epoch, functools.partial(self._replan, action))
+            case StageProgress(stage, done, total, note):
+                self._on_update(Update(stage, done, total, note))
+            case Notice(text):
+                self._on_update(Update("", 0, 0, text))
+            case End():
+                self._end = action
+
+    def _read_blob(self, digest: str, offset: int, size: int) -> bytes:
+        path = self._files[digest]
+        try:
+            with open_regular(path, may_be_link=False) as file:
+                file.seek(offset)
+                return file.read(size)
+        except OSError as error:
+            raise RunFailedError(f"the subnet {path} cannot be read: {error}") from error

@@ -1,0 +1,323 @@
+"""One launch from configuration to report: check, plan, cut, run, compare.
+
+Everything that the user wrote is checked before the first agent is started, and agents start before
+the search so that they load their engines meanwhile. Whatever happens, they are ended on the way
+out, and the temporary folder with them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cnn.errors import CnnError
+from launcher.config.load import Cluster, is_address, load_cluster
+from launcher.errors import BadInputError, RunFailedError
+from launcher.plan.files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
+from launcher.plan.networks import check_inputs, open_results
+from launcher.plan.planning import (
+    check_strategy,
+    foreseen_on,
+    nodes_of,
+    read_model,
+    run_options,
+    saved_plan,
+    search_plan,
+    summary,
+    with_warmup,
+)
+from launcher.plan.replanning import Replanner
+from launcher.plan.saving import check_save_folder, save_plan
+from launcher.plan.simplified import check_simplified, default_cache
+from launcher.plan.subnet_files import cut_subnets
+from launcher.profile.bench import Bench, bench_options
+from launcher.profile.file import ProfileFile
+from launcher.profile.links import identities
+from launcher.profile.use import check_agents, profile_file, profile_of, with_profile_option
+from launcher.progress import ProgressDisplay
+from launcher.results.comparison.whole import Ran, compare_all
+from launcher.results.handling import Results
+from launcher.results.journal.journal import Journal
+from launcher.results.journal.opening import check_room
+from launcher.results.journal.use import Complete, journal_report, place
+from launcher.results.report import Report, make_report, pace_report
+from launcher.results.verify import worst_of
+from launcher.run.processes import start_agents
+from launcher.run.request import Request
+from launcher.run.runner import run
+from launcher.run.runtime import Node, Runner, RunResult, Update
+from launcher.run.this_machine import is_here
+from launcher.run.tracing import check_trace_file
+from launcher.whole_files import advised
+from partition.errors import PartitionError
+from partition.plan import Plan
+
+if TYPE_CHECKING:
+    from cnn.model import Model
+
+Runtime = Callable[[tuple[Node, ...]], AbstractContextManager[Runner]]
+"""Starts what the nodes need and gives what runs plans on them, until the context ends."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The plan, and the report of its run unless only the plan was asked for; or neither, if the
+    journal that was to be resumed is `complete`."""
+
+    plan: Plan | None
+    report: Report | None
+    complete: Complete | None = None
+
+
+@contextmanager
+def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
+    """Agents on this machine for nodes without an address, and `launcher.run.runner.run`."""
+    with start_agents(nodes) as agents:
+        yield functools.partial(run, agents=agents)
+
+
+def launch(
+    request: Request,
+    progress: ProgressDisplay,
+    *,
+    started_s: float,
+    runtime: Runtime = real_runtime,
+) -> Outcome:
+    """Do what `request` asks; `started_s` is when the command began (monotonic clock).
+
+    Raises `LauncherError`: `BadInputError` before anything is streamed, `RunFailedError` after.
+    """
+    try:
+        return _launch(request, progress, started_s, runtime)
+    except (CnnError, PartitionError) as error:
+        raise RunFailedError(str(error)) from error
+    except BrokenPipeError:  # nobody reads our progress any more
+        raise
+    except OSError as error:  # the disk is full, say: what users name is checked where it is read
+        what = advised(error, "set TMPDIR to a folder on another disk")
+        raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
+
+
+def _launch(
+    request: Request, progress: ProgressDisplay, started_s: float, runtime: Runtime
+) -> Outcome:
+    cluster, saved = _load(request)
+    cluster = with_profile_option(cluster, request.profile)
+    if request.save is not None:
+        check_save_folder(request.save)
+    if saved is None:
+        check_strategy(cluster)
+    nodes = () if request.plan_only else nodes_of(cluster)
+    progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
+    model = read_model(cluster)
+    file = profile_file(cluster, model)  # refuses one that cannot be used
+    for part in model.parts or (model,):
+        progress.say(summary(part.network, part.filled_seed))
+    if request.plan_only:
+        check_inputs(request, cluster, model)
+        plan = _plan(cluster, model, file, saved, progress)
+        if request.save is not None:
+            _save(request.save, plan, cluster, model, progress)
+        return Outcome(plan, None)
+    with ExitStack() as stack:
+        scratch = tempfile.TemporaryDirectory(prefix="csdf-edge-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(scratch))
+        results = open_results(request, cluster, model, folder, stack)
+        progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
+        if results.journal is not None:
+            _restore(results, results.journal, place(request, cluster), progress)
+        if not len(results.frames):
+            return Outcome(None, None, _complete(cluster, model, results, folder, progress))
+        runner = stack.enter_context(runtime(nodes))
+        if file is not None:  # of other machines or engines, it would lead us astray
+            bench = Bench(runner, nodes, folder / "who", bench_options(cluster), progress)
+            check_agents(cluster, model, file, identities(bench, cluster.config.nodes))
+        if not cluster.config.verify:
+            show = _counting(progress, "comparing the simplified network")
+            check_simplified(model, folder / "simplified", default_cache(), show)
+        plan = _plan(cluster, model, file, saved, progress)
+        if request.save is not None:
+            _save(request.save, plan, cluster, model, progress)
+        subnets_folder = _subnets_folder(request, saved, folder)
+        subnets = cut_subnets(model, plan, subnets_folder, _counting(progress, "cutting subnets"))
+        pace = cluster.config.pace
+        options = replace(
+            run_options(cluster),
+            pace=pace,
+            on_drop=results.on_drop,
+            state=results.state.now if results.state else None,
+            check_phases=cluster.config.check == "phases",
+            trace=request.trace,
+        )
+        if options.recovery.enabled:
+            replan = Replanner(cluster, model, file, folder)
+            stack.callback(replan.close)
+            adapt = options.recovery.adapt and saved is None
+            recovery = options.recovery.model_copy(update={"adapt": adapt})
+            options = replace(options, replan=replan, recovery=recovery)
+        result = runner(
+            plan,
+            nodes,
+            subnets,
+            results.frames,
+            results.on_result,
+            functools.partial(_show, progress),
+            options,
+        )
+        show = _counting(progress, "comparing with the whole model")
+        ran = Ran(plan, subnets, result.replanned, _rounds_alike(cluster, result, results))
+        agreements = compare_all(model, results, folder, show, cluster.config.tolerance, ran)
+        plan = result.replanned or plan
+        report = make_report(
+            plan,
+            with_warmup(plan, result),
+            result,
+            order=options.run.order,
+            input_description=results.inputs.description,
+            first_result_s=(results.first_result_s or time.monotonic()) - started_s,
+            agreement=worst_of(agreements.values()),
+            networks=agreements if len(agreements) > 1 else None,
+            journal=journal_report(results),
+            infinite=results.infinite,
+            pace=None if pace is None else pace_report(pace, results.dropped),
+            accuracy=results.accuracy(),
+            cpus={node.name: node.cpus for node in cluster.config.nodes},
+        )
+    return Outcome(plan, report)
+
+
+def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
+    """Take what the journal has, and see that there is room for the rest."""
+    results.restore(_counting(progress, "reading the journal"))
+    check_room(journal, where)
+    progress.say(
+        f"journal {journal.folder}: {results.restored} results are there, {len(results.frames)} "
+        "frames are left; if this run is interrupted, --resume goes on with it"
+    )
+
+
+def _complete(
+    cluster: Cluster, model: Model, results: Results, folder: Path, progress: ProgressDisplay
+) -> Complete | None:
+    journal = journal_report(results)
+    if results.journal is None or journal is None:
+        return None
+    show = _counting(progress, "comparing with the whole model")
+    agreements = compare_all(model, results, folder, show, cluster.config.tolerance)
+    return Complete(
+        frames=len(results.inputs),
+        dropped=results.journal.dropped(),
+        journal=journal,
+        agreement=worst_of(agreements.values()),
+        accuracy=results.accuracy(),
+    )
+
+
+def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool:
+    """Whether all results are of one plan, on this machine's own processor."""
+    here = all(is_here(node.address) for node in cluster.config.nodes)
+    on_cpu = all(welcome.engine.endswith("(CPU)") for welcome in result.welcome.values())
+    return here and on_cpu and not result.recoveries and not results.restored
+
+
+def _subnets_folder(request: Request, saved: SavedPlan | None, folder: Path) -> Path:
+    """Where subnets are cut: beside the plan if that is or will be saved, else in `folder`."""
+    if request.save is not None:
+        return request.save / SUBNETS
+    if saved is not None and os.access(saved.path.parent, os.W_OK):
+        return saved.path.parent / SUBNETS
+    return folder / SUBNETS
+
+
+def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
+    check_trace_file(request.trace)
+    target, saved = request.target, None
+    if is_plan(target):
+        folder = target if target.is_dir() else target.parent
+        saved = read_plan(folder)
+        target = folder / CLUSTER
+        if request.strategy is not None:
+            raise BadInputError(
+                f"--strategy {request.strategy}: {str(folder)!r} is a plan, whose layers have "
+                "their nodes already; give its cluster.yaml to search anew"
+            )
+    elif target.is_dir():
+        target = target / CLUSTER
+        if not target.exists():
+            raise BadInputError(
+                f"{request.target}: the folder holds neither a plan.json nor a cluster.yaml"
+            )
+    cluster = load_cluster(target)
+    changes: dict[str, Any] = {
+        "frames": request.frames,
+        "strategy": request.strategy,
+        "seed": request.seed,
+        "verify": request.verify,
+        "tolerance": request.tolerance,
+        "journal": None
+        if request.journal is None
+        else str(request.journal.expanduser().absolute()),
+        "run": request.order and cluster.config.run.model_copy(update={"order": request.order}),
+        "recovery": request.rebalance
+        and cluster.config.recovery.model_copy(update={"rebalance": request.rebalance}),
+    }
+    if request.inputs:
+        files = tuple(
+            pattern
+            if pattern == "random" or is_address(pattern)
+            else str(Path(pattern).expanduser().absolute())
+            for pattern in request.inputs
+        )
+        changes["input"] = cluster.config.input.model_copy(update={"files": files})
+        cluster = cluster.changed(truth=None)  # it belongs to the inputs of the file
+    given = {key: value for key, value in changes.items() if value is not None}
+    return cluster.changed(**given), saved
+
+
+def _plan(
+    cluster: Cluster,
+    model: Model,
+    file: ProfileFile | None,
+    saved: SavedPlan | None,
+    progress: ProgressDisplay,
+) -> Plan:
+    profile = profile_of(file)
+    if saved is None:
+        plan = search_plan(cluster, model, file, progress)
+    else:
+        plan = saved_plan(cluster, model, saved, profile)
+    plan = foreseen_on(cluster, plan, profile)
+    progress.say(
+        f"planned ({plan.strategy}): {len(plan.phases)} phases, {len(plan.channels)} channels, "
+        f"proved free of deadlock; {1 / plan.period_s:.2f} frames/s predicted from "
+        + ("measured times" if plan.times == "measured" else "estimates")
+    )
+    return plan
+
+
+def _save(
+    folder: Path, plan: Plan, cluster: Cluster, model: Model, progress: ProgressDisplay
+) -> None:
+    save_plan(folder, plan, cluster)
+    cut_subnets(model, plan, folder / SUBNETS, _counting(progress, "cutting subnets"))
+    progress.say(f"saved in {folder}; launch {folder} runs it")
+
+
+def _counting(progress: ProgressDisplay, stage: str) -> Callable[[int, int], None]:
+    return lambda done, total: progress.update(stage, done, total)
+
+
+def _show(progress: ProgressDisplay, update: Update) -> None:
+    if not update.stage:
+        progress.say(update.text)
+    elif update.stage == "uploading":  # it counts bytes
+        progress.update("uploading (kB)", update.done // 1000, update.total // 1000)
+    else:
+        progress.update(update.stage, update.done, update.total, update.text)

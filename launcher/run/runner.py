@@ -1,0 +1,228 @@
+"""Runs a plan: reaches or starts agents, deploys, streams frames, collects results, cleans up."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.core.blueprint import Blueprint
+from launcher.core.events import PlanReply, PlanRequest
+from launcher.core.session import Contact
+from launcher.core.supervisor import Supervisor
+from launcher.core.watch import Limits
+from launcher.errors import BadInputError, RunFailedError
+from launcher.plan.background import IsWanted
+from launcher.run.access import launcher_keys
+from launcher.run.connections import Connections
+from launcher.run.consent import hearing_consent, how_to_consent
+from launcher.run.deployment import SubnetBlobs, blueprint
+from launcher.run.drive import Drive
+from launcher.run.host import Host
+from launcher.run.processes import LocalAgents, start_agents
+from launcher.run.runtime import (
+    Frames,
+    Node,
+    OnResult,
+    OnUpdate,
+    RunOptions,
+    RunResult,
+    SubnetFiles,
+)
+from launcher.run.tracing import Tracer
+from nodes.host.owner import process_id
+from nodes.net.sockets import AddressError
+from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, Hello
+from partition.plan import Plan
+
+MOST_OWNER = 200
+"""Characters of a launcher's name for people that the protocol takes."""
+
+
+def run(
+    plan: Plan,
+    nodes: tuple[Node, ...],
+    subnets: Mapping[str, SubnetFiles],
+    frames: Frames,
+    on_result: OnResult,
+    on_update: OnUpdate,
+    options: RunOptions,
+    agents: LocalAgents | None = None,
+) -> RunResult:
+    """Run `plan` on `nodes` (a `Runner`).
+
+    Nodes without a phase in the plan are not asked for anything; where `options.recovers`, they
+    stand by in case one is lost. `agents` are those started before planning
+    (`launcher.run.processes.start_agents`); without them, this starts and ends its own.
+
+    Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
+    version, missing) and frames that do not fit; `RunFailedError` once a run went wrong.
+    """
+    began_s = time.monotonic()
+    used = _nodes_in_use(plan, nodes)
+    held = nodes if options.recovers else used
+    _check_addresses(held)
+    if not len(frames):
+        raise BadInputError("there is no frame to run")
+    share = _share(plan, nodes, subnets, secrets.randbits(62), options)
+    plans = {share.epoch: plan}
+
+    def replan(request: PlanRequest, is_wanted: IsWanted) -> tuple[PlanReply, Mapping[str, Path]]:
+        if options.replan is None:
+            raise RunFailedError("this run is not to go on without a node")
+        to_beat = None if request.better_than is None else plans[request.better_than]
+        found = options.replan(request, to_beat, is_wanted)
+        plans[request.epoch] = found.plan
+        share = _share(found.plan, nodes, found.subnets, request.epoch, options)
+        share = replace(share, slower=request.slower)
+        return PlanReply(share, found.gain), _blob_files(found.subnets)
+
+    with contextlib.ExitStack() as stack:
+        consent = None
+        if options.recovers and options.recovery.rebalance == "ask":
+            consent = stack.enter_context(hearing_consent())
+        if agents is None:
+            agents = stack.enter_context(start_agents(held, options.cache))
+        contacts = [_contact(node, agents, options.keep_agents) for node in held]
+        access = used[0].access
+        keys = launcher_keys(access, {contact.name: contact.address for contact in contacts})
+        connections = stack.enter_context(Connections(keys, access.guards))
+        for contact in contacts:
+            _connect(connections, contact)
+        host = Host(
+            share,
+            frames,
+            on_result,
+            connections,
+            began_s,
+            options.pace,
+            options.on_drop,
+            options.state,
+        )
+        limits = _limits(options)
+        supervisor = Supervisor(share, contacts, len(frames), greeting(limits.run.lease_s), limits)
+        folder = None if keys is None else keys.folder
+        blobs = _blob_files(subnets)
+        tracer = None if options.trace is None else Tracer()
+        drive = Drive(
+            supervisor, host, connections, agents, blobs, on_update, replan, folder, tracer, consent
+        )
+        drive.run()
+    if tracer is not None and options.trace is not None:
+        tracer.write(options.trace, supervisor.blueprint)
+    share = supervisor.blueprint
+    sessions = [supervisor.sessions[node] for node in share.deployments]
+    return RunResult(
+        sent_s=tuple(host.sent_s),
+        received_s=tuple(host.received_s),
+        stats={s.node: s.stats for s in sessions if s.stats is not None},
+        idle_rss_bytes={s.node: s.welcome.rss_bytes for s in sessions if s.welcome is not None},
+        warmup_s={s.node: s.deployed.phase_s for s in sessions if s.deployed is not None},
+        first_result_s=host.first_result_s,
+        message_s={s.node: s.deployed.message_s for s in sessions if s.deployed is not None},
+        byte_s={s.node: s.deployed.byte_s for s in sessions if s.deployed is not None},
+        welcome={s.node: s.welcome for s in sessions if s.welcome is not None},
+        recoveries=tuple(supervisor.recoveries),
+        replanned=None if plans[share.epoch] is plan else plans[share.epoch],
+    )
+
+
+def _share(
+    plan: Plan,
+    nodes: tuple[Node, ...],
+    subnets: Mapping[str, SubnetFiles],
+    epoch: int,
+    options: RunOptions,
+) -> Blueprint:
+    return blueprint(
+        plan,
+        {phase: _blobs(subnet) for phase, subnet in subnets.items()},
+        {node.name: node.threads for node in nodes},
+        epoch=epoch,
+        order=options.run.order,
+        check_finite=options.check_phases,
+    )
+
+
+def _contact(node: Node, agents: LocalAgents, keep: bool) -> Contact:
+    if node.address is not None:
+        return Contact(node.name, node.address, started_by_us=False)
+    return Contact(node.name, agents[node.name].address, started_by_us=not keep)
+
+
+def _connect(connections: Connections, contact: Contact) -> None:
+    try:
+        connections.open_control(contact.name, contact.address)
+    except AddressError as error:
+        raise BadInputError(f"node {contact.name!r}: {error}") from error
+
+
+def greeting(lease_s: float) -> Hello:
+    """The first message to every agent; it names this launcher to others that are refused."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = f"user {os.getuid()}"
+    owner = f"{user}@{socket.gethostname()}, process {os.getpid()}"
+    return Hello(PROTOCOL, secrets.token_hex(16), lease_s, owner[:MOST_OWNER], process_id())
+
+
+def _limits(options: RunOptions) -> Limits:
+    return Limits(
+        options.run,
+        options.recovery.model_copy(update={"enabled": options.recovers}),
+        consent=how_to_consent(),
+        source_period_s=0.0 if options.pace is None else 1 / options.pace.rate,
+    )
+
+
+_is_digest = re.compile(r"[0-9a-f]{64}").fullmatch
+
+
+def _blobs(files: SubnetFiles) -> SubnetBlobs:
+    return SubnetBlobs(_blob(files.graph), _blob(files.weights) if files.weights else None)
+
+
+def _blob(path: Path) -> BlobInfo:
+    if not _is_digest(path.name):
+        raise BadInputError(f"{path} is not called by the SHA-256 of its content")
+    try:
+        return BlobInfo(path.name, path.stat().st_size)
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read ({error}): make the plan anew") from error
+
+
+def _blob_files(subnets: Mapping[str, SubnetFiles]) -> dict[str, Path]:
+    files = (path for subnet in subnets.values() for path in (subnet.graph, subnet.weights))
+    return {path.name: path for path in files if path is not None}
+
+
+def _nodes_in_use(plan: Plan, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes that the plan has phases for; raises `BadInputError` if they cannot be what it
+    means."""
+    devices = {phase.device for phase in plan.phases} - {HOST}
+    known = {node.name for node in nodes}
+    for device in sorted(devices - known):
+        raise BadInputError(
+            f"the plan needs a node {device!r}, which is not among {', '.join(sorted(known))}: "
+            "make the plan anew for these nodes"
+        )
+    return tuple(node for node in nodes if node.name in devices)
+
+
+def _check_addresses(nodes: tuple[Node, ...]) -> None:
+    """Raises `BadInputError` if two nodes have the same address."""
+    at: dict[str, str] = {}
+    for node in nodes:
+        if node.address is not None and at.setdefault(node.address, node.name) != node.name:
+            raise BadInputError(
+                f"nodes {at[node.address]!r} and {node.name!r} have the same address "
+                f"{node.address}: an agent can be one node only"
+            )

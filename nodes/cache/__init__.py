@@ -1,0 +1,1 @@
+"""A node's blobs on disk."""

@@ -1,0 +1,1 @@
+"""The executor thread: loads subnets, warms them up, fires phases."""

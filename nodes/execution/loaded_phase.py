@@ -1,0 +1,132 @@
+"""A phase that the executor thread has loaded: its subnet, its channels and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nodes.execution.rehearsal import RehearsedPhase
+from nodes.execution.synthetic_inputs import synthetic_input
+from nodes.executors.base import LoadedSubnet
+from nodes.host.memory_room import room_bytes
+from nodes.protocol.errors import NodeError
+from nodes.protocol.finite import check_finite, is_finite
+from nodes.protocol.messages import ChannelSpec, Deployment, PhaseSpec
+
+Array = npt.NDArray[Any]
+
+
+class LoadedPhase:
+    """A loaded subnet with the channels that it reads and writes."""
+
+    def __init__(
+        self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: LoadedSubnet
+    ) -> None:
+        node = self.node = deployment.node
+        self.spec = spec
+        self.subnet = subnet
+        self.inputs: dict[str, ChannelSpec] = {
+            channel.tensor: channel
+            for channel in deployment.channels
+            if channel.target_node == node and index in channel.target_phases
+        }
+        outgoing = [
+            channel
+            for channel in deployment.channels
+            if channel.source_node == node and channel.source_phase == index
+        ]
+        self.outputs = {channel.tensor: channel for channel in outgoing}
+        self.dtypes = {
+            channel.tensor: np.dtype(channel.dtype)
+            for channel in (*self.inputs.values(), *outgoing)
+        }
+        self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
+        self.varying = {channel.tensor for channel in outgoing if channel.varies}
+        self.kept = {
+            channel.tensor: len(channel.target_phases)
+            for channel in outgoing
+            if channel.target_node == node
+        }
+        self.kept_from = {t: c.kept_from for t, c in self.inputs.items() if c.kept_from}
+        """Inputs that are state → the outputs of the frame before that they are."""
+        self.state: dict[str, Array] = {}
+        """State for the next frame; none before the first."""
+        self.may_be_infinite: frozenset[str] | None = None
+        """Outputs that are not looked at for NaN and infinity; None: none is."""
+        self._check(subnet.inputs, self.inputs, "input")
+        self._check(subnet.outputs, self.outputs, "output")
+        made = {output: self.inputs[tensor] for tensor, output in self.kept_from.items()}
+        self._check(subnet.outputs, made, "output")
+
+    def _check(
+        self, model: Mapping[str, Any], planned: Mapping[str, ChannelSpec], what: str
+    ) -> None:
+        for tensor, channel in planned.items():
+            found = model.get(tensor)
+            if found is None:
+                raise NodeError(
+                    f"the subnet of phase {self.spec.name!r} has no {what} {tensor!r}, "
+                    "as its plan says: make the plan anew"
+                )
+            if channel.varies and found.dtype == channel.dtype:
+                continue
+            if (found.dtype, tuple(found.shape)) != (channel.dtype, channel.shape):
+                raise NodeError(
+                    f"phase {self.spec.name!r}: its subnet's {what} {tensor!r} is "
+                    f"{found.dtype}{list(found.shape)}, in its plan {channel.dtype}"
+                    f"{list(channel.shape)}: make the plan anew"
+                )
+        if what == "input" and model.keys() != planned.keys():
+            missing = sorted(model.keys() - planned.keys())
+            raise NodeError(
+                f"the subnet of phase {self.spec.name!r} has inputs that its plan does not "
+                f"know: {', '.join(missing)}; make the plan anew"
+            )
+
+    def check_room(self) -> None:
+        """Raise `NodeError` if there is no room for one frame's inputs and outputs.
+
+        What a tensor inside the subnet takes is known to the engine alone, and only as it runs.
+        """
+        specs = (*self.subnet.inputs.values(), *self.subnet.outputs.values())
+        needed, room = sum(spec.size_bytes for spec in specs), room_bytes()
+        if needed > room:
+            raise NodeError(
+                f"phase {self.spec.name!r}: the inputs and outputs of one frame take "
+                f"{needed / 1e6:.1f} MB, and there is room for {room / 1e6:.1f} MB: give this node "
+                "less of the network"
+            )
+
+    def keep(self, outputs: Mapping[str, Array]) -> None:
+        """Keep those of a frame's outputs that are the next frame's state."""
+        self.state = {tensor: outputs[output] for tensor, output in self.kept_from.items()}
+
+    def part(self) -> RehearsedPhase:
+        """Return what a rehearsal needs of this phase."""
+        came = [
+            name
+            for name, spec in self.inputs.items()
+            if spec.source_node != self.node and not spec.kept_from
+        ]
+        return RehearsedPhase(self.subnet, self._synthetic_inputs, came, tuple(self.sent))
+
+    def watch_values(self) -> None:
+        """Check outputs from now on, except those that are not finite for synthetic inputs."""
+        tried = self.subnet.run(self._synthetic_inputs())
+        infinite = (name for name in self.outputs if not is_finite(tried[name]))
+        self.may_be_infinite = frozenset(infinite)
+
+    def check_values(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Raise `NodeError` for NaN or infinity that this phase brought into the frame."""
+        if self.may_be_infinite is not None:
+            made = {name: outputs[name] for name in self.outputs}
+            check_finite(inputs.values(), made, self.may_be_infinite)
+
+    def _synthetic_inputs(self) -> dict[str, Array]:
+        return {
+            tensor: synthetic_input(channel.dtype, channel.shape)
+            for tensor, channel in self.inputs.items()
+        }

@@ -1,0 +1,280 @@
+"""The executor thread loads subnets, warms them up and fires phases, one job after another.
+
+It never waits for the I/O thread between firings, because the core keeps one queued behind the one
+that runs. Tensors between two phases of this node never leave this thread: they lie in a store
+until the last phase that reads them has run.
+
+The thread has a name that shows outside the process, so that its CPU time can be told from that of
+the other threads. Subnets are prepared by a thread of their own, and the executor thread waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import numpy.typing as npt
+
+from nodes.core import events as ev
+from nodes.core.actions import Fire
+from nodes.core.deployment import MAX_VARYING_BYTES, fits
+from nodes.execution.loaded_phase import LoadedPhase
+from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
+from nodes.executors.base import Executor, LoadOptions
+from nodes.executors.heap import give_back_free_memory
+from nodes.host.time_slice import ask_for_usual_slices
+from nodes.host.usage import usage
+from nodes.net.loopback import Loopback
+from nodes.protocol.errors import NodeError
+from nodes.protocol.messages import ChannelSpec, Deployment
+from nodes.protocol.payload import as_array
+
+THREAD_NAME = "executor"
+"""How tools such as `top -H` call the thread that computes."""
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    deployment: Deployment
+    graphs: tuple[Path, ...]
+    preparing: Future[Loopback | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unload:
+    epoch: int
+
+
+class Worker:
+    """The executor thread and its queue; the thread calls `report` with each event for the core.
+
+    If it gets a function that opens a `loopback`, it measures the cost of messages as it warms up.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        report: Callable[[ev.Event], None],
+        loopback: Callable[[], Loopback] | None = None,
+    ) -> None:
+        self._executor = executor
+        self._loopback = loopback
+        self._report = report
+        self._jobs: SimpleQueue[_Load | Fire | _Unload | None] = SimpleQueue()
+        self._dropped: set[int] = set()
+        self._epoch: int | None = None
+        self._phases: list[LoadedPhase] = []
+        self._store: dict[tuple[str, int], tuple[Array, int]] = {}
+        self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------ from the I/O thread
+
+    def load(
+        self,
+        deployment: Deployment,
+        graphs: tuple[Path, ...],
+        verify: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `verify`, then prepare, load and warm up the phases, whose graphs lie there.
+
+        Verifying and preparing happen in a thread that the calling thread starts.
+        """
+        threads = ThreadPoolExecutor(1, "preparing")
+        preparing = threads.submit(self._prepare, deployment, graphs, verify)
+        threads.shutdown(wait=False)  # ends the thread after this one call
+        self._jobs.put(_Load(deployment, graphs, preparing))
+
+    def fire(self, firing: Fire) -> None:
+        """Run a phase after everything handed in before."""
+        self._jobs.put(firing)
+
+    def unload(self, epoch: int) -> None:
+        """Drop the queued jobs of this epoch, then all that it holds."""
+        self._dropped.add(epoch)
+        self._executor.interrupt()  # its job may take minutes, and nobody waits for the result
+        self._jobs.put(_Unload(epoch))
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the thread after the job that it is at, which is interrupted; False if that takes
+        longer."""
+        if self._epoch is not None:
+            self.unload(self._epoch)
+        self._jobs.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # ------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        ctypes.CDLL(None).prctl(15, THREAD_NAME.encode("ascii"), 0, 0, 0)  # PR_SET_NAME
+        ask_for_usual_slices()  # so that I/O threads need not wait long for this one
+        while (job := self._jobs.get()) is not None:
+            match job:
+                case Fire():
+                    if job.epoch not in self._dropped:
+                        self._report(self._fired(job))
+                case _Load():
+                    self._load(job)
+                case _Unload():
+                    self._unload(job.epoch)
+            del job  # while the thread waits, nothing keeps the last tensors alive
+
+    def _load(self, job: _Load) -> None:
+        epoch = self._epoch = job.deployment.epoch
+        try:
+            with job.preparing.result() or contextlib.nullcontext() as loopback:
+                seconds, costs = self._load_phases(job, loopback)
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
+            self._report(ev.LoadFailed(epoch, _sentence(error)))
+            return
+        if epoch not in self._dropped:
+            give_back_free_memory()
+            rss_bytes = usage().rss_bytes
+            loaded = ev.Loaded(epoch, seconds, rss_bytes, costs.message_s, costs.byte_s)
+            self._report(loaded)
+
+    def _prepare(
+        self, deployment: Deployment, graphs: tuple[Path, ...], verify: Callable[[], None]
+    ) -> Loopback | None:
+        """Prepare the subnets, and open the connection over which they are rehearsed."""
+        verify()
+        epoch, total = deployment.epoch, len(deployment.phases)
+        prepared = 0
+
+        def tell(_: Path) -> None:
+            nonlocal prepared
+            prepared += 1
+            self._report(ev.LoadProgress(epoch, 0, total, f"prepared {prepared} of {total}"))
+
+        self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
+        self._executor.prepare(graphs, LoadOptions(threads=_threads(deployment)), tell)
+        return None if self._loopback is None else self._loopback()
+
+    def _load_phases(
+        self, job: _Load, loopback: Loopback | None
+    ) -> tuple[tuple[float, ...], WireCosts]:
+        deployment = job.deployment
+        epoch, total = deployment.epoch, len(deployment.phases)
+        options = LoadOptions(threads=_threads(deployment))
+        for index, (spec, graph) in enumerate(zip(deployment.phases, job.graphs, strict=True)):
+            if epoch in self._dropped:
+                break
+            subnet = self._executor.load(graph, options)
+            try:
+                self._phases.append(LoadedPhase(spec, index, deployment, subnet))
+            except BaseException:
+                subnet.close()
+                raise
+            self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
+        for phase in self._phases:
+            phase.check_room()
+        give_back_free_memory()  # before weights come into memory beside it
+        return self._rehearse(deployment, loopback)
+
+    def _rehearse(
+        self, deployment: Deployment, loopback: Loopback | None
+    ) -> tuple[tuple[float, ...], WireCosts]:
+        epoch, total = deployment.epoch, len(deployment.phases)
+        parts = [phase.part() for phase in self._phases]
+        rehearsal = Rehearsal(loopback, _threads(deployment))
+        reported = 0
+        for number in rehearsal.perform(parts):
+            if epoch in self._dropped:
+                return (), rehearsal.costs()
+            if reported < number <= FEWEST_ROUNDS:
+                self._report(ev.LoadProgress(epoch, total, total, f"rehearsing, round {number}"))
+                reported = number
+        if deployment.check_finite:
+            for phase in self._phases:
+                phase.watch_values()
+        return tuple(part.typical_s for part in parts), rehearsal.costs()
+
+    def _fired(self, firing: Fire) -> ev.FiringEnded | ev.FiringFailed:
+        """Run a phase and return how it ended."""
+        phase = self._phases[firing.phase]
+        try:
+            outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
+        except Exception as error:  # noqa: BLE001 - whatever an engine raises, the agent lives on
+            reason = f"phase {phase.spec.name!r} at frame {firing.frame}: {_sentence(error)}"
+            return ev.FiringFailed(firing.epoch, firing.phase, firing.frame, reason)
+        shapes = {tensor: outputs[tensor].shape for tensor in phase.varying}
+        sent = {tensor: outputs[tensor].data for tensor in phase.sent}
+        return ev.FiringEnded(
+            firing.epoch, firing.phase, firing.frame, sent, busy_s, cpu_s, began_s, shapes
+        )
+
+    def _compute(
+        self, phase: LoadedPhase, firing: Fire
+    ) -> tuple[dict[str, Array], float, float, float]:
+        frame = firing.frame
+        inputs = {
+            tensor: (
+                as_array(firing.inputs[tensor], phase.dtypes[tensor], channel.shape)
+                if tensor in firing.inputs
+                else phase.state[tensor]
+                if tensor in phase.state
+                else self._store[tensor, frame][0]
+            )
+            for tensor, channel in phase.inputs.items()
+        }
+        began, cpu = time.perf_counter(), time.thread_time()
+        outputs = phase.subnet.run(inputs)
+        cpu_s, busy_s = time.thread_time() - cpu, time.perf_counter() - began
+        for tensor, channel in phase.outputs.items():
+            made = outputs[tensor]
+            if not fits(channel, made.dtype.name, made.shape):
+                raise NodeError(_unfit(channel, made))
+        phase.check_values(inputs, outputs)
+        for tensor in inputs.keys() - firing.inputs.keys() - phase.state.keys():
+            array, readers = self._store.pop((tensor, frame))
+            if readers > 1:
+                self._store[tensor, frame] = array, readers - 1
+        for tensor, readers in phase.kept.items():
+            self._store[tensor, frame] = outputs[tensor], readers
+        phase.keep(outputs)
+        return outputs, began, busy_s, cpu_s
+
+    def _unload(self, epoch: int) -> None:
+        if self._epoch == epoch:
+            for phase in self._phases:
+                phase.subnet.close()
+            self._phases.clear()
+            self._store.clear()
+            self._epoch = None
+            give_back_free_memory()
+        self._dropped.discard(epoch)
+        self._executor.resume()  # the core asks for no other load before it gets `Unloaded`
+        self._report(ev.Unloaded(epoch))
+
+
+def _threads(deployment: Deployment) -> int:
+    """More threads than processors gain nothing, and each subnet has its own: hundreds of them."""
+    return min(deployment.threads, len(os.sched_getaffinity(0)))
+
+
+def _unfit(channel: ChannelSpec, made: Array) -> str:
+    found = f"{channel.tensor!r} came out as {made.dtype}{list(made.shape)}"
+    if channel.varies and made.dtype.name == channel.dtype:
+        return (
+            f"{found}, and a result of varying shape has {MAX_VARYING_BYTES >> 20} MiB at most: "
+            "let the network select fewer"
+        )
+    return f"{found} instead of {channel.dtype}{list(channel.shape)}"
+
+
+def _sentence(error: Exception) -> str:
+    """Return an error's message, with its type unless it is ours, of at most 2000 characters."""
+    text = str(error) if isinstance(error, NodeError) else f"{type(error).__name__}: {error}"
+    return text if len(text) <= 2000 else text[:2000] + " …"

@@ -1,0 +1,1 @@
+"""ONNX Runtime as an executor, and ONNX files without the `onnx` package."""

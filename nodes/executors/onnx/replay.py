@@ -1,0 +1,174 @@
+"""Steps of a computation, run again to find where a distributed run went wrong.
+
+`python -m nodes.executors.onnx.replay STEPS` reads a JSON file: `folder`, a list of `frames`, and a
+list of `steps`. Every step runs one ONNX `graph` on each frame in plain ONNX Runtime, at a `level`
+of fusion (`all`, `basic`, `none`), or at the level `agent` as an agent on this machine runs it. Its
+inputs are arrays that are there or that earlier steps made, its outputs are kept:
+
+    {"graph": "…/a3f0", "level": "all", "moved": 0.0, "how": "alike",
+     "inputs": {"x": ["in/0.npy", [[1, 0, 8]]]}, "outputs": {"y": "chain/4.npy"}}
+
+Files are named from FOLDER/FRAME/. Of an input only the elements within the bounds are fed: [axis,
+start, stop], none for all of it. `outputs` may name tensors inside the graph as well; one that
+the graph does not have is left out. `moved` m moves every element of floating-point inputs by m
+times its size, and zeros by m times the largest size (1 if all are zero). `how` says in which
+directions: `alike`, all move up; `mixed`, half of them, always the same ones, move down, because a
+network that normalises its input hardly notices one that is scaled; `evenly`, all move up by as
+much as zeros. Only one graph is loaded at a time. One JSON line per step on standard output.
+
+Exit code 0: all is computed. 2: one sentence on standard error says what was wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from nodes.executors.base import Array, ExecutorError, LoadOptions
+from nodes.executors.onnx.mistakes import mistaken_optimizers
+from nodes.executors.onnx.protobuf import field, submessages, text_field
+from nodes.executors.onnx.sessions import (
+    engine_errors,
+    import_onnxruntime,
+)
+from nodes.executors.registry import open_executor
+
+How: TypeAlias = Literal["alike", "mixed", "evenly"]
+
+_Compute: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+_AGENT = "agent"
+"""The level of a step that is run by an agent's engine; and its cache's folder."""
+
+_SILENT = 4
+
+_GRAPH, _NODE, _OUTPUT, _NAME, _NODE_OUTPUT = 7, 1, 12, 1, 2
+"""Fields of ONNX's ModelProto, GraphProto, ValueInfoProto and NodeProto."""
+
+_WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+def run(wanted: Mapping[str, Any]) -> None:
+    """Carry out all steps; raises ExecutorError for a graph or an array that cannot be used."""
+    ort = import_onnxruntime()
+    folder = Path(wanted["folder"])
+    for number, step in enumerate(wanted["steps"]):
+        with _engine(ort, step, folder) as compute:
+            for frame in wanted["frames"]:
+                own = folder / frame
+                feed = {
+                    name: moved(_read(own / file, within), step["moved"], step["how"])
+                    for name, (file, within) in step["inputs"].items()
+                }
+                for name, result in compute(feed).items():
+                    target = own / step["outputs"][name]
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    np.save(target, np.asanyarray(result), allow_pickle=False)
+        print(json.dumps({"step": number}), flush=True)  # noqa: T201
+
+
+@contextmanager
+def _engine(ort: Any, step: Mapping[str, Any], folder: Path) -> Iterator[_Compute]:
+    """What computes a step's outputs from its inputs."""
+    graph = Path(step["graph"])
+    if step["level"] == _AGENT:
+        subnet = open_executor("onnxruntime", folder / _AGENT).load(graph, LoadOptions())
+        yield subnet.run
+        subnet.close()
+        return
+    session = _session(ort, graph, step["level"], step["outputs"])
+    names = [output.name for output in session.get_outputs() if output.name in step["outputs"]]
+
+    def compute(feed: Mapping[str, Array]) -> dict[str, Array]:
+        with engine_errors(ort, str(graph), "run"):
+            return dict(zip(names, session.run(names, feed), strict=True))
+
+    yield compute
+
+
+def moved(array: Array, by: float, how: How) -> Array:
+    """`array` moved by `by` times its size, see the module's docstring; in its own dtype."""
+    if by == 0.0 or array.dtype.kind != "f":
+        return array
+    sizes = np.abs(array.astype(np.float64))
+    largest = float(np.max(sizes, initial=0.0, where=np.isfinite(sizes))) or 1.0
+    if how == "evenly":
+        steps = np.full_like(sizes, largest)
+    else:
+        steps = np.where(sizes == 0.0, largest, sizes)
+    signs: Any = 1
+    if how == "mixed":
+        signs = np.random.default_rng(0).choice((-1, 1), size=array.shape)
+    result: Array = np.asarray((array + by * signs * steps).astype(array.dtype))
+    return result
+
+
+def with_outputs(model: bytes, wanted: Iterable[str]) -> bytes:
+    """A serialised model that also gives those of `wanted` which are made inside it.
+
+    Protocol buffers merge a message that comes in two pieces, so outputs can be appended.
+    """
+    made: set[str] = set()
+    given: set[str] = set()
+    for part, graph in submessages(memoryview(model)):
+        if part == _GRAPH:
+            for kind, value in submessages(graph):
+                if kind == _OUTPUT:
+                    given.add(text_field(value, _NAME) or "")
+                elif kind == _NODE:
+                    made |= {str(v, "utf-8") for k, v in submessages(value) if k == _NODE_OUTPUT}
+    more = [name for name in wanted if name in made - given]
+    outputs = b"".join(field(_OUTPUT, field(_NAME, name.encode())) for name in more)
+    return model + field(_GRAPH, outputs) if more else model
+
+
+def _session(ort: Any, graph: Path, level: str, outputs: Iterable[str]) -> Any:
+    levels = ort.GraphOptimizationLevel
+    options = ort.SessionOptions()
+    options.log_severity_level = _SILENT
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = {
+        "all": levels.ORT_ENABLE_ALL,
+        "basic": levels.ORT_ENABLE_BASIC,
+        "none": levels.ORT_DISABLE_ALL,
+    }[level]
+    options.add_session_config_entry(_WEIGHTS_FOLDER, str(graph.parent))
+    with engine_errors(ort, str(graph), "load"):
+        return ort.InferenceSession(
+            with_outputs(graph.read_bytes(), outputs),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=mistaken_optimizers(graph),
+        )
+
+
+def _read(path: Path, within: Sequence[tuple[int, int, int]]) -> Array:
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ExecutorError(f"{path} cannot be read as an array: {error}") from error
+    bounds = {axis: slice(start, stop) for axis, start, stop in within}
+    part = array[tuple(bounds.get(axis, slice(None)) for axis in range(array.ndim))]
+    return np.asarray(part)  # an array of no axes has become a number
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        (file,) = given
+        run(json.loads(Path(file).read_text("utf-8")))
+    except (ExecutorError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

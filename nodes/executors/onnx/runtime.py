@@ -1,0 +1,270 @@
+"""ONNX Runtime as an executor: weights file-backed, activations shared, outputs without a copy.
+
+On the CPU a subnet is optimised once (`onnx_optimise`), cached (`prepared`), and the result loaded
+with optimisation off: its weights are then pages of a file and not of the heap. With a GPU the
+subnet is loaded as it is, since the optimised file is one for the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache as memoised
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nodes.cache.room import Room
+from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
+from nodes.executors.heap import give_back_free_memory, large_blocks_apart
+from nodes.executors.onnx.file import OnnxFile, check_written, inspect
+from nodes.executors.onnx.light import needed_bytes
+from nodes.executors.onnx.mistakes import mistaken_optimizers
+from nodes.executors.onnx.optimise import MODEL
+from nodes.executors.onnx.packing import UNPACKED
+from nodes.executors.onnx.sessions import (
+    engine_errors,
+    gpu_providers,
+    import_onnxruntime,
+    keep_packing_off,
+    loading_options,
+    provider_arguments,
+    shrink_arena,
+    tensor_specs,
+)
+from nodes.executors.prepared import Job, PreparedFiles
+from nodes.executors.preparing import PreparingProcess
+from nodes.executors.tensors import InputCheck, OutputAllocator, address
+from nodes.host.memory_room import room_bytes
+
+log = logging.getLogger("node-agent")
+
+_FORMAT = 5
+"""Raised whenever `onnx_optimise` changes what it writes."""
+
+
+class OnnxRuntimeExecutor:
+    """ONNX Runtime on this machine, keeping optimised subnets under `cache`."""
+
+    def __init__(
+        self,
+        cache: Path,
+        *,
+        tensorrt: bool = False,
+        room: Room | None = None,
+    ) -> None:
+        """Use the GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`.
+
+        `room`: what the cache may take; what ONNX Runtime itself keeps for TensorRT is counted, and
+        not bounded while it is written.
+        Raises ExecutorError if ONNX Runtime is not installed.
+        """
+        self._ort = import_onnxruntime()
+        self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
+        self._run_options = self._ort.RunOptions()
+        self._cache = PreparedFiles(cache, room)
+        self._child = PreparingProcess("onnxruntime", self._cache)
+        self._loaded: set[OnnxRuntimeSubnet] = set()
+
+    def describe(self) -> str:
+        """Engine, version and where it computes."""
+        names = [name.removesuffix("ExecutionProvider") for name in self._providers]
+        return f"ONNX Runtime {self._ort.__version__} ({', '.join([*names, 'CPU'])})"
+
+    def prepare(
+        self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
+    ) -> None:
+        """Optimise those of `graphs` that the cache lacks, in one child process."""
+        done = on_done or (lambda _: None)
+        if self._providers:
+            for graph in graphs:
+                done(graph)
+            return
+        jobs = [self._affordable(inspect(graph)) for graph in graphs]
+        self._child.prepare(jobs, options, lambda job: done(job.graph))
+
+    def load(self, graph: Path, options: LoadOptions) -> OnnxRuntimeSubnet:
+        """Load a subnet, preparing it first if the cache lacks it."""
+        file = inspect(graph)
+        if self._providers:
+            session = self._session(file, graph, options, optimised=False)
+        else:
+            session = self._optimised_session(file, options)
+        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._run_options, self._unloaded)
+        self._loaded.add(subnet)
+        return subnet
+
+    def _optimised_session(self, file: OnnxFile, options: LoadOptions) -> Any:
+        job = self._affordable(file)
+        if (found := self._prepared(job)) is not None:
+            # An entry that is intact yet unusable was made by another build: make it anew.
+            with contextlib.suppress(ExecutorError):
+                return self._session(file, found, options, optimised=True)
+            self._cache.discard(found.parent.name)
+        self._child.make([job], options, lambda _: None)
+        found = self._prepared(job)
+        if found is None:
+            raise ExecutorError(
+                f"subnet {file.name}: what was just written under {self._cache.root} cannot be "
+                "read back; check that disk"
+            )
+        return self._session(file, found, options, optimised=True)
+
+    def _affordable(self, file: OnnxFile) -> Job:
+        """The job that was done already, else the one that memory has room for now."""
+        job = self._job(file)
+        lighter = job.lighter
+        if lighter is None or self._cache.find(job.key) is not None:
+            return job
+        if self._cache.find(lighter.key) is not None:
+            return lighter
+        room, needed = room_bytes(), needed_bytes(file)
+        if needed <= room:
+            return job
+        log.warning(
+            "subnet %s: optimising it fully takes %.0f MB and there is room for %.0f MB; optimised "
+            "with less memory, which computes more slowly",
+            file.name, needed / 1e6, room / 1e6,
+        )  # fmt: skip
+        return lighter
+
+    def _prepared(self, job: Job) -> Path | None:
+        """Where its result lies, or the lighter one's."""
+        for one in (job, job.lighter):
+            entry = None if one is None else self._cache.find(one.key)
+            if entry is not None:
+                return entry / MODEL
+        return None
+
+    def _session(self, file: OnnxFile, path: Path, options: LoadOptions, *, optimised: bool) -> Any:
+        session_options = loading_options(self._ort, options, optimised=optimised)
+        entry = path.parent
+        if optimised:
+            check_written(path)
+        if optimised and (Job.is_of_light(entry.name) or (entry / UNPACKED).exists()):
+            keep_packing_off(session_options)
+        with engine_errors(self._ort, file.name, "load"), large_blocks_apart():
+            session = self._ort.InferenceSession(
+                str(path),
+                session_options,
+                providers=provider_arguments(self._providers, options, self._cache.root),
+                disabled_optimizers=mistaken_optimizers(path),
+            )
+        session.disable_fallback()
+        return session
+
+    def _job(self, file: OnnxFile) -> Job:
+        facts = (_FORMAT, self._ort.__version__, _cpu())
+        key = f"onnxruntime-{file.digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
+        size = sum(path.stat().st_size for path in (file.path, *file.external))
+        return Job(file.path, file.name, key, source_bytes=size)
+
+    def interrupt(self) -> None:
+        """End the child process and the run under way, and let none begin until `resume`.
+
+        ONNX Runtime looks before each layer, and before each turn of a loop.
+        """
+        self._run_options.terminate = True
+        self._child.interrupt()
+
+    def resume(self) -> None:
+        """Child processes and runs may begin again."""
+        self._run_options.terminate = False
+        self._child.resume()
+
+    def close(self) -> None:
+        """End the child process if one runs."""
+        self._child.close()
+
+    def _unloaded(self, subnet: OnnxRuntimeSubnet) -> None:
+        """After the last subnet the memory that they shared is given back."""
+        self._loaded.discard(subnet)
+        if not self._loaded:
+            shrink_arena(self._ort)
+            give_back_free_memory()
+
+
+class OnnxRuntimeSubnet:
+    """A session whose inputs and outputs are bound by address, so that nothing is copied."""
+
+    def __init__(
+        self,
+        ort: Any,
+        name: str,
+        session: Any,
+        run_options: Any,
+        on_close: Callable[[OnnxRuntimeSubnet], None],
+    ) -> None:
+        self._ort = ort
+        self._name = name
+        self._on_close = on_close
+        self._inputs = tensor_specs(name, session.get_inputs())
+        self._outputs = tensor_specs(name, session.get_outputs(), may_vary=True)
+        self._check = InputCheck(name, self._inputs)
+        self._allocator = OutputAllocator(self._outputs)
+        self._varying = tuple(name for name, spec in self._outputs.items() if spec.varies)
+        self._session: Any = session
+        self._run_options = run_options
+        self._binding: Any = session.io_binding()
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """The model's inputs."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Mapping[str, TensorSpec]:
+        """The model's outputs."""
+        return self._outputs
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute all outputs; see `Subnet.run`."""
+        session, binding = self._session, self._binding
+        if session is None:
+            raise ExecutorError(f"subnet {self._name} is closed; load it again")
+        arrays = self._check.arrays(inputs)
+        outputs = self._allocator.allocate()
+        with engine_errors(self._ort, self._name, "run"):
+            for name, array in zip(self._inputs, arrays, strict=True):
+                binding.bind_input(name, "cpu", 0, array.dtype, array.shape, address(array))
+            for name, array in outputs.items():
+                binding.bind_output(name, "cpu", 0, array.dtype, array.shape, address(array))
+            for name in self._varying:
+                binding.bind_output(name, "cpu")
+            session.run_with_iobinding(binding, self._run_options)
+            if self._varying:
+                outputs = self._with_varying(outputs)
+        return outputs
+
+    def _with_varying(self, outputs: dict[str, Array]) -> dict[str, Array]:
+        """All outputs in order: those of varying shape lie in the engine's memory until now."""
+        made = self._binding.get_outputs()
+        found = dict(zip((*outputs, *self._varying), made, strict=True))
+        self._binding.clear_binding_outputs()
+        return {
+            name: outputs[name] if name in outputs else np.array(found[name].numpy(), order="C")
+            for name in self._outputs
+        }
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._session is not None:
+            self._session = self._binding = None
+            self._on_close(self)
+
+
+@memoised
+def _cpu() -> str:
+    """What kind of CPU this is: an optimised model is for its instructions."""
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features",
+              "CPU implementer", "CPU architecture", "CPU variant", "CPU part")  # fmt: skip
+    try:
+        first = Path("/proc/cpuinfo").read_text("utf-8").partition("\n\n")[0]
+    except OSError:
+        first = platform.processor()
+    lines = [line for line in first.splitlines() if line.partition("\t")[0].strip() in wanted]
+    return "\n".join([platform.machine(), *sorted(lines)])

@@ -1,0 +1,1 @@
+"""TensorRT as an executor."""

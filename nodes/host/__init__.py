@@ -1,0 +1,1 @@
+"""What an agent asks of its operating system: limits, files, memory, the service manager."""

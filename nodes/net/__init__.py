@@ -1,0 +1,1 @@
+"""Connections: sockets, encryption, and who may connect."""

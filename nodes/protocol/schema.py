@@ -1,0 +1,169 @@
+"""The schema of the wire: for every word of `nodes.protocol.messages`, what each field may hold."""
+
+from __future__ import annotations
+
+from nodes.protocol import messages as words
+from nodes.protocol.fields import (
+    MAX_COUNT,
+    MAX_NAME,
+    MAX_TEXT,
+    Record,
+    chunk,
+    digest,
+    dtype,
+    flag,
+    integer,
+    nested,
+    one_of,
+    optional,
+    real,
+    records,
+    sentence,
+    several,
+    shape,
+    string,
+)
+
+_count = integer(0, MAX_COUNT)
+_index = integer(0, (1 << 31) - 1)
+_positive = integer(1, (1 << 31) - 1)
+_seconds = real(0.0, 1e12)
+_lease = real(1e-3, 1e6)
+_name = string(MAX_NAME)
+_who = string(200)
+_text = (string(MAX_TEXT // 4), sentence(MAX_TEXT // 4))
+_label = (string(MAX_NAME), sentence(MAX_NAME))
+
+_BLOB = Record(words.BlobInfo, {"digest": digest, "size_bytes": _count})
+
+_PHASE = Record(
+    words.PhaseSpec,
+    {
+        "name": _name,
+        "graph": nested(_BLOB),
+        "weights": (optional(_BLOB.pack), optional(_BLOB.unpack)),
+        "inputs": several(_name),
+        "outputs": several(_name),
+    },
+)
+
+_CHANNEL = Record(
+    words.ChannelSpec,
+    {
+        "number": _index,
+        "tensor": _name,
+        "dtype": dtype,
+        "shape": shape,
+        "source_node": _name,
+        "source_phase": optional(_index),
+        "target_node": _name,
+        "target_phases": several(_index),
+        "capacity_frames": _positive,
+        "varies": flag,
+        "kept_from": _name,
+    },
+)
+
+_PEER = Record(words.PeerSpec, {"name": _name, "data_address": _name})
+
+_DEPLOYMENT = Record(
+    words.Deployment,
+    {
+        "epoch": _count,
+        "node": _name,
+        "order": one_of("pipelined", "strict"),
+        "phases": records(_PHASE),
+        "channels": records(_CHANNEL),
+        "dial": records(_PEER),
+        "threads": integer(1, 1024),
+        "check_finite": flag,
+    },
+)
+
+_STATS = Record(
+    words.Stats,
+    {
+        "epoch": _count,
+        "firings": several(_count),
+        "busy_s": several(_seconds),
+        "elapsed_s": _seconds,
+        "cpu_s": _seconds,
+        "sent_bytes": _count,
+        "received_bytes": _count,
+        "rss_bytes": _count,
+        "rss_peak_bytes": _count,
+        "anonymous_bytes": _count,
+        "stale_messages": _count,
+        "bad_messages": _count,
+        "fifo_peak_bytes": _count,
+        "phase_cpu_s": several(_seconds),
+    },
+)
+
+WORDS = (
+    Record(
+        words.Hello,
+        {
+            "protocol": _count,
+            "session": _name,
+            "lease_s": _lease,
+            "owner": _who,
+            "process": _who,
+            "succeeds": _who,
+        },
+    ),
+    Record(words.Query, {"digests": several(digest)}),
+    Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
+    Record(words.Deploy, {"deployment": nested(_DEPLOYMENT)}),
+    Record(words.Start, {"epoch": _count}),
+    Record(words.Stop, {"epoch": _count}),
+    Record(words.GetStats, {}),
+    Record(words.GetTrace, {"number": _count}),
+    Record(words.Ping, {}),
+    Record(words.Bye, {}),
+    Record(words.Shutdown, {}),
+    Record(
+        words.Welcome,
+        {
+            "protocol": _count,
+            "name": _name,
+            "version": _label,
+            "data_address": _label,
+            "engine": _label,
+            "machine": _label,
+            "cores": _index,
+            "rss_bytes": _count,
+        },
+    ),
+    Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
+    Record(words.Missing, {"digests": several(digest)}),
+    Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
+    Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
+    Record(
+        words.Deployed,
+        {
+            "epoch": _count,
+            "phase_s": several(_seconds),
+            "rss_bytes": _count,
+            "message_s": _seconds,
+            "byte_s": _seconds,
+        },
+    ),
+    Record(words.Failed, {"epoch": _count, "reason": _text, "peer": _name, "is_barred": flag}),
+    Record(words.Stopped, {"epoch": _count, "stats": nested(_STATS)}),
+    _STATS,
+    Record(
+        words.Traced,
+        {"number": _count, "now_s": _seconds, "events": chunk, "dropped": _count},
+    ),
+    Record(words.Pong, {}),
+    Record(words.Attach, {"epoch": _count, "node": _name}),
+    Record(words.Credit, {"epoch": _count, "channel": _index, "frames": _positive}),
+    Record(
+        words.TensorHeader,
+        {"epoch": _count, "channel": _index, "frame": _count, "dtype": dtype, "shape": shape},
+    ),
+)
+
+BY_KIND = {record.kind: record for record in WORDS}
+BY_CLASS = {record.cls: record for record in WORDS}

@@ -1,0 +1,240 @@
+"""Measurements on the devices, and how they replace the assumptions of the cost model.
+
+Three kinds of measurements meet here. **Layers** run one by one give each layer's seconds on each
+device, for any assignment. **Subnets**, several layers fused by an engine, say how far sums of
+layers are off: both together give the seconds that a search is led by
+(`partition.measured.fused_seconds`), and where a plan has exactly a measured subnet as a phase, its
+time is the plan's.
+**Links** and messages replace the rates of a device's wire. **Batches**, frames streamed through a
+whole copy on one device, say how fast a copy is (`partition.pricing.linear_time`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.network import Network
+from cnn.rewrite.rewrites import Rewrite, to_data
+from partition.devices import Device
+from partition.errors import PartitionError
+from partition.measured.fused_seconds import MeasuredSubnet, fit_to_subnets
+from partition.plan import Plan, PlannedPhase
+from partition.planner import with_measured_phases
+from partition.prediction.simulated_costs import ThreadCosts
+from partition.pricing.compute_time import layer_seconds
+from partition.pricing.linear_time import LinearTime, fit
+
+LEAST_S = 1e-9
+"""A measured time below what clocks resolve counts as this much."""
+
+SubnetKey = tuple[str, frozenset[str], tuple[str, ...], tuple[str, ...]]
+"""What makes two subnets of a model the same: rewrites, layers, inputs, outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubnetTime:
+    """`layers` run as one model took `seconds` per frame. `rewrites` is the digest of those that
+    lead from the model's layers to these, see `rewrites_digest`."""
+
+    layers: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    rewrites: str
+    seconds: float
+
+    @property
+    def key(self) -> SubnetKey:
+        """What identifies the subnet, apart from the seconds."""
+        return self.rewrites, frozenset(self.layers), self.inputs, self.outputs
+
+
+Batch = tuple[int, float]
+"""So many frames, one after the other, took so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProfile:
+    """What was measured on one device: layer → seconds; fused subnets; processor seconds that a
+    message and a byte cost sender and receiver together (0: not measured); watts while it computes
+    and while it waits (None: no sensor); (frames, seconds) of two batches that a whole copy of the
+    network got, frame after frame (empty: the device has no room for a copy)."""
+
+    layer_s: Mapping[str, float] = field(default_factory=dict)
+    subnets: tuple[SubnetTime, ...] = ()
+    message_s: float = 0.0
+    byte_s: float = 0.0
+    busy_w: float | None = None
+    idle_w: float | None = None
+    batches: tuple[Batch, ...] = ()
+
+    @property
+    def copy(self) -> LinearTime | None:
+        """Seconds for frames of a whole copy; None if batches were not measured or give no line."""
+        try:
+            return fit(*self.batches) if len(self.batches) == 2 else None
+        except PartitionError:
+            return None
+
+    def with_subnets(self, measured: Iterable[SubnetTime]) -> NodeProfile:
+        """Return the profile with more subnets; of one measured twice, the later time holds."""
+        known = {subnet.key: subnet for subnet in (*self.subnets, *measured)}
+        return replace(self, subnets=tuple(known.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """Between two devices: seconds that a small tensor takes, and bytes per second of a large one;
+    None where it is so fast that sizes make no difference that can be measured."""
+
+    ends: tuple[str, str]
+    latency_s: float
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything that was measured of one model on some devices, by their names."""
+
+    nodes: Mapping[str, NodeProfile]
+    links: tuple[LinkProfile, ...] = ()
+
+    def copies(self) -> dict[str, LinearTime]:
+        """Return by device name the seconds for frames of a whole copy, where they were
+        measured."""
+        found = {name: node.copy for name, node in self.nodes.items()}
+        return {name: line for name, line in found.items() if line is not None}
+
+
+def rewrites_digest(rewrites: Sequence[Rewrite]) -> str:
+    """Return a SHA-256 of the rewrites, or "" for none."""
+    if not rewrites:
+        return ""
+    data = json.dumps([to_data(rewrite) for rewrite in rewrites])
+    return hashlib.sha256(data.encode()).hexdigest()
+
+
+def subnet_time(plan: Plan, phase: PlannedPhase, seconds: float) -> SubnetTime:
+    """Return the measurement of a phase of `plan` that took `seconds` per frame."""
+    digest = rewrites_digest(plan.rewrites)
+    return SubnetTime(phase.layers, phase.inputs, phase.outputs, digest, max(seconds, LEAST_S))
+
+
+def measured_costs(
+    network: Network, devices: Sequence[Device], profile: Profile
+) -> tuple[tuple[Device, ...], NDArray[np.float64]]:
+    """Return the devices with their measured `cut_s_per_byte`, and seconds of layers [layers,
+    devices] without what cutting costs. A search uses both.
+
+    They follow from layers measured by themselves and from fused subnets of the network as it was
+    read (`partition.measured.fused_seconds`). Raises `PartitionError` for a device or a layer that
+    was not measured.
+    """
+    measured: list[MeasuredSubnet] = []
+    for number, device in enumerate(devices):
+        node = profile.nodes.get(device.name)
+        if node is None:
+            raise PartitionError(f"device {device.name!r} was not measured; profile it too")
+        for layer in network.layers:
+            if layer.name not in node.layer_s:
+                raise PartitionError(
+                    f"layer {layer.name!r} was not measured on {device.name!r}; profile it anew"
+                )
+            seconds = max(node.layer_s[layer.name], LEAST_S)
+            measured.append(MeasuredSubnet(number, (layer.name,), seconds))
+        measured += [
+            MeasuredSubnet(number, subnet.layers, subnet.seconds)
+            for subnet in node.subnets
+            if not subnet.rewrites and len(subnet.layers) > 1
+        ]
+    return fit_to_subnets(network, devices, layer_seconds(network, devices), measured)
+
+
+def profiled_devices(
+    devices: Sequence[Device],
+    profile: Profile,
+    *,
+    own_link: Collection[str] = (),
+    own_watts: Collection[str] = (),
+) -> tuple[Device, ...]:
+    """Return `devices` with the measured figures of their wires and their power.
+
+    Those in `own_link` and `own_watts` keep the rates and watts that the user gave them. A
+    device's interface is as fast as the fastest of its links; between devices of one host there is
+    no link. A message's and a byte's processor time is shared by its two ends; what a firing costs
+    besides its layers is a share of a message's (`partition.prediction.simulated_costs`), or what
+    it was taken for if that is more: messages are measured while caches are warm, and by threads
+    that a bound on the computing one does not hold for.
+    """
+    host = {device.name: device.host for device in devices}
+    found = []
+    for device in devices:
+        node = profile.nodes[device.name]
+        rates = [
+            link.bytes_per_s
+            for link in profile.links
+            if link.bytes_per_s is not None and device.name in link.ends and _is_wire(link, host)
+        ]
+        rate = max(rates, default=device.link_bytes_per_s)
+        watts = node.busy_w is not None and device.name not in own_watts
+        found.append(
+            replace(
+                device,
+                firing_s=max(_firing_s(node), device.firing_s),
+                wire_s_per_message=node.message_s / 2 or device.wire_s_per_message,
+                wire_s_per_byte=node.byte_s / 2 or device.wire_s_per_byte,
+                link_bytes_per_s=device.link_bytes_per_s if device.name in own_link else rate,
+                busy_w=node.busy_w if watts and node.busy_w is not None else device.busy_w,
+                idle_w=node.idle_w if watts and node.idle_w is not None else device.idle_w,
+            )
+        )
+    return tuple(found)
+
+
+def _firing_s(node: NodeProfile) -> float:
+    """Processor seconds of a firing besides its layers; 0 if messages were not measured."""
+    if not node.message_s:
+        return 0.0
+    costs = ThreadCosts.measured(node.message_s)
+    return costs.executor_s + costs.ended_s
+
+
+def _is_wire(link: LinkProfile, host: Mapping[str, str | None]) -> bool:
+    one, other = (host.get(end) for end in link.ends)
+    return one is None or one != other
+
+
+def fused_phases(plan: Plan, profile: Profile) -> dict[str, float]:
+    """Return by phase name the seconds of those phases of the plan that were measured as
+    subnets."""
+    known = {
+        (name, subnet.key): subnet.seconds
+        for name, node in profile.nodes.items()
+        for subnet in node.subnets
+    }
+    digest = rewrites_digest(plan.rewrites)
+    found = {}
+    for phase in plan.phases:
+        key = (digest, frozenset(phase.layers), phase.inputs, phase.outputs)
+        if (phase.device, key) in known:
+            found[phase.name] = known[phase.device, key]
+    return found
+
+
+def with_profile(plan: Plan, profile: Profile) -> Plan:
+    """Return a plan made with measured seconds of layers, marked as measured, in which phases that
+    were measured as subnets (`fused_phases`) have these times."""
+    estimated = {phase.name: phase.predicted_s for phase in plan.phases}
+    return with_measured_phases(plan, estimated | fused_phases(plan, profile))
+
+
+def measured_part(plan: Plan, profile: Profile) -> str:
+    """Return a sentence that says how many phases of a plan were measured."""
+    fused = len(fused_phases(plan, profile))
+    text = f"{fused} of {len(plan.phases)} phases were measured as they are"
+    return text if fused == len(plan.phases) else text + ", others follow from measured layers"

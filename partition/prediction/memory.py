@@ -1,0 +1,159 @@
+"""Prediction of the memory that every device of a planned dataflow holds.
+
+What is predicted is the most that a device needs at once: memory that no file backs, weights, which
+are pages of files but are read for every frame, and the code that runs. Agents measure the same
+without code (`nodes.host.usage`).
+
+**Weights**: each once per device. Engines lay them out anew or pack them, but then they drop the
+original. A CPU has no arithmetic for half precision, so it holds such weights as float32, and the
+activations too. **Activations**: the largest live set of any phase, since the
+engine's arena is shared by all phases of a device and one phase runs at a time. A phase's own
+inputs and outputs are counted in it although their frames lie in channels, because engines make
+copies in a layout of their own. **Channels**: a frame of a channel is claimed before the firing
+that makes it and freed after the last firing that reads it, and while it lives it is at the
+producer, at the consumer, or (while it is being sent) at both. So the consumer never holds more
+than the capacity of each channel that comes in from elsewhere, and the producer never more than
+the capacity of each that goes out; of a tensor that goes to several devices it keeps one copy, for
+the slowest of them. The state that a phase keeps is a channel too, of two frames. **Engine**: the
+agent itself, a session per phase and a kernel per layer.
+
+All four are upper bounds: a device that has less than their sum may still suffice.
+
+**Packing** comes before all that: while a phase is loaded, the weights of its matrices are packed
+one after the other, and for a moment both the original and the copy are in memory, beside the code
+that loading runs, but no other weights and no tensors. So it counts only where one matrix is larger
+than all else together: the last layer of a recogniser of characters (34 of 54 MB) is. Packed
+weights of whole numbers stay in memory from then on, because they are not written into a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from cnn.network import Network, Tensor
+from csdf.conversion.from_network import Dataflow, Phase
+from csdf.conversion.skew import Pipeline
+from partition.devices import Device
+from partition.plan import MemoryPrediction
+from partition.prediction.engine_memory import engine_bytes
+from partition.pricing.paper_equations import device_beta_bytes
+
+PACKED = frozenset({"Gemm", "MatMul", "LSTM", "GRU", "RNN", "ConvTranspose"})
+"""Operators whose weights ONNX Runtime packs while it loads a subnet."""
+
+PRODUCTS = frozenset({"Gemm", "MatMul"})
+"""Of these not those of one row, if a subnet has no others (`nodes.executors.onnx.packing`)."""
+
+QUANTISED = frozenset({"int8", "uint8"})
+
+HALF = frozenset({"float16", "bfloat16"})
+
+
+def predict_memory(
+    dataflow: Dataflow, pipeline: Pipeline, devices: Sequence[Device]
+) -> dict[str, MemoryPrediction]:
+    """Return by device name what the device will hold, and the paper's Eq. 2 for comparison."""
+    names = [device.name for device in devices]
+    network = dataflow.network
+    widened = _widened(network)
+    eq2 = device_beta_bytes(dataflow.network, dataflow.partition, names)
+    channels = channel_bytes(dataflow, pipeline.capacity_frames, names)
+    predictions = {}
+    for device in devices:
+        phases = dataflow.devices.get(device.name, ())
+        layers = {layer for phase in phases for layer in phase.layers}
+        computed = network if device.wire_is_free else widened
+        predictions[device.name] = MemoryPrediction(
+            weights_bytes=computed.weight_bytes(layers),
+            activations_bytes=max((live_bytes(computed, phase) for phase in phases), default=0),
+            channels_bytes=channels[device.name],
+            engine_bytes=engine_bytes(len(phases), len(layers)),
+            eq2_bytes=eq2[device.name],
+            packing_bytes=max((packing_bytes(network, p.layers) for p in phases), default=0)
+            + quantised_bytes(network, layers),
+        )
+    return predictions
+
+
+def live_bytes(network: Network, phase: Phase) -> int:
+    """Return the largest sum of tensors alive at once while `phase` runs layer by layer, in bytes.
+
+    A tensor lives from the layer that makes it (an input of the phase: from the first that reads
+    it) to the last layer of the phase that reads it; an output of the phase lives to its end.
+    """
+    last_read: dict[str, int] = {}
+    for step, name in enumerate(phase.layers):
+        for tensor in network.layer[name].inputs:
+            last_read[tensor] = step
+    kept = set(phase.outputs)
+    alive: set[str] = set()
+    held = largest = 0
+    for step, name in enumerate(phase.layers):
+        layer = network.layer[name]
+        for tensor in (*layer.inputs, *layer.outputs):
+            if tensor not in alive:
+                alive.add(tensor)
+                held += network.tensors[tensor].bytes
+        largest = max(largest, held)
+        for tensor in (*layer.inputs, *layer.outputs):
+            if tensor in alive and tensor not in kept and last_read.get(tensor, step) == step:
+                alive.discard(tensor)
+                held -= network.tensors[tensor].bytes
+    return largest
+
+
+def packing_bytes(network: Network, names: Sequence[str]) -> int:
+    """Return the bytes of the largest weight that an engine packs in these layers, times two: the
+    weight as it is and packed."""
+    layers = [network.layer[name] for name in names]
+    products = [layer for layer in layers if layer.operator in PRODUCTS]
+    rows = [math.prod(network.tensors[layer.outputs[0]].shape[:-1]) for layer in products]
+    unpacked = PRODUCTS if all(count == 1 for count in rows) else frozenset()
+    packed = [layer for layer in layers if layer.operator in PACKED - unpacked]
+    weights = (name for layer in packed for name in layer.weights)
+    return 2 * max((network.weights[name].bytes for name in weights), default=0)
+
+
+def quantised_bytes(network: Network, names: Collection[str]) -> int:
+    """Return the bytes of the quantised weights of these layers."""
+    weights = {weight for name in names for weight in network.layer[name].weights}
+    found = (network.weights[weight] for weight in weights)
+    return sum(tensor.bytes for tensor in found if tensor.dtype in QUANTISED)
+
+
+def _widened(network: Network) -> Network:
+    """The network as a processor without half precision computes it."""
+    if not any(tensor.dtype in HALF for tensor in network.weights.values()):
+        return network
+    tensors = {name: _wide(tensor) for name, tensor in network.tensors.items()}
+    weights = {name: _wide(tensor) for name, tensor in network.weights.items()}
+    return replace(network, tensors=tensors, weights=weights)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return replace(tensor, dtype="float32") if tensor.dtype in HALF else tensor
+
+
+def channel_bytes(
+    dataflow: Dataflow, capacity_frames: Mapping[str, int], devices: Sequence[str]
+) -> dict[str, int]:
+    """Return by device the most bytes that its incoming and outgoing channels can hold there."""
+    held = dict.fromkeys(devices, 0)
+    for phase in dataflow.phases:
+        if phase.device in held:
+            held[phase.device] += dataflow.state_bytes(phase)
+    waiting: dict[tuple[str, str], int] = {}
+    size = {}
+    for flow in dataflow.flows:
+        capacity = capacity_frames[flow.name]
+        if flow.target_device in held and not flow.is_local:
+            held[flow.target_device] += capacity * flow.tensor.bytes
+        made = (flow.source_device, flow.tensor.name)
+        waiting[made] = max(waiting.get(made, 0), capacity)
+        size[made] = flow.tensor.bytes
+    for (device, tensor), frames in waiting.items():
+        if device in held:
+            held[device] += frames * size[device, tensor]
+    return held

@@ -1,0 +1,176 @@
+"""What a run costs besides its layers: processor time of threads, messages and bytes.
+
+`ThreadCosts` are those of one device or of the host, `Site` is a machine with the devices on it.
+The defaults were measured on an x86-64 core (`python -m benchmarks.prediction`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from csdf.conversion.from_network import HOST
+from partition.devices import Device
+
+MESSAGE_S = 8e-5
+BYTE_S = 4e-10
+"""What a small tensor, and each byte of a large one, cost sender and receiver together, where no
+node has measured it: an x86-64 core, local sockets."""
+
+ROUSE_S = 3e-5
+"""Until a CPU that had nothing to do begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCosts:
+    """Processor seconds on one device or on the host.
+
+    `wake_s`: the executor or the I/O thread begins to work after having waited. `burst_s`: tensors
+    or credits are sent to, or come from, one other node at once; `each_s`: each of them; `wire_s`:
+    they cost the wire thread, besides `*_byte_s`: a byte of a tensor. `executor_s`: a firing costs
+    the executor besides its subnet. `ended_s`: a firing costs the I/O thread. `source_s` and
+    `sink_s`: a frame costs the host besides messages and bytes. With `wire_is_free` the executor
+    does not share its CPU.
+    """
+
+    wake_s: float
+    burst_s: float
+    each_s: float
+    wire_s: float
+    executor_s: float
+    ended_s: float
+    sent_byte_s: float
+    received_byte_s: float
+    source_s: float
+    sink_s: float
+    wire_is_free: bool = False
+
+    @classmethod
+    def measured(
+        cls, message_s: float = 0.0, byte_s: float = 0.0, *, wire_is_free: bool = False
+    ) -> ThreadCosts:
+        """What follows from the two figures that an agent measures (0: not measured).
+
+        The shares of a message that the other costs are were fitted to the processor time of each
+        kind of thread in runs of networks small and large (docs/decisions/010).
+        """
+        one = message_s or MESSAGE_S
+        per_byte = byte_s or BYTE_S
+        return cls(
+            wake_s=0.57 * one,
+            burst_s=0.05 * one,
+            each_s=0.18 * one,
+            wire_s=0.26 * one,
+            executor_s=0.3 * one,
+            ended_s=0.3 * one,
+            sent_byte_s=0.5 * per_byte,
+            received_byte_s=0.5 * per_byte,
+            source_s=0.5 * one,
+            sink_s=0.6 * one,
+            wire_is_free=wire_is_free,
+        )
+
+    def message_s(self, number: int) -> float:
+        """Sending, or taking in, so many tensors or credits at once."""
+        return self.burst_s + number * self.each_s if number else 0.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """A machine: its CPUs, which of them each device (or the host) uses, and their speeds when
+    1, 2, … of them are busy (see `csdf.execution.shared_machine.Machine`)."""
+
+    cpus: tuple[str, ...]
+    devices: Mapping[str, tuple[str, ...]]
+    speeds: tuple[Fraction, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunCosts:
+    """The costs of every device and of the host, the machines and the links."""
+
+    sites: tuple[Site, ...]
+    threads: Mapping[str, ThreadCosts] = field(default_factory=dict)
+    link_bytes_per_s: Mapping[str, float] = field(default_factory=dict)
+    rouse_s: float = ROUSE_S
+    """Until a CPU that had nothing to do begins."""
+
+    def of(self, device: str) -> ThreadCosts:
+        """The costs of a device, or of the host."""
+        return self.threads.get(device, _USUAL)
+
+    def together(self, one: str, other: str) -> bool:
+        """Whether two devices are on one machine, so that no link is between them."""
+        return any(one in site.devices and other in site.devices for site in self.sites)
+
+    def link_s(self, device: str, size: int) -> float:
+        """How long so many bytes occupy the device's network interface."""
+        rate = self.link_bytes_per_s.get(device)
+        return 0.0 if rate is None else size / rate
+
+    @classmethod
+    def known(
+        cls,
+        devices: Sequence[Device],
+        *,
+        host: str | None = None,
+        cpus: Mapping[str, Sequence[int]] | None = None,
+        message_s: Mapping[str, float] | None = None,
+        byte_s: Mapping[str, float] | None = None,
+    ) -> RunCosts:
+        """What follows from the devices, and from what their agents have measured.
+
+        `host` names the machine that the launcher runs on, `cpus` the CPUs that a device (or the
+        launcher, as `HOST`) is bound to; the others use all of their machine's. A device without a
+        `host` has a machine, and one CPU, of its own. `message_s` and `byte_s` are by device; the
+        launcher's are taken to be the mean of those on its machine.
+        """
+        bound = {name: tuple(map(str, own)) for name, own in (cpus or {}).items() if own}
+        machines: dict[str | None, list[Device]] = {host: []}
+        alone = []
+        for device in devices:
+            if device.host is None:
+                alone.append(Site(("cpu",), {device.name: ("cpu",)}))
+            else:
+                machines.setdefault(device.host, []).append(device)
+        sites = [_site(own, bound, with_host=name == host) for name, own in machines.items()]
+        messages, bytes_ = message_s or {}, byte_s or {}
+        threads = {
+            device.name: ThreadCosts.measured(
+                messages.get(device.name, 0.0),
+                bytes_.get(device.name, 0.0),
+                wire_is_free=device.wire_is_free,
+            )
+            for device in devices
+        }
+        beside = [device.name for device in machines[host]]
+        threads[HOST] = ThreadCosts.measured(_mean(messages, beside), _mean(bytes_, beside))
+        rates = {device.name: device.link_bytes_per_s for device in devices}
+        behind = [d.launcher_bytes_per_s for d in devices if d.launcher_bytes_per_s is not None]
+        if behind:
+            rates[HOST] = min(behind)
+        return cls((*sites, *alone), threads, rates)
+
+
+def _mean(figures: Mapping[str, float], names: Sequence[str]) -> float:
+    measured = [figures[name] for name in names if figures.get(name)]
+    return statistics.mean(measured) if measured else 0.0
+
+
+_USUAL = ThreadCosts.measured()
+
+
+def _site(
+    devices: Sequence[Device], bound: Mapping[str, tuple[str, ...]], *, with_host: bool
+) -> Site:
+    cores = max((device.host_cores for device in devices), default=1)
+    names = [*(device.name for device in devices), *([HOST] if with_host else [])]
+    named = dict.fromkeys(cpu for name in names for cpu in bound.get(name, ()))
+    free = [f"any {number}" for number in range(max(0, cores - len(named)))]
+    cpus = (*named, *free)
+    allowed = {device.name: bound.get(device.name, cpus) for device in devices}
+    if with_host:
+        allowed[HOST] = bound.get(HOST, cpus)
+    return Site(cpus, allowed)

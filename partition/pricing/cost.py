@@ -1,0 +1,194 @@
+"""The costs of whole populations of assignments, which strategies minimise.
+
+`CostModel` turns a network and devices into arrays once; `CostModel.evaluate` then prices thousands
+of assignments with array operations. It counts what a plan's prediction counts
+(`partition.prediction.phase_time`, `partition.prediction.timing`, `partition.prediction.memory`,
+`partition.pricing.energy`). Equal to it, because it follows from the assignment alone:
+
+- what layers take to compute, and to fetch the weights that exceed a cache;
+- tensors sent and received (a tensor travels once to each device that reads it), and the processor
+  time that this costs; weights.
+
+Estimated, because it needs the phases:
+
+- **phases** by the pairs of a device and a level (levels as in `csdf.conversion.grouping`).
+  Hoisting can only merge such pairs, so there are never more phases, and what firings and cutting
+  (`partition.prediction.phase_time`) cost, and with them period and energy, is never more than
+  estimated.
+- **latency** by the fewest periods in which a frame can pass all boundaries. Skews that hold fewer
+  bytes may take more.
+- **the launcher's link** by one device that reads the frame.
+- **memory**: a channel's capacity by the difference of its ends' levels, the live activations by
+  the largest layer.
+
+Sizes are whole bytes carried as float64, exact up to 2^53.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.network import Network
+from partition.devices import Device, launcher_s, machines
+from partition.prediction.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
+from partition.pricing.busy import period_s, rate_columns, shared_machines
+from partition.pricing.compute_time import layer_seconds
+from partition.pricing.layer_rows import LayerRows
+from partition.pricing.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
+
+LEAST_LATENCY_PERIODS = 2
+"""Periods from a frame's departure to its result with no boundary between devices: one for the way
+there, one for the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of `I` assignments on `D` devices; all arrays are float64 [I, D] but where noted.
+
+    `period_s` [I] and `latency_s` [I] are those of a saturated pipeline, as a plan predicts them.
+    `compute_s` is the time of a device's layers and `cut_s` what cutting costs on top, together the
+    time of its phases; `busy_s` is all that its processor does per frame: phases, firings and,
+    unless its wire is free, sending and receiving. `wire_bytes` [I] counts every tensor that leaves
+    a device or the launcher, once per device that it goes to. `cache_overrun_bytes` are the weights
+    that a device's cache has no room for. `tensor_bytes` estimates what each device holds of
+    weights, activations and channels, `memory_bytes` all that it holds,
+    `overrun_bytes` [I] sums what exceeds the devices' limits: 0 where everything fits. `energy_j`
+    [I] is joules per frame of all devices that have layers.
+    """
+
+    period_s: Floats
+    compute_s: Floats
+    busy_s: Floats
+    sent_bytes: Floats
+    received_bytes: Floats
+    wire_bytes: Floats
+    weight_bytes: Floats
+    memory_bytes: Floats
+    overrun_bytes: Floats
+    phases: Floats
+    latency_s: Floats
+    energy_j: Floats
+    cache_overrun_bytes: Floats
+    cut_s: Floats
+    tensor_bytes: Floats
+
+
+class CostModel:
+    """The costs of any assignment of `network`'s layers to `devices` (both non-empty).
+
+    `layer_s` [layers, devices] replaces the estimate of `partition.pricing.compute_time`; channels
+    between devices hold `slack_frames` frames beyond what their skews need.
+
+    >>> from cnn.network import Layer, Tensor
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in "xyz"}
+    >>> layers = (
+    ...     Layer("l0", "Conv", ("x",), ("y",), (), 10**9),
+    ...     Layer("l1", "Conv", ("y",), ("z",), (), 10**9),
+    ... )
+    >>> network = Network("net", layers, tensors, {}, ("x",), ("z",))
+    >>> model = CostModel(network, [Device("a"), Device("b")])
+    >>> model.evaluate(np.array([[0, 0], [0, 1]])).period_s.round(3)
+    array([0.1 , 0.05])
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        devices: Sequence[Device],
+        layer_s: Floats | None = None,
+        slack_frames: int = SLACK_FRAMES,
+    ) -> None:
+        self.network = network
+        self.devices = tuple(devices)
+        self.layer_s = layer_seconds(network, devices) if layer_s is None else layer_s
+        self._rows = LayerRows(network)
+        self._traffic = Traffic(network, slack_frames)
+        self._machine_of = _machine_numbers(self.devices)
+        self._shared = shared_machines(self.devices)
+        self.rates = rate_columns(self.devices)
+        given, results = (
+            sum(network.tensors[name].bytes for name in ends)
+            for ends in (network.inputs, network.outputs)
+        )
+        everywhere = all(device.launcher_bytes_per_s is not None for device in self.devices)
+        self._launcher_s = launcher_s(self.devices, given, results) if everywhere else 0.0
+
+    def evaluate(self, population: Assignments) -> Costs:
+        """Price every row of `population` [individuals, layers]."""
+        device_of = np.ascontiguousarray(population.T, dtype=np.int16)
+        levels = self._traffic.levels(device_of)
+        individuals = device_of.shape[1]
+        shape = (len(self.devices), individuals)
+        compute, weights, activations, packing, kernels = (np.zeros(shape) for _ in range(5))
+        for number in range(len(self.devices)):
+            mine = device_of == number
+            compute[number] = self.layer_s[:, number] @ mine
+            weights[number] = self._rows.weights(mine)
+            activations[number] = self._rows.largest_activation(mine)
+            packing[number] = self._rows.packing(mine)
+            kernels[number] = LAYER_BYTES * mine.sum(axis=0)
+        phases = _phases(device_of, levels, len(self.devices))
+        flows = self._traffic.flows(device_of, levels, self._machine_of)
+        uncached = self.rates.uncached_bytes(weights)
+        phases_s = self.rates.phases_s(compute, flows.cut_bytes, uncached)
+        busy, period = self.times(phases_s, phases, flows)
+        most = int(phases.max())
+        engine = np.array([engine_bytes(count) for count in range(most + 1)])[phases.astype(int)]
+        tensors = weights + activations + flows.held_bytes
+        memory = np.maximum(tensors + engine + kernels, START_UP_BYTES + packing)
+        return Costs(
+            period,
+            (compute + self.rates.fetching_s(uncached)).T,
+            busy.T,
+            flows.sent_bytes.T,
+            flows.received_bytes.T,
+            flows.wire_bytes,
+            weights.T,
+            memory.T,
+            self.overrun(memory),
+            phases.T,
+            period * (levels.max(axis=0) + LEAST_LATENCY_PERIODS),
+            (self.rates.energy_j(busy, period, flows.sent_bytes) * (phases > 0)).sum(axis=0),
+            uncached.T,
+            self.rates.cut_s(flows.cut_bytes).T,
+            tensors.T,
+        )
+
+    def times(self, phases_s: Floats, phases: Floats, flows: Flows) -> tuple[Floats, Floats]:
+        """Return what processors do per frame [devices, individuals], and the period [individuals].
+
+        `phases_s` is the time of a device's phases, `phases` their number: [devices, individuals].
+        """
+        moved = flows.sent_bytes + flows.received_bytes
+        busy = self.rates.busy_s(phases_s, phases, flows.messages, moved)
+        link = self.rates.link_s(flows.link_sent_bytes, flows.link_received_bytes)
+        return busy, period_s(self._shared, busy, link, self._launcher_s)
+
+    def overrun(self, memory: Floats) -> Floats:
+        """Sum the bytes of `memory` [devices, individuals] beyond the devices' limits:
+        [individuals]."""
+        overrun = np.zeros(memory.shape[1])
+        for device, held in zip(self.devices, memory, strict=True):
+            if device.memory_bytes is not None:
+                overrun += np.maximum(held - device.memory_bytes, 0.0)
+        return overrun
+
+
+def _phases(device_of: Assignments, levels: Ints, devices: int) -> Floats:
+    """Count the different levels of each device's layers: [devices, individuals]."""
+    individuals = device_of.shape[1]
+    seen = np.zeros((devices, int(levels.max(initial=0)) + 1, individuals), dtype=bool)
+    seen[device_of, levels, np.arange(individuals)] = True
+    return np.asarray(seen.sum(axis=1), dtype=np.float64)
+
+
+def _machine_numbers(devices: Sequence[Device]) -> NDArray[np.intp]:
+    """Return the number of each device's machine: [devices]."""
+    numbers = np.empty(len(devices), dtype=np.intp)
+    for number, members in enumerate(machines(devices)):
+        numbers[list(members)] = number
+    return numbers

@@ -1,0 +1,183 @@
+"""The traffic between devices under whole populations of assignments.
+
+A tensor travels once to each device that reads it. How long it is held at either end depends on
+phases and skews, which are approximated by **levels**: a layer's level counts the device boundaries
+from it to the end of the network, as in `csdf.conversion.grouping`, and a channel holds as many
+frames as the levels of its ends differ by, and one, and the slack. Arrays have one column per
+individual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.network import Network
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Assignments = NDArray[np.integer]
+"""Device numbers."""
+
+SLACK_FRAMES = 1
+"""Frames that a channel holds beyond what its skew needs, as `csdf.conversion.skew.schedule` adds
+them."""
+
+
+def frames_between_devices(slack_frames: int) -> int:
+    """Return how many frames a channel holds whose ends are one level apart, on two devices.
+
+    A frame is in its channel from the period in which it is made to the end of the next one, in
+    which it is read: two frames, and the slack.
+
+    >>> frames_between_devices(slack_frames=1)
+    3
+    """
+    return 2 + slack_frames
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """What moves between devices; [devices, individuals] but for `wire_bytes` [individuals].
+
+    `cut_bytes` are those of tensors that enter or leave a phase, whatever device they come from or
+    go to: once for each device that reads a tensor, and once where it is made.
+    """
+
+    sent_bytes: Floats
+    received_bytes: Floats
+    link_sent_bytes: Floats
+    link_received_bytes: Floats
+    messages: Floats
+    held_bytes: Floats
+    cut_bytes: Floats
+    wire_bytes: Floats
+
+    @classmethod
+    def none(cls, devices: int, individuals: int) -> Flows:
+        """Return flows of zeros, to add to."""
+        zeros = np.zeros((7, devices, individuals))
+        return cls(
+            zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], zeros[5], zeros[6],
+            np.zeros(individuals),
+        )  # fmt: skip
+
+
+class Traffic:
+    """The tensors that layers read, each with its producer and its readers, as index arrays."""
+
+    def __init__(self, network: Network, slack_frames: int = SLACK_FRAMES) -> None:
+        self._slack_frames = slack_frames
+        numbers = {layer.name: number for number, layer in enumerate(network.layers)}
+        read = [tensor for tensor in network.tensors if network.consumers[tensor]]
+        self._bytes = np.array([network.tensors[name].bytes for name in read], dtype=np.float64)
+        self._producer = np.array(
+            [numbers[network.producer[name]] if name in network.producer else -1 for name in read],
+            dtype=np.intp,
+        )
+        readers = [[numbers[layer] for layer in network.consumers[name]] for name in read]
+        self._reader = np.array([layer for layers in readers for layer in layers], dtype=np.intp)
+        self._starts = np.cumsum([0, *(len(layers) for layers in readers)])[:-1]
+        self._tensor = np.repeat(np.arange(len(read)), [len(layers) for layers in readers])
+        sent_out = [n for n in dict.fromkeys(network.outputs) if n in network.producer]
+        row = {name: number for number, name in enumerate(read)}
+        self._results = [
+            (numbers[network.producer[n]], float(network.tensors[n].bytes), row.get(n, -1))
+            for n in sent_out
+        ]
+        edges = {
+            (int(producer), layer)
+            for producer, layers in zip(self._producer, readers, strict=True)
+            for layer in layers
+            if producer >= 0
+        }
+        # From the end to the front, as levels are found.
+        self._edges = np.array(sorted(edges, reverse=True), dtype=np.intp).reshape(-1, 2)
+        self._ends = self._edges.tolist()
+
+    def levels(self, device_of: Assignments) -> Ints:
+        """Count the device boundaries between each layer and the network's end: [layers,
+        individuals]."""
+        levels = np.zeros(device_of.shape, dtype=np.int32)
+        crossed = device_of[self._edges[:, 0]] != device_of[self._edges[:, 1]]
+        through = np.empty(device_of.shape[1], dtype=np.int32)
+        rows = list(levels)
+        for (producer, reader), boundary in zip(self._ends, crossed, strict=True):
+            np.add(rows[reader], boundary, out=through)
+            np.maximum(rows[producer], through, out=rows[producer])
+        return levels
+
+    def flows(self, device_of: Assignments, levels: Ints, hosts: NDArray[np.intp]) -> Flows:
+        """Return what every device sends and receives, and what that keeps in memory at both ends.
+
+        `hosts` [devices] numbers the machine that each device runs on.
+        """
+        source, source_level = device_of[self._producer], levels[self._producer]
+        reader, reader_level = device_of[self._reader], levels[self._reader]
+        given = self._producer < 0
+        source[given] = -1
+        source_level[given] = np.maximum.reduceat(reader_level, self._starts, axis=0)[given] + 1
+        shared = len(set(hosts.tolist())) < len(hosts)
+        source_host = np.where(source < 0, -1, hosts[source]) if shared else source
+        flows = Flows.none(len(hosts), device_of.shape[1])
+        sends, link_sends, waiting = (np.zeros(source.shape, np.int32) for _ in range(3))
+        # A reader on another device must not lower the minimum: it is lifted above every level.
+        away = np.int32(levels.max(initial=0) + 2)
+        for number, host in enumerate(hosts):
+            here = np.where(reader == number, reader_level, away)
+            lowest = np.minimum.reduceat(here, self._starts, axis=0)
+            lag = source_level - lowest
+            remote = (lowest < away) & (source != number)
+            cut = remote | (lag > 0)
+            lag += 1
+            frames = lag * cut
+            frames += self._slack_frames * remote
+            flows.received_bytes[number] = self._bytes @ remote
+            flows.cut_bytes[number] = self._bytes @ cut
+            flows.messages[number] = remote.sum(axis=0)
+            flows.held_bytes[number] = self._bytes @ (frames * remote)
+            sends += remote
+            np.maximum(waiting, frames, out=waiting)
+            if shared:
+                on_link = remote & (source_host != host)
+                flows.link_received_bytes[number] = self._bytes @ on_link
+                link_sends += on_link
+        self._add_sources(source, sends, link_sends if shared else sends, waiting, flows)
+        if not shared:
+            flows.link_received_bytes[:] = flows.received_bytes
+        flows.wire_bytes[:] = flows.received_bytes.sum(axis=0)
+        self._add_results(device_of, waiting, flows)
+        return flows
+
+    def _add_sources(
+        self, source: Assignments, sends: Ints, link_sends: Ints, waiting: Ints, flows: Flows
+    ) -> None:
+        """Add to each tensor's producer what it sends of it and how many frames of it wait."""
+        sent, link_sent = sends * self._bytes[:, None], link_sends * self._bytes[:, None]
+        held, cut = waiting * self._bytes[:, None], (waiting > 0) * self._bytes[:, None]
+        for number in range(len(flows.sent_bytes)):
+            mine = source == number
+            for total, part in (
+                (flows.sent_bytes, sent),
+                (flows.link_sent_bytes, link_sent),
+                (flows.held_bytes, held),
+                (flows.cut_bytes, cut),
+                (flows.messages, sends),
+            ):
+                total[number] += np.einsum("ti,ti->i", part, mine)
+
+    def _add_results(self, device_of: Assignments, waiting: Ints, flows: Flows) -> None:
+        """Add what goes to the launcher; `waiting` is above 0 where a tensor leaves its phase
+        anyway."""
+        for layer, size, row in self._results:
+            leaves = size if row < 0 else size * (waiting[row] == 0)
+            flows.wire_bytes[:] += size
+            for number in range(len(flows.sent_bytes)):
+                mine = device_of[layer] == number
+                flows.sent_bytes[number] += size * mine
+                flows.link_sent_bytes[number] += size * mine
+                flows.messages[number] += mine
+                flows.held_bytes[number] += size * frames_between_devices(self._slack_frames) * mine
+                flows.cut_bytes[number] += leaves * mine

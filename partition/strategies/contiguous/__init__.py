@@ -1,0 +1,1 @@
+"""Strategies that cut a network into contiguous segments or stages."""

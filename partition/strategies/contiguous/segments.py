@@ -1,0 +1,226 @@
+"""The costs of every contiguous run of layers, in topological order, on every device.
+
+A segment is the half-open range [a, b) of layer positions. Its costs on a device follow from a and
+b alone if a tensor is counted once as sent (a tensor that several later segments read is sent more
+often; `CostModel` prices the finished assignment exactly), and if devices do not share cores.
+Tables are float64 [layers + 1, layers + 1], with one per kind of device where it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partition.devices import Device
+from partition.prediction.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
+from partition.prediction.fair_memory import room_bytes
+from partition.prediction.memory import packing_bytes, quantised_bytes
+from partition.pricing.busy import Rates, rate_columns
+from partition.pricing.traffic import Floats, frames_between_devices
+from partition.strategies.alike import kind_by_device, kinds_of
+from partition.strategies.base import Problem
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Costs of every segment [a, b), for each kind of device; empty segments cost nothing.
+
+    `kinds` lists the device numbers of each kind and `devices` has one device of each. Where a
+    segment is impossible (b < a, or it holds a layer pinned to another device) `allowed` [kinds,
+    layers + 1, layers + 1] is False. `layer_s` [kinds] sums the layers' seconds; `held_bytes` is
+    what a device holds: weights, largest activation, channels, engine. `packing_bytes` are the
+    engine's for a moment while it loads (`partition.prediction.memory`).
+    """
+
+    kinds: tuple[tuple[int, ...], ...]
+    devices: tuple[Device, ...]
+    allowed: NDArray[np.bool_]
+    layer_s: Floats
+    weight_bytes: Floats
+    held_bytes: Floats
+    packing_bytes: Floats
+    received_bytes: Floats
+    received_tensors: Floats
+    sent_bytes: Floats
+    sent_tensors: Floats
+
+    def fitting(self) -> NDArray[np.bool_]:
+        """Return a mask of the allowed segments that the memory of their kind of device holds."""
+        limits = [np.inf if d.memory_bytes is None else d.memory_bytes for d in self.devices]
+        room = np.array(limits)[:, None, None]
+        return np.asarray(self.allowed & (self.peak_bytes <= room))
+
+    @property
+    def peak_bytes(self) -> Floats:
+        """The most that a device holds, while it loads or later."""
+        loading = START_UP_BYTES + self.packing_bytes
+        return np.where(self.held_bytes > 0, np.maximum(self.held_bytes, loading), 0.0)
+
+    @cached_property
+    def rates(self) -> Rates[Floats]:
+        """The figures of each kind of device: [kinds, 1, 1]."""
+        columns = rate_columns(self.devices)
+        return Rates(*(getattr(columns, name)[:, :, None] for name in Rates.__slots__))
+
+    @cached_property
+    def busy_s(self) -> Floats:
+        """Seconds that a segment keeps the processor busy: t of Velasco-Montero et al. (2023)."""
+        moved = self.received_bytes + self.sent_bytes
+        messages = self.received_tensors + self.sent_tensors
+        uncached = self.rates.uncached_bytes(self.weight_bytes)
+        phases_s = self.rates.phases_s(self.layer_s, moved, uncached)
+        busy = self.rates.busy_s(phases_s, np.ones_like(moved), messages, moved)
+        return np.where(self.held_bytes > 0, busy, 0.0)
+
+    @cached_property
+    def link_s(self) -> Floats:
+        """Seconds that a segment keeps the network interface busy."""
+        return self.rates.link_s(self.sent_bytes, self.received_bytes)
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """The period that a segment makes necessary by itself: max(t, link)."""
+        return np.maximum(self.busy_s, self.link_s)
+
+    @cached_property
+    def response_s(self) -> Floats:
+        """Seconds from the departure of a segment's inputs to its end if nothing else is under
+        way: its summand of their Eq. 5, transfer included."""
+        return self.rates.response_s(self.busy_s, self.received_bytes)
+
+    @cached_property
+    def joules(self) -> Floats:
+        """A segment's summand of their Eq. 4, sending included and waiting left out."""
+        return self.rates.energy_j(self.busy_s, np.zeros_like(self.busy_s), self.sent_bytes)
+
+    @cached_property
+    def memory_share(self) -> Floats:
+        """What is held, relative to the room for it (`room_bytes`)."""
+        return np.asarray(self.held_bytes / room_bytes(self.devices)[:, None, None])
+
+    def energy_j(self, numbers: NDArray[np.intp]) -> float:
+        """Return the joules per frame of a contiguous assignment, waiting included."""
+        kind_of = kind_by_device(self.kinds)
+        ends = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        stages = [(kind_of[int(numbers[a])], a, b) for a, b in pairwise(ends)]
+        period_s = max(self.seconds[stage] for stage in stages)
+        joules = self.rates.energy_j(self.busy_s, np.array(period_s), self.sent_bytes)
+        return float(sum(joules[stage] for stage in stages))
+
+    def at(self, positions: Sequence[int]) -> Segments:
+        """Return the segments that begin and end at `positions` (ascending, with 0 and the end)."""
+        grid = np.ix_(positions, positions)
+        each = np.ix_(range(len(self.kinds)), positions, positions)
+        return replace(
+            self,
+            allowed=self.allowed[each],
+            layer_s=self.layer_s[each],
+            weight_bytes=self.weight_bytes[grid],
+            held_bytes=self.held_bytes[grid],
+            packing_bytes=self.packing_bytes[grid],
+            received_bytes=self.received_bytes[grid],
+            received_tensors=self.received_tensors[grid],
+            sent_bytes=self.sent_bytes[grid],
+            sent_tensors=self.sent_tensors[grid],
+        )
+
+
+def segments(problem: Problem) -> Segments:
+    """Price every segment of the problem's network on every kind of device."""
+    received, received_tensors, sent, sent_tensors = _crossing(problem)
+    weights = range_sum(_weights(problem))
+    held = weights + _range_max(_activations(problem))
+    held += (received + sent) * frames_between_devices(problem.slack_frames) + engine_bytes(1)
+    starts = np.arange(len(problem.network.layers) + 1)
+    held += LAYER_BYTES * (starts[None, :] - starts[:, None])
+    forward = starts[:, None] <= starts
+    kinds = kinds_of(problem, ignore_machines=True)
+    allowed = np.empty((len(kinds), *forward.shape), dtype=bool)
+    for index, members in enumerate(kinds):
+        foreign = (problem.pinned >= 0) & (problem.pinned != members[0])
+        allowed[index] = forward & (range_sum(foreign.astype(np.float64)) == 0)
+    return Segments(
+        kinds,
+        tuple(problem.devices[members[0]] for members in kinds),
+        allowed,
+        np.stack([range_sum(problem.costs.layer_s[:, members[0]]) for members in kinds]),
+        weights,
+        np.where(starts[:, None] < starts, held, 0.0),
+        _range_max(_packing(problem)) + range_sum(_quantised(problem)),
+        received,
+        received_tensors,
+        sent,
+        sent_tensors,
+    )
+
+
+def _weights(problem: Problem) -> Floats:
+    network = problem.network
+    return np.array([network.weight_bytes((layer.name,)) for layer in network.layers], dtype=float)
+
+
+def _activations(problem: Problem) -> Floats:
+    network = problem.network
+    return np.array([network.activation_bytes(layer.name) for layer in network.layers], dtype=float)
+
+
+def _packing(problem: Problem) -> Floats:
+    network = problem.network
+    return np.array(
+        [packing_bytes(network, (layer.name,)) for layer in network.layers], dtype=float
+    )
+
+
+def _quantised(problem: Problem) -> Floats:
+    network = problem.network
+    return np.array([quantised_bytes(network, (layer.name,)) for layer in network.layers], float)
+
+
+def range_sum(values: Floats) -> Floats:
+    """Return the table [a, b] of the sums of values[a:b]."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray(sums[None, :] - sums[:, None])
+
+
+def _range_max(values: Floats) -> Floats:
+    """Return the table [a, b] of the largest of values[a:b], 0 if there is none."""
+    count = len(values)
+    spread = np.zeros((count + 1, count + 1))
+    starts = np.arange(count)
+    spread[:-1, 1:] = np.where(starts[:, None] <= starts, values, 0.0)
+    return np.maximum.accumulate(spread, axis=1)
+
+
+def _crossing(problem: Problem) -> tuple[Floats, Floats, Floats, Floats]:
+    """For every [a, b): bytes and tensors received, bytes and tensors sent."""
+    network = problem.network
+    count = len(network.layers)
+    position = {layer.name: number for number, layer in enumerate(network.layers)}
+    received, received_tensors, sent, sent_tensors = (
+        np.zeros((count + 1, count + 2)) for _ in range(4)
+    )
+    for name, tensor in network.tensors.items():
+        producer = position[network.producer[name]] if name in network.producer else -1
+        readers = [position[layer] for layer in network.consumers[name]]
+        before = producer
+        for reader in readers:
+            # Starting after `before` and ending after `reader`, this is the first that reads it.
+            received[before + 1 : reader + 1, reader + 1] += tensor.bytes
+            received_tensors[before + 1 : reader + 1, reader + 1] += 1
+            before = reader
+        last = count if name in network.outputs else max(readers, default=producer)
+        if producer >= 0 and last > producer:
+            sent[: producer + 1, producer + 1] += tensor.bytes
+            sent[: producer + 1, last + 1] -= tensor.bytes
+            sent_tensors[: producer + 1, producer + 1] += 1
+            sent_tensors[: producer + 1, last + 1] -= 1
+    summed = [
+        np.cumsum(table, axis=1)[:, :-1]
+        for table in (received, received_tensors, sent, sent_tensors)
+    ]
+    return summed[0], summed[1], summed[2], summed[3]

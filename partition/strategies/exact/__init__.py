@@ -1,0 +1,1 @@
+"""The exact strategy: a constraint program, solved by OR-Tools CP-SAT."""

@@ -1,0 +1,261 @@
+"""Integer coefficients of the exact strategy's model: the cost model's linear terms.
+
+CP-SAT works on integers. Bytes are divided by their greatest common divisor, which loses nothing;
+seconds are counted in ticks, `TICKS` to the shortest period that any division of the layers could
+have, and rounded down, so that a bound on the ticks is a bound on the seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+
+from cnn.network import Network
+from partition.devices import Device, machines
+from partition.prediction.fair_memory import fair_memory
+from partition.pricing.busy import rates_of
+from partition.strategies.alike import kinds_of
+from partition.strategies.base import Problem
+
+TICKS = 1e7
+"""See the module's docstring."""
+
+MOST_TICKS = 2.0**32
+"""Ticks are longer if need be, so that nothing takes more of them. CP-SAT has 64 bits, but has been
+seen to call a model impossible whose numbers had 45."""
+
+SHARE_UNIT = 10_000
+"""Rooms of unlike devices are compared in units of 1 ÷ this."""
+
+SHARE_RANGE = 1 << 24
+"""And weights of unlike devices in about this many parts."""
+
+MEMORY_UNIT = 1024
+"""Bytes that memory limits are counted in; what is held is rounded down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A tensor: its maker's number (−1: the launcher), its readers', its bytes, and whether it is a
+    result, which the launcher reads."""
+
+    source: int
+    readers: tuple[int, ...]
+    bytes: int
+    is_result: bool
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A problem's layers by number, in topological order, and what each of them adds to a cost.
+
+    `own_bytes` [layers] are weights that one layer alone uses, `shared` are (bytes, layers) of the
+    others. `activation_bytes` [layers] are the inputs and outputs of a layer, `siblings` the sets
+    of layers that read what one layer made.
+    """
+
+    problem: Problem
+    own_bytes: tuple[int, ...]
+    shared: tuple[tuple[int, tuple[int, ...]], ...]
+    tensors: tuple[Moved, ...]
+    activation_bytes: tuple[int, ...]
+    siblings: tuple[tuple[int, ...], ...]
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return len(self.own_bytes)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """(maker, reader), each pair of layers once."""
+        found = {(t.source, reader): None for t in self.tensors for reader in t.readers}
+        return tuple(edge for edge in found if edge[0] >= 0)
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[int, ...], ...]:
+        """Device numbers by kind; those of one kind are interchangeable."""
+        return kinds_of(self.problem)
+
+    @cached_property
+    def longest_path(self) -> tuple[int, ...]:
+        """The layers of a longest path through the network."""
+        graph = nx.DiGraph(self.edges)
+        return tuple(nx.dag_longest_path(graph)) if self.edges else (0,)
+
+    def upstream_and_downstream(self, loads: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Sum `loads` over each layer and its ancestors, and over each layer and its
+        descendants."""
+        upstream = np.eye(self.layers, dtype=bool)
+        for source, reader in sorted(self.edges, key=lambda edge: edge[1]):
+            upstream[reader] |= upstream[source]
+        given = np.array(loads, dtype=np.int64)
+        return (upstream @ given).tolist(), (given @ upstream).tolist()
+
+    @cached_property
+    def are_apart(self) -> bool:
+        """Whether no two devices share a machine, or all do: no order of them is special."""
+        return len(self.machines) in (1, len(self.problem.devices))
+
+    @cached_property
+    def heaviest(self) -> tuple[int, ...]:
+        """Layers by their weights, then by their work, the heaviest first."""
+        seconds = self.problem.costs.layer_s.min(axis=1)
+        return tuple(sorted(range(self.layers), key=lambda n: (-self.own_bytes[n], -seconds[n], n)))
+
+    @cached_property
+    def weight_unit(self) -> int:
+        """What all weights and caches are multiples of, in bytes."""
+        caches = (device.cache_bytes or 0 for device in self.problem.devices)
+        return math.gcd(*self.own_bytes, *(size for size, _ in self.shared), *caches) or 1
+
+    @cached_property
+    def weights(self) -> int:
+        """All weights, each once, in units."""
+        return (sum(self.own_bytes) + sum(size for size, _ in self.shared)) // self.weight_unit
+
+    @cached_property
+    def traffic_unit(self) -> int:
+        """What all tensors are multiples of, in bytes."""
+        return math.gcd(*(tensor.bytes for tensor in self.tensors)) or 1
+
+    @cached_property
+    def tick_s(self) -> float:
+        """Seconds per tick."""
+        seconds = self.problem.costs.layer_s
+        fastest = float(seconds.min(axis=1).sum()) / len(self.problem.devices)
+        return max(fastest / TICKS, self._slowest_s / MOST_TICKS)
+
+    @cached_property
+    def watts(self) -> float:
+        """A power that no device exceeds; energies are counted in it × ticks."""
+        return max(1e-3, *(max(d.busy_w, d.idle_w) for d in self.problem.devices))
+
+    def ticks(self, seconds: float) -> int:
+        """Whole ticks in so many seconds."""
+        return math.floor(seconds / self.tick_s)
+
+    @cached_property
+    def period_range(self) -> tuple[int, int]:
+        """Ticks below which no period is, and ticks above which none needs to be."""
+        fastest = self.problem.costs.layer_s.min(axis=1)
+        return self.ticks(float(fastest.max())), self.ticks(self._slowest_s) + 1
+
+    @cached_property
+    def _slowest_s(self) -> float:
+        """Seconds beyond which nothing takes, even all stages together."""
+        ways = len(self.problem.devices) + 1
+        moved = sum(tensor.bytes for tensor in self.tensors) * ways
+        weights = ways * self.weights * self.weight_unit
+        messages = 2 * len(self.tensors) * ways
+
+        def most_s(device: Device) -> float:
+            rates = rates_of(device)
+            phases_s = rates.phases_s(0.0, 2 * moved, weights)
+            busy_s = rates.busy_s(phases_s, ways, messages, 2 * moved)
+            sending = moved * device.sent_j_per_byte / self.watts
+            return float(busy_s + rates.link_s(moved, moved) * 2 + sending)
+
+        layers_s = float(self.problem.costs.layer_s.max(axis=1).sum())
+        return layers_s + max(map(most_s, self.problem.devices)) + 1e-9
+
+    @cached_property
+    def machine_of(self) -> tuple[tuple[int, ...], ...]:
+        """For each device, the numbers of all that share its machine."""
+        found = {number: members for members in self.machines for number in members}
+        return tuple(found[number] for number in range(len(self.problem.devices)))
+
+    @cached_property
+    def machines(self) -> tuple[tuple[int, ...], ...]:
+        """Device numbers by machine."""
+        return machines(self.problem.devices)
+
+    @cached_property
+    def share_unit(self) -> int:
+        """The number of parts of `weight_unit` in which shares of unlike rooms are counted."""
+        alike = len(set(self.rooms)) == 1
+        return 1 if alike else max(1, SHARE_RANGE // max(self.weights, 1))
+
+    def share(self, weights: int, room: int) -> int:
+        """`weights`, in `weight_unit`, relative to a room, in parts of it, rounded up."""
+        return -(-SHARE_UNIT * self.share_unit * weights // room)
+
+    @cached_property
+    def least_shares(self) -> list[int]:
+        """What each layer adds at least to the share of the stage that it is in, rounded down."""
+        parts = SHARE_UNIT * self.share_unit
+        return [parts * (size // self.weight_unit) // max(self.rooms) for size in self.own_bytes]
+
+    @cached_property
+    def share_range(self) -> tuple[int, int]:
+        """What the fullest device's share is at least (the mean, and the heaviest layer alone) and
+        at most (everything on the smallest device)."""
+        heaviest = max(self.own_bytes) // self.weight_unit
+        mean = self.share(self.weights, sum(self.rooms))
+        least = max(mean, self.share(heaviest, max(self.rooms)))
+        return least, self.share(self.weights, min(self.rooms))
+
+    @cached_property
+    def rooms(self) -> tuple[int, ...]:
+        """Each device's share of the memory that weights may take, as `fair_memory`, in units."""
+        fair = fair_memory(self.problem.devices)
+        if np.ptp(fair) == 0:
+            return (SHARE_UNIT,) * len(fair)
+        return tuple(max(1, round(SHARE_UNIT * float(share))) for share in fair)
+
+
+def terms_of(problem: Problem) -> Terms:
+    """Return the terms of a problem."""
+    network = problem.network
+    number = {layer.name: index for index, layer in enumerate(network.layers)}
+    tensors = [
+        Moved(
+            number[network.producer[name]] if name in network.producer else -1,
+            tuple(number[reader] for reader in network.consumers[name]),
+            network.tensors[name].bytes,
+            name in network.outputs and name in network.producer,
+        )
+        for name in network.tensors
+        if network.consumers[name] or name in network.outputs
+    ]
+    own, shared = _weights(network)
+    return Terms(
+        problem,
+        own,
+        shared,
+        tuple(tensors),
+        tuple(network.activation_bytes(layer.name) for layer in network.layers),
+        tuple(_siblings(tensors)),
+    )
+
+
+def _weights(
+    network: Network,
+) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
+    users: dict[str, list[int]] = {}
+    for index, layer in enumerate(network.layers):
+        for weight in dict.fromkeys(layer.weights):
+            users.setdefault(weight, []).append(index)
+    own = [0] * len(network.layers)
+    shared: dict[tuple[int, ...], int] = {}
+    for weight, layers in users.items():
+        size = network.weights[weight].bytes
+        if len(layers) == 1:
+            own[layers[0]] += size
+        else:
+            shared[tuple(layers)] = shared.get(tuple(layers), 0) + size
+    return tuple(own), tuple((size, layers) for layers, size in shared.items())
+
+
+def _siblings(tensors: Sequence[Moved]) -> list[tuple[int, ...]]:
+    """Layers that read what one layer made (003's operations with several children)."""
+    children: dict[int, dict[int, None]] = {}
+    for tensor in tensors:
+        if tensor.source >= 0:
+            children.setdefault(tensor.source, {}).update(dict.fromkeys(tensor.readers))
+    return [tuple(readers) for readers in children.values() if len(readers) > 1]

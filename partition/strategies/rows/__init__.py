@@ -1,0 +1,1 @@
+"""Strategies that divide layers: by rows in fused tiles, or by channels."""

@@ -1,0 +1,171 @@
+"""Fused tiles: the first layers in bands of rows, band i on device i, and the rest in segments.
+
+After Zhao, Barijough and Gerstlauer, "DeepThings: distributed adaptive deep learning inference on
+resource-constrained IoT edge clusters" (2018), the data partitioning of Tang & Stefanov (2021), §1.
+Early layers have large tensors and few weights. In bands, each with the halo that it needs, they
+are computed without any exchange between devices from the input to the last of them, at the price
+of rows that are computed twice. Where to stop is the question that decides: each further layer is
+shared as well, but makes the halo of all before it larger.
+
+Every place is considered at which a single tensor passes, with the rest on one device and in the
+best contiguous segments on two and more. Rows are dealt out so that all devices are busy for the
+same time, halo and the rest included (`partition.strategies.rows.tilings`). The best of these by a
+quick estimate are rewritten and priced by the cost model. There it is also decided where rows are
+cut out of the input: each device from an input of its own, or one device for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cnn.rewrite.rewrites import part_name
+from partition.prediction.fair_memory import room_bytes
+from partition.pricing.rewriting import apply_rewrites, required_model
+from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
+from partition.strategies.chosen import objective_value
+from partition.strategies.contiguous.sequential import Sequential
+from partition.strategies.rows.tilings import Tiling, Tilings
+
+PRICED = 10
+"""How many tilings are rewritten and priced."""
+
+TOLERANCE = 0.01
+"""By how much the objective may be missed for the sake of fewer bytes."""
+
+
+class Tiles:
+    """See the module's docstring."""
+
+    name = "tiles"
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`; pinned layers stay whole, and tiles stop before them.
+
+        Where nothing can be tiled, the layers are divided as `sequential` does; its errors apply.
+        """
+        model = required_model(problem, self.name)
+        tilings = Tilings(problem, model)
+        steps = len(tilings.stops) + PRICED
+        found: list[Tiling] = []
+        for done, stop in enumerate(tilings.stops, start=1):
+            found += tilings.at(stop)
+            problem.on_progress(SearchProgress(done, steps, f"{len(found)} tilings estimated"))
+        if not found:
+            return _untiled(problem)
+        promising = sorted(found, key=lambda tiling: _estimated_rank(problem, tiling))[:PRICED]
+        priced: list[_Priced] = []
+        for done, tiling in enumerate(promising, start=1 + steps - len(promising)):
+            priced += _price(problem, model, tiling)
+            best = _best(priced)
+            problem.on_progress(SearchProgress(done, steps, _explanation(problem, best)))
+        return Solution(
+            best.problem.assignment(best.numbers),
+            _explanation(problem, best),
+            rewrites=(best.tiling.bands(problem),),
+            network=best.problem.network,
+        )
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """A tiling that was carried out: `problem` is what it leads to, `numbers` its assignment.
+
+    `overrun_bytes` exceed devices' memory, `value` is the objective's.
+    """
+
+    tiling: Tiling
+    problem: Problem
+    numbers: NDArray[np.intp]
+    overrun_bytes: float
+    value: float
+    wire_bytes: float
+
+
+def _best(priced: list[_Priced]) -> _Priced:
+    """What fits memory best; of that, what moves the fewest bytes among the best by objective."""
+    least = min(each.overrun_bytes for each in priced)
+    fitting = [each for each in priced if each.overrun_bytes == least]
+    enough = min(each.value for each in fitting) * (1 + TOLERANCE)
+    return min((each for each in fitting if each.value <= enough), key=lambda x: x.wire_bytes)
+
+
+def _untiled(problem: Problem) -> Solution:
+    found = Sequential().solve(problem)
+    why = (
+        "one device has nothing to share in tiles"
+        if len(problem.devices) == 1
+        else "no layers at the beginning can be computed in bands of rows by two devices"
+    )
+    return Solution(found.assignment, f"{why}; {found.explanation}")
+
+
+def _estimated_rank(problem: Problem, tiling: Tiling) -> tuple[float, float]:
+    """Return the estimated excess over memory limits, then the estimated objective."""
+    limits = np.array([device.memory_bytes or np.inf for device in problem.devices])
+    held = tiling.loads.held_bytes
+    overrun = np.maximum(held - limits, 0.0).sum()
+    if problem.objective == "memory":
+        return float(overrun), float((held / room_bytes(problem.devices)).max())
+    return float(overrun), tiling.loads.period_s
+
+
+def _price(problem: Problem, model: Rewritable, tiling: Tiling) -> list[_Priced]:
+    """Carry a tiling out, in every way of cutting rows out of what enters it."""
+    tiled = apply_rewrites(problem, model, [tiling.bands(problem)])
+    population = _placements(problem, tiled, tiling)
+    costs = tiled.costs.evaluate(population)
+    value = costs.latency_s if problem.objective == "latency" else objective_value(tiled, costs)
+    measures = (costs.overrun_bytes.tolist(), value.tolist(), costs.wire_bytes.tolist())
+    return [
+        _Priced(tiling, tiled, numbers, *found)
+        for numbers, *found in zip(population, *measures, strict=True)
+    ]
+
+
+def _placements(problem: Problem, tiled: Problem, tiling: Tiling) -> NDArray[np.intp]:
+    """Assignments [ways, layers of `tiled`] that differ in who cuts rows out of what enters.
+
+    Each band's device for itself, which then receives all of it (the first way), or one device,
+    from which rows travel to the others (one way per device).
+    """
+    network = problem.network
+    count = len(tiling.devices)
+    known: dict[str, int] = {}
+    for number, layer in enumerate(network.layers):
+        if tiling.start <= number < tiling.stop:
+            for band, device in enumerate(tiling.devices, start=1):
+                known[part_name(layer.name, band, count)] = device
+        else:
+            known[layer.name] = int(tiling.numbers[number])
+    largest = int(np.argmax(tiling.rows))
+    numbers = np.array([known.get(layer.name, largest) for layer in tiled.network.layers])
+    cuts = [
+        (row, known[tiled.network.consumers[layer.outputs[0]][0]])
+        for row, layer in enumerate(tiled.network.layers)
+        if layer.name not in known and tiled.network.consumers[layer.outputs[0]]
+    ]
+    population = np.tile(numbers, (1 + len(problem.devices), 1))
+    for row, own in cuts:
+        population[0, row] = own
+        population[1:, row] = np.arange(len(problem.devices))
+    return population
+
+
+def _explanation(problem: Problem, best: _Priced) -> str:
+    layers, tiling = problem.network.layers, best.tiling
+    last = layers[tiling.stop - 1].name
+    rows = " + ".join(str(count) for count in tiling.rows if count)
+    rest = len({*tiling.numbers[: tiling.start].tolist(), *tiling.numbers[tiling.stop :].tolist()})
+    text = (
+        f"{tiling.stop - tiling.start} of {len(layers)} layers, to {last!r}, "
+        f"fused in {len(tiling.devices)} bands of {rows} rows, whose halo adds "
+        f"{tiling.halo_share:.1%} to their arithmetic"
+    )
+    if rest:
+        text += f"; the others on {rest} of the devices"
+    if best.overrun_bytes > 0:
+        text += "; no tiling was found that fits every device's memory"
+    return text
