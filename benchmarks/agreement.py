@@ -22,7 +22,7 @@ import onnx
 import onnxruntime as ort
 
 import cnn
-from cnn.read.source import WHEEL, WHEEL_MODELS
+from cnn.reading.source import WHEEL, WHEEL_MODELS
 from csdf.conversion.from_network import Dataflow, convert
 
 DEVICES = (2, 3, 5, 8)

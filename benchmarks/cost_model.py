@@ -24,8 +24,8 @@ from benchmarks.segmentation import MODELS
 from cnn.network import Network
 from partition.devices import Device
 from partition.planner import make_plan
+from partition.prediction.timing import energy_j
 from partition.pricing.cost import CostModel
-from partition.pricing.energy import energy_j
 from partition.strategies.base import Problem
 
 NETWORKS = (

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.csdf_graphs import bounded_graph
 from csdf.errors import CsdfError
-from csdf.formats import files, sdf3_writer
+from csdf.formats import files, sdf3
 
 REFERENCE = Path(__file__).parents[1] / "tests" / "fixtures" / "csdf_reference"
 LIMITS = ((50, None, 3000, 0.5), (700, 7000, None, 5.0))
@@ -105,7 +105,7 @@ def generated(folder: Path) -> Iterator[Path]:
         for roomy in (True, False):
             graph = bounded_graph(actors, channels, firings, roomy=roomy)
             path = folder / f"{actors}_actors_{'roomy' if roomy else 'tight'}.xml"
-            path.write_text(sdf3_writer.write(graph))
+            path.write_text(sdf3.write(graph))
             yield path
 
 

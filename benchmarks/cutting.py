@@ -5,9 +5,9 @@ lengths dealt out to a few devices, and each phase's subnet is run by ONNX Runti
 repetition runs every division of a network once; what a division takes longer than the whole
 network in the same repetition, in processor time and in the median, is what cutting costs. Terms
 per phase, per tensor and per byte that enter or
-leave phases (as `partition.prediction.phase_time.cut_bytes` counts them) are fitted to it by least
+leave phases (as `partition.prediction.timing.cut_bytes` counts them) are fitted to it by least
 squares without negative terms: each term by itself, then all together.
-`partition.prediction.phase_time` rests on it.
+`partition.prediction.timing` rests on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.report import Figure, Table, print_json, report
 from benchmarks.segmentation import MODELS
 from cnn.network import Network
 from csdf.conversion.from_network import HOST, SOURCE, Dataflow, convert
-from partition.prediction.phase_time import cut_bytes
+from partition.prediction.timing import cut_bytes
 
 NETWORKS = (
     "onnx-wheel:resnet50",

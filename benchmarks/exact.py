@@ -51,7 +51,7 @@ GOAL_HYPERVOLUME = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A problem: `network` is a fixture's name, or one that `cnn.read` knows."""
+    """A problem: `network` is a fixture's name, or one that `cnn.reading` knows."""
 
     network: str
     stages: int

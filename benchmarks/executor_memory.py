@@ -8,7 +8,7 @@ Three tables, every row measured in a process of its own that has imported what 
    peak, and the CPU time of a frame with one thread (the least of all runs, rounds of the ways
    in alternation);
 2. a network cut into more and more subnets, all loaded in one process and run in turn, beside what
-   `partition.prediction.engine_memory` and `partition.prediction.memory.live_bytes` predict of it;
+   `partition.prediction.memory_budget` and `partition.prediction.memory.live_bytes` predict of it;
 3. many equal subnets without weights, to see what a session itself costs, and the time that a run
    of the smallest subnet takes above ONNX Runtime's own `session.run`.
 """
@@ -225,8 +225,8 @@ def cut_network(name: str, cuts: Sequence[int], folder: Path) -> Iterator[dict[s
     """Table 2 for one network: contiguous cuts in topological order."""
     from cnn import read  # noqa: PLC0415
     from csdf.conversion.from_network import convert  # noqa: PLC0415
-    from partition.prediction.engine_memory import engine_bytes  # noqa: PLC0415
     from partition.prediction.memory import live_bytes  # noqa: PLC0415
+    from partition.prediction.memory_budget import engine_bytes  # noqa: PLC0415
 
     model = read(f"onnx-wheel:{name}")
     network = model.network

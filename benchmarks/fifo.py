@@ -28,7 +28,7 @@ import zmq
 
 from benchmarks.one_fifo import READER, WRITER, FifoSpec, WireReader, WireWriter
 from benchmarks.report import Figure, print_json, report
-from nodes.executors.heap import keep_one_heap
+from nodes.host.heap import keep_one_heap
 from nodes.net.curve import new_pair
 from nodes.net.keys import Keyring
 

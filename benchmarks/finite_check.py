@@ -22,7 +22,7 @@ import onnxruntime as ort
 
 from benchmarks.report import Figure, print_json, report
 from cnn.model import read
-from nodes.protocol.finite import is_finite
+from nodes.protocol.payload import is_finite
 
 SIZES = (1000, 200_000, 802_816)
 """Numbers (float32) in a tensor: a classifier's result, a small and a large one between layers."""

@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass
 
 import cnn
 from benchmarks.table3.paper import NETWORKS, PAPER
-from ga.paper import PaperParameters, evolve
-from ga.vertical_paper import saving_percent
+from ga.paper import PaperParameters, evolve, saving_percent
 from partition.devices import Device
 from partition.strategies.base import Problem
 

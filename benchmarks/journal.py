@@ -34,8 +34,8 @@ import numpy as np
 from benchmarks.report import Figure, print_json, report
 from cnn.network import Tensor
 from launcher.results.journal.identity import RunIdentity
+from launcher.results.journal.journal import DONE, decode
 from launcher.results.journal.opening import open_journal
-from launcher.results.journal.records import DONE, decode
 from launcher.results.journal.stacks import output_specs
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.errors import PartitionError
-from partition.prediction.fair_memory import fair_memory
+from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
 from partition.pricing.traffic import Floats
 from partition.strategies.alike import kinds_of

@@ -1,7 +1,7 @@
 """Does a plan do what is predicted of it? `python -m benchmarks.prediction [--json]`
 
 Plans of three networks on two and three nodes of this machine, in both orders, are run by the
-launcher and simulated (`partition.prediction.simulated_run`) with what the same run's agents
+launcher and simulated (`partition.prediction.simulation`) with what the same run's agents
 measured while they warmed up. Compared are, for the frames that come while the pipeline is full:
 the **period** (the median over blocks of eight frames of the mean time between results), the
 **latency** (median time from a frame's departure at the launcher to its result, the source always
@@ -42,8 +42,8 @@ from nodes.protocol.messages import HOST, Order
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan, with_measured_phases
-from partition.prediction.simulated_costs import RunCosts
-from partition.prediction.simulated_run import Prediction, full_frames, predict
+from partition.prediction.run_costs import RunCosts
+from partition.prediction.simulation import Prediction, full_frames, predict
 from partition.strategies.base import Problem, Solution
 
 MACHINE = "this machine"

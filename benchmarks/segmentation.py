@@ -32,10 +32,12 @@ from benchmarks.synthetic_cnn import at_8_bits, write_synthetic
 from cnn.network import Network
 from partition.devices import Device
 from partition.strategies.base import Problem, Strategy
-from partition.strategies.contiguous.balanced import SequentialBalanced
-from partition.strategies.contiguous.count import SequentialCount
-from partition.strategies.contiguous.depth import layer_depths
-from partition.strategies.contiguous.profiled import SequentialProfiled
+from partition.strategies.contiguous.segm import (
+    SequentialBalanced,
+    SequentialCount,
+    SequentialProfiled,
+    layer_depths,
+)
 
 MIB = 2**20
 CACHE = 8 * MIB

@@ -34,10 +34,9 @@ from benchmarks.report import Figure, Table, print_json, report
 from benchmarks.undisturbed import undisturbed
 from cnn.model import Model
 from launcher.config.load import Cluster, load_cluster
-from launcher.config.tuning import configured
 from launcher.config.units import parse_link
 from launcher.errors import EXIT_BAD_INPUT, BadInputError, LauncherError
-from launcher.plan.planning import nodes_of, problem_of, read_model, run_options
+from launcher.plan.planning import configured, nodes_of, problem_of, read_model, run_options
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.use import profile_file, profile_of, with_profile_option
 from launcher.progress import ProgressDisplay, open_progress

@@ -1,7 +1,7 @@
 """Do stages take as long as the estimate says? `python -m benchmarks.stage_times [NET …]`
 
 Each network is cut into contiguous stages by `sequential`, which makes them equal by the analytic
-estimate of `partition.pricing.compute_time` and `partition.prediction.phase_time`. ONNX Runtime
+estimate of `partition.pricing.compute_time` and `partition.prediction.timing`. ONNX Runtime
 computes all stages in turn, on one thread; what a stage takes is its processor time in the median
 of the turns. Told is measured ÷ predicted for each stage, relative to the mean of all: a machine
 that is faster than the estimate throughout is no error. What differs from 1 leaves devices waiting

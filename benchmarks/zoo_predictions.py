@@ -42,6 +42,7 @@ from benchmarks.report import Figure, Table, report
 from benchmarks.undisturbed import Others, load, undisturbed
 from benchmarks.zoo.cache import file_of
 from benchmarks.zoo.registry import Entry, chosen
+from launcher.files import write_whole
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.progress import LineProgress
@@ -49,7 +50,6 @@ from launcher.results.report import Report
 from launcher.run import job
 from launcher.run.request import Request
 from launcher.run.runtime import Node, Runner, RunResult
-from launcher.whole_files import write_whole
 from partition.plan import Plan
 
 NODES = 3

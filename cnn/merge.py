@@ -18,10 +18,10 @@ from cnn.errors import ModelError
 from cnn.model import Model
 from cnn.network import Layer, Network, Tensor
 from cnn.operators.supported import STANDARD_DOMAINS
-from cnn.read.bodies import reads, renamed
-from cnn.read.layers import Operators
-from cnn.read.raising import raised, standard_opset
-from cnn.read.weights import Array
+from cnn.reading.bodies import reads, renamed
+from cnn.reading.layers import Operators
+from cnn.reading.raising import raised, standard_opset
+from cnn.reading.weights import Array
 
 SEPARATOR = "/"
 """Between a network's name and a name within it."""

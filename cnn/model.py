@@ -20,20 +20,19 @@ from onnx import helper
 from cnn.errors import ModelError
 from cnn.network import Layer, Network
 from cnn.operators.supported import check_domains, check_known, opset
-from cnn.read.bfloat16 import widen
-from cnn.read.bodies import every_node
-from cnn.read.fill import fill
-from cnn.read.functions import inlined
-from cnn.read.inputs import InputShapes, freeze, settle
-from cnn.read.interface import Constant, Interface
-from cnn.read.layers import Operators, layers_of, value_of
-from cnn.read.names import short, shorten, tell_apart
-from cnn.read.shapes import infer
-from cnn.read.source import Source, locate
-from cnn.read.state import StatePairs, check_names, close_loops
-from cnn.read.weights import Array
-from cnn.rewrite.band_rows import FusedLayers, bandable
-from cnn.rewrite.bands import carry_out_bands
+from cnn.reading.bodies import every_node
+from cnn.reading.fill import fill
+from cnn.reading.functions import inlined
+from cnn.reading.half_precision import widen
+from cnn.reading.inputs import InputShapes, freeze, settle
+from cnn.reading.interface import Constant, Interface
+from cnn.reading.layers import Operators, layers_of, value_of
+from cnn.reading.names import short, shorten, tell_apart
+from cnn.reading.shapes import infer
+from cnn.reading.source import Source, locate
+from cnn.reading.state import StatePairs, check_names, close_loops
+from cnn.reading.weights import Array
+from cnn.rewrite.bands import FusedLayers, bandable, carry_out_bands
 from cnn.rewrite.copies import carry_out_copies
 from cnn.rewrite.draft import Draft
 from cnn.rewrite.rewrites import Bands, Channels, Copies, Rewrite, Slices
@@ -249,13 +248,13 @@ def read(
 ) -> Model:
     """Read an ONNX model.
 
-    `path` is a file, `onnx-wheel:NAME` or `builtin:NAME` (see `cnn.read.source`). `input_shapes`
+    `path` is a file, `onnx-wheel:NAME` or `builtin:NAME` (see `cnn.reading.source`). `input_shapes`
     settles open axes: one shape for a model with one input, or one per input name; an open first
     axis that is not given becomes 1. `seed` matters if the file holds no weights (see
-    `cnn.read.fill`). The network stops at the tensors `outputs`, which may be any that the file
+    `cnn.reading.fill`). The network stops at the tensors `outputs`, which may be any that the file
     names; without them, at the file's own. `inputs` binds inputs to constants, which are no inputs
     any more. `state` maps inputs to the outputs that take their place in the next frame (see
-    `cnn.read.state`).
+    `cnn.reading.state`).
 
     Raises `ModelError`: one sentence with the file, the layer or input, and what to do.
     """

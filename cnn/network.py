@@ -18,7 +18,7 @@ import numpy as np
 
 MERGED = "State"
 """The operator of a layer that was merged of several, because they keep state
-(`cnn.read.state`)."""
+(`cnn.reading.state`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tensor:
 
     If it `varies`, it has another shape in every frame; `shape` is then the one that memory and
     traffic are reckoned with: the largest where that follows from other shapes, else a guess
-    (`cnn.read.varying`). Only a tail makes such a tensor, and no layer reads it: it is a result.
+    (`cnn.reading.shapes`). Only a tail makes such a tensor, and no layer reads it: it is a result.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Tensor:
 
 TAIL = "Tail"
 """What stands for an operator in a layer that is a tail: all operators whose shapes depend on the
-data, and those on paths between them (`cnn.read.tail`). It runs as a whole, on one device."""
+data, and those on paths between them (`cnn.reading.tail`). It runs as a whole, on one device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Layer:
     if it is one of them itself.
 
     `state` are pairs of tensors (read, made): what the layer reads in a frame is what it made in
-    the frame before (see `cnn.read.state`). The tensors read are no `inputs`, those made are
+    the frame before (see `cnn.reading.state`). The tensors read are no `inputs`, those made are
     outputs of the network.
     """
 

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.read.weights import INLINE_BYTES, Array, tensor
+from cnn.reading.weights import INLINE_BYTES, Array, tensor
 
 ALIGNMENT = 64
 """Offsets of tensors in a weights file: a cache line, and what vector units want."""

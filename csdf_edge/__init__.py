@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cnn.errors import CnnError
     from cnn.model import Model
     from cnn.model import read as read_network
-    from csdf.cli.analysis import Analysis, analyze
+    from csdf.analysis import Analysis, analyze
     from csdf.errors import CsdfError
     from csdf.execution.simulation import Timeline, simulate
     from csdf.formats.files import read as read_graph
@@ -88,7 +88,7 @@ __all__ = [
 
 _HOMES = {
     "Actor": "csdf.model.graph",
-    "Analysis": "csdf.cli.analysis",
+    "Analysis": "csdf.analysis",
     "Channel": "csdf.model.graph",
     "Cluster": "launcher.config.load",
     "CnnError": "cnn.errors",
@@ -102,8 +102,8 @@ _HOMES = {
     "Plan": "partition.plan",
     "Request": "launcher.run.request",
     "Timeline": "csdf.execution.simulation",
-    "__version__": "nodes.version:VERSION",
-    "analyze": "csdf.cli.analysis",
+    "__version__": "nodes.cli:VERSION",
+    "analyze": "csdf.analysis",
     "launch": "csdf_edge.running",
     "load_cluster": "launcher.config.load",
     "partition_network": "csdf_edge.running",

@@ -16,13 +16,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer
 
-from csdf.cli.arguments import parser as csdf_parser
 from csdf.cli.command import COMMANDS
+from csdf.cli.command import parser as csdf_parser
 from launcher.commands.ga import app as ga_app
 from launcher.commands.launch import app as launch_app
 from launcher.commands.partition import app as partition_app
 from nodes.cli import _parser as agent_parser
-from nodes.net.keygen import _parser as keygen_parser
+from nodes.net.curve import _parser as keygen_parser
 
 PAGE = Path(__file__).with_name("commands.md")
 

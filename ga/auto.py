@@ -27,8 +27,8 @@ from partition.devices import machines
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.prediction.fair_memory import fair_memory
-from partition.pricing.energy import energy_j
+from partition.prediction.memory_budget import fair_memory
+from partition.prediction.timing import energy_j
 from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.contiguous.sequential import Sequential

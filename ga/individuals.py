@@ -27,7 +27,7 @@ Evaluate = Callable[[Population], NDArray[np.float64]]
 
 
 class FeasibleFirst(base.Fitness):  # type: ignore[misc]
-    """The values (bytes beyond memory limits, objectives …), compared by `ga.feasibility`.
+    """The values (bytes beyond memory limits, objectives …), compared by `ga.objectives`.
 
     DEAP compares values in lexicographic order where there is one objective, so the excess decides
     before it. Where there are several, an individual with a smaller excess dominates.

@@ -4,7 +4,7 @@
 memory, and the bytes that are sent per frame. Memory is the heaviest device's weights relative to
 its share of all devices' memory; for the objective `memory` it is the largest β of Eq. 2 (Tang &
 Stefanov, 2021) relative to that share. Memory limits are no objective but a constraint
-(`ga.feasibility`).
+(`ga.objectives`).
 
 **The choice** among the front is a `Preference`: the weighted sum of logarithms of costs. A weight
 is thus an exchange rate: with time at 1 and memory at 0.35, one per cent of time is worth nearly
@@ -17,7 +17,28 @@ channels as well, and those can be most of it. The preferences of `HELD` go by t
 
 **The slope.** Annealing towards a preference would stand still on plateaus if only the busiest
 device counted: the second busiest could not improve. So it sees a smooth maximum over devices
-(`ga.hybrid.smooth_maximum`).
+(`ga.objectives`).
+
+Feasible first: how every genetic search treats assignments that exceed the devices' memory.
+
+One rule decides between two assignments (Deb's feasibility rule):
+
+1. one that fits the memory limits is better than one that does not;
+2. of two that do not fit, the one with the smaller excess in bytes is better;
+3. of two that fit, the objectives decide.
+
+DEAP's algorithms compare fitnesses, which follow the rule in `ga.individuals.FeasibleFirst`. The
+rule for the scores of annealing and descent, where smaller is better, is `feasible_first` here.
+Sorting by (excess, value), as the strategies of `partition` do, is the same rule.
+
+Source: K. Deb, "An efficient constraint handling method for genetic algorithms", Computer Methods
+in Applied Mechanics and Engineering, 2000.
+
+A smooth maximum over devices, which has a gradient everywhere.
+
+A search that only sees the busiest device stands still on plateaus, because nothing that the second
+busiest gains counts. A generalised mean with a large exponent is almost the maximum and falls with
+every device.
 """
 
 from __future__ import annotations
@@ -30,13 +51,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from ga.feasibility import feasible_first
-from ga.hybrid.smooth_maximum import smooth_maximum
 from partition.objective import Objective
-from partition.prediction.fair_memory import fair_memory
+from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import CostModel, Costs
 from partition.pricing.paper_equations import beta_bytes
+from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
+
+INFEASIBLE = 1e4
+"""Above every score of an assignment that fits: scores are weighted sums of logarithms."""
+
+
+def feasible_first(scores: Floats, excess: Floats) -> Floats:
+    """Return scores [individuals] that follow the rule in the module's docstring.
+
+    `excess` [individuals] is what exceeds the limits, as a share of all memory that they allow. The
+    logarithm keeps the steps of annealing comparable near the limits and far from them.
+
+    >>> feasible_first(np.array([3.0, 1.0, 2.0]), np.array([0.0, 0.5, 0.1])).argsort()
+    array([0, 2, 1])
+    """
+    return np.where(excess > 0, INFEASIBLE + 10 * np.log1p(10 * excess), scores)
+
+
+EXPONENT = 24.0
+"""With ten devices, one at the maximum counts 0.91 of it."""
+
+
+def smooth_maximum(values: Floats, axis: int) -> Floats:
+    """Return the generalised mean of non-negative `values` along `axis`: at most their largest."""
+    largest = np.maximum(values.max(axis=axis, keepdims=True), np.finfo(float).tiny)
+    mean = ((values / largest) ** EXPONENT).mean(axis=axis, keepdims=True)
+    return np.asarray((largest * mean ** (1 / EXPONENT)).squeeze(axis))
+
 
 WORK = 0.9
 """How much the busiest device's layers count beside the period in the usual compromise."""
@@ -44,8 +91,6 @@ WORK = 0.9
 NEGLIGIBLE = 0.01
 """The part of all weights and the largest activation that is nothing: below it, weights are not
 worth balancing."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,17 @@ processing time first, which the paper does not do.
 
 DEAP runs it: `selTournament`, `cxTwoPoint`, `HallOfFame` for the survivor, `Statistics` and
 `Logbook`.
+
+The paper's own strategy: Eq. 1 alone, by its genetic algorithm (`ga.paper`).
+
+Eq. 1 balances Eq. 2's memory and sees neither speeds nor links nor limits. If its result exceeds a
+device's memory limit, the algorithm runs once more with all that exceeds limits ranked last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +28,8 @@ from numpy.typing import NDArray
 from ga import operators
 from ga.operators import Population
 from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes, phi, phi_lower_bound
-from partition.strategies.base import Problem
-from partition.strategies.longest_first import longest_first
+from partition.strategies.balancing import longest_first
+from partition.strategies.base import Problem, SearchProgress, Solution
 
 if TYPE_CHECKING:
     from deap import base
@@ -37,7 +42,7 @@ Excess = Callable[[Population], NDArray[np.float64]]
 class PaperParameters:
     """The paper's values where it gives them; `seeded` is the share of the first population that
     longest-processing-time assigns, `spread` how far its sizes are blurred (see
-    `partition.strategies.longest_first`).
+    `partition.strategies.balancing`).
 
     `stop_when_optimal` ends the search once φ has reached a bound that no assignment can beat.
     """
@@ -78,7 +83,7 @@ def evolve(
 ) -> Evolution:
     """Run the algorithm; `on_generation` gets (generations done, best so far, its φ).
 
-    Given the `excess`, what exceeds memory limits loses to what does not (`ga.feasibility`);
+    Given the `excess`, what exceeds memory limits loses to what does not (`ga.objectives`);
     without, limits play no part, as in the paper.
     """
     from deap import algorithms, tools  # noqa: PLC0415 (takes 0.1 s to import)
@@ -156,3 +161,58 @@ def _first_population(
         sizes = np.repeat(beta[:, None], devices, axis=1)
         drawn[:seeds] = longest_first(rng, seeds, sizes, pinned, parameters.spread)
     return drawn
+
+
+class VerticalPaper:
+    """Tang & Stefanov's vertical partitioning."""
+
+    name = "vertical-paper"
+
+    def __init__(self, parameters: PaperParameters | None = None) -> None:
+        self._parameters = parameters or PaperParameters()
+
+    def solve(self, problem: Problem) -> Solution:
+        """See `Strategy.solve`."""
+
+        def excess(population: Population) -> NDArray[np.float64]:
+            return problem.costs.evaluate(population).overrun_bytes
+
+        evolution = self._evolve(problem, self._parameters)
+        limited = ""
+        if excess(evolution.best[None].astype(np.int16))[0] > 0:
+            parameters = replace(self._parameters, stop_when_optimal=False)
+            evolution = self._evolve(problem, parameters, excess)
+            limited = ", among assignments within the memory limits if there are any"
+        return Solution(
+            problem.assignment(evolution.best),
+            f"Eq. 1 of Tang & Stefanov (2021){limited}: Eq. 2 saves "
+            f"{saving_percent(problem, evolution.best):.2f} % of memory per device; "
+            + _how(evolution),
+            generations=evolution.logbook,
+        )
+
+    def _evolve(
+        self,
+        problem: Problem,
+        parameters: PaperParameters,
+        excess: Excess | None = None,
+    ) -> Evolution:
+        def on_generation(done: int, best: NDArray[np.intp], _: float) -> None:
+            saving = saving_percent(problem, best)
+            problem.on_progress(
+                SearchProgress(done, parameters.generations, f"Eq. 2 saves {saving:.2f} %")
+            )
+
+        return evolve(problem, parameters, on_generation, excess)
+
+
+def saving_percent(problem: Problem, numbers: NDArray[np.integer]) -> float:
+    """Return the paper's memory saving per device, in per cent: 100 (1 − max β / total β)."""
+    beta = beta_bytes(layer_beta_bytes(problem.network), numbers[None], len(problem.devices))[0]
+    return float(100 * (1 - beta.max() / beta.sum())) if beta.sum() else 0.0
+
+
+def _how(evolution: Evolution) -> str:
+    if evolution.is_optimal:
+        return f"proved optimal after {evolution.generations} generations"
+    return f"the best after {evolution.generations} generations"

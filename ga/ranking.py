@@ -15,10 +15,9 @@ from scipy.special import ndtr
 from cnn.rewrite.rewrites import original_name
 from ga.objectives import HELD, Preference, negligible_bytes
 from partition.plan import MemoryPrediction, Plan
-from partition.prediction.fair_memory import fair_memory
-from partition.prediction.timing import loads
+from partition.prediction.memory_budget import fair_memory
+from partition.prediction.timing import energy_j, loads
 from partition.pricing.busy import rates_of
-from partition.pricing.energy import energy_j
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem
 

@@ -30,16 +30,17 @@ from ga.ranking import preference_for, ranking
 from ga.vertical import Vertical
 from partition.errors import PartitionError
 from partition.planner import plan_solution
-from partition.pricing.linear_time import LinearTime, deal_frames
-from partition.pricing.rewriting import apply_rewrites, required_model
+from partition.pricing.linear_models import LinearTime, deal_frames
 from partition.strategies.alike import likeness
 from partition.strategies.base import (
     Problem,
     SearchProgress,
     Solution,
     Strategy,
+    apply_rewrites,
     ignore_progress,
     refuse_state,
+    required_model,
 )
 from partition.strategies.batch_split import LONGEST_CYCLE, TOLERANCE
 from partition.strategies.contiguous.sequential import Sequential

@@ -7,16 +7,18 @@ from types import MappingProxyType
 
 from ga.auto import Auto
 from ga.hybrid.strategy import Hybrid
+from ga.paper import VerticalPaper
 from ga.replicated import Replicated
 from ga.vertical import Vertical
-from ga.vertical_paper import VerticalPaper
 from partition.errors import PartitionError
 from partition.strategies.base import Strategy
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.co_deploy import CoDeploy
-from partition.strategies.contiguous.balanced import SequentialBalanced
-from partition.strategies.contiguous.count import SequentialCount
-from partition.strategies.contiguous.profiled import SequentialProfiled
+from partition.strategies.contiguous.segm import (
+    SequentialBalanced,
+    SequentialCount,
+    SequentialProfiled,
+)
 from partition.strategies.contiguous.sequential import Sequential
 from partition.strategies.contiguous.stages import KStage, TwoStage
 from partition.strategies.exact.placement import Shape

@@ -3,8 +3,9 @@
 1. **Seeds**: contiguous cuts at several tolerances, which move few bytes, cuts that balance memory,
    and longest-processing-time assignments by time, weights and Eq. 2, which balance best.
 2. **NSGA-II** (`ga.nsga`) over the three objectives of `ga.objectives` combines them.
-3. **Annealing** (`ga.annealing`) improves the best of its population by moving runs of layers over
-   boundaries, towards the preference; then, layer by layer, the fastest towards the period alone.
+3. **Annealing** (`ga.local_search`) improves the best of its population by moving runs of layers
+   over boundaries, towards the preference; then, layer by layer, the fastest towards the period
+   alone.
 4. Of the Pareto front of everything found, within the memory limits if anything is, the solution
    that the problem's preference ranks first is taken. The whole front is returned with it.
 
@@ -25,20 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.network import Network
-from ga import annealing, nsga
-from ga.descent import descend
-from ga.front import front_of, gap_of
+from ga import local_search, nsga
 from ga.genes import Genes, genes
+from ga.local_search import descend
+from ga.nsga import front_of, gap_of
 from ga.objectives import FASTEST, PREFERENCES, Objectives, Preference, Priced
 from ga.operators import RELIEFS, Population, move_run, shift_or_relieve
 from partition.errors import PartitionError
-from partition.prediction.fair_memory import fair_memory
+from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
 from partition.pricing.paper_equations import layer_beta_bytes
+from partition.strategies.balancing import longest_first
 from partition.strategies.base import Problem, SearchProgress, Solution, ignore_progress
-from partition.strategies.contiguous.balanced import SequentialBalanced
+from partition.strategies.contiguous.segm import SequentialBalanced
 from partition.strategies.contiguous.sequential import contiguous_cut
-from partition.strategies.longest_first import longest_first
 
 HEAT = 0.03
 """Temperature that annealing starts from: a worsening by 3 % is kept with probability 1/e."""
@@ -202,7 +203,7 @@ class Vertical:
         ranked = np.concatenate([seeds, evolved.population])
         ranked = ranked[np.argsort(score(ranked), kind="stable")]
         starts = ranked[np.arange(effort.chains) % max(1, effort.chains // 4) % len(ranked)]
-        schedule = annealing.CoolingSchedule(steps, effort.heat, effort.epoch)
+        schedule = local_search.CoolingSchedule(steps, effort.heat, effort.epoch)
         sizes = _sizes(problem, grouped)
         move = partial(
             shift_or_relieve,
@@ -211,7 +212,7 @@ class Vertical:
             sizes=sizes,
             reliefs=effort.reliefs,
         )
-        refined = annealing.anneal(rng, starts, move, score, schedule, on_step)
+        refined = local_search.anneal(rng, starts, move, score, schedule, on_step)
         leading = refined[np.argsort(score(refined), kind="stable")]
         leading = leading[np.sort(np.unique(leading, axis=0, return_index=True)[1])]
         neighbours = effort.neighbours(grouped.network, devices)
@@ -236,12 +237,12 @@ class Vertical:
         starts = ranked[
             np.arange(effort.fast_chains) % max(1, effort.fast_chains // 4) % len(ranked)
         ]
-        return annealing.anneal(
+        return local_search.anneal(
             np.random.default_rng(problem.seed),
             starts,
             partial(move_run, pinned=problem.pinned, devices=devices),
             score,
-            annealing.CoolingSchedule(
+            local_search.CoolingSchedule(
                 effort.fast(problem.network, devices), FAST_HEAT, effort.epoch
             ),
             lambda _: None,

@@ -20,8 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from nodes.cache.blobs import BlobStore, CacheError
-from nodes.cache.lookups import Lookups
+from nodes.cache.blobs import BlobStore, CacheError, Lookups
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.agent import Agent, Identity
@@ -30,8 +29,7 @@ from nodes.core.session import LONGEST_LEASE_S
 from nodes.execution.trace import Recorder
 from nodes.execution.worker import Worker
 from nodes.executors.base import Executor
-from nodes.host.quotas import Quotas
-from nodes.host.service import ServiceManager
+from nodes.host.process import ServiceManager
 from nodes.host.usage import usage
 from nodes.net.keys import KeysError
 from nodes.net.loopback import Loopback, loopback_address
@@ -40,6 +38,7 @@ from nodes.net.waiter import Readable
 from nodes.net.wire import Wire
 from nodes.protocol.fields import printable
 from nodes.protocol.messages import Deployment
+from nodes.quotas import Quotas
 
 STOP_S = 2.0
 """How long a computation under way may take to end when it is interrupted as the agent stops."""

@@ -35,7 +35,7 @@ class Device:
     results of all devices pass (None: no bound).
 
     `cut_s_per_byte` is what a byte of a tensor that enters or leaves a phase costs the engine
-    (`partition.prediction.phase_time`). The default is the time of six multiply-accumulates, as
+    (`partition.prediction.timing`). The default is the time of six multiply-accumulates, as
     measured for ONNX Runtime on x86-64: 0.11 ns where ResNet50 takes 75 ms.
 
     `firing_s`, `wire_s_per_message` and `wire_s_per_byte` are processor time: what a phase costs

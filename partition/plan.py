@@ -14,10 +14,10 @@ from typing import Literal
 
 from cnn.network import Tensor
 from cnn.rewrite.rewrites import Copies, Rewrite
-from csdf.conversion.dealing import balanced_pattern
+from csdf.conversion.from_network import balanced_pattern
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.prediction.engine_memory import START_UP_BYTES
+from partition.prediction.memory_budget import START_UP_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,11 @@ from csdf.errors import CsdfError
 from partition.devices import Device
 from partition.errors import DoesNotFitError, PartitionError
 from partition.plan import MemoryPrediction, Plan, PlannedChannel, PlannedPhase, dealing_of
-from partition.prediction.engine_memory import START_UP_BYTES
 from partition.prediction.memory import predict_memory
-from partition.prediction.phase_time import phase_seconds
-from partition.prediction.timing import latency_s, period_s, wire_bytes
-from partition.pricing.rewriting import divided_seconds
+from partition.prediction.memory_budget import START_UP_BYTES
+from partition.prediction.timing import latency_s, period_s, phase_seconds, wire_bytes
 from partition.pricing.traffic import SLACK_FRAMES
-from partition.strategies.base import Problem, Solution
+from partition.strategies.base import Problem, Solution, divided_seconds
 
 
 def make_plan(

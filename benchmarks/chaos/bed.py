@@ -22,8 +22,8 @@ from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig, LabError, 
 from benchmarks.lab.layout import Place
 from benchmarks.lab.readings import processes, thread_called
 from benchmarks.lab.shell import perform, wait_until
+from launcher.config.cluster import NodeConfig
 from launcher.config.load import Cluster, load_cluster
-from launcher.config.nodes import NodeConfig
 from launcher.config.units import parse_bytes, parse_link
 from launcher.errors import LauncherError, RunFailedError
 from launcher.plan.planning import nodes_of, read_model, run_options, search_plan

@@ -9,8 +9,7 @@ import yaml
 
 from benchmarks.lab.config import LabConfig
 from benchmarks.lab.layout import Layout, Place
-from launcher.config.load import is_file_name
-from launcher.config.sentences import validated
+from launcher.config.load import is_file_name, validated
 from launcher.config.source import ParsedFile, parse_source
 from launcher.errors import BadInputError
 from partition.devices import Device

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from launcher.config.sentences import validated_as
+from launcher.config.load import validated_as
 from launcher.config.source import Location, ParsedFile, read_source
 from launcher.config.units import parse_bytes, parse_link
 

@@ -17,7 +17,7 @@ from types import TracebackType
 import numpy as np
 import zmq
 
-from nodes.executors.heap import keep_one_heap
+from nodes.host.heap import keep_one_heap
 
 ARRAYS = 4
 UNDER_WAY_BYTES = 64 << 20

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.table3.paper import PAPER
 from benchmarks.table3.summary import Summary
-from launcher.commands.figure_svg import as_svg
+from launcher.commands.pages import as_svg
 
 PAPER_STYLE: dict[str, Any] = {
     "color": "black",

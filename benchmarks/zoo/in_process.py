@@ -23,15 +23,14 @@ from cnn.model import Model
 from cnn.rewrite.rewrites import Copies, original_name
 from ga.hybrid.strategy import Hybrid, HybridEffort
 from launcher.config.load import Cluster, load_cluster
-from launcher.config.tuning import configured
 from launcher.errors import BadInputError, LauncherError
 from launcher.plan.networks import network_numbers
-from launcher.plan.planning import problem_of, read_model
+from launcher.plan.planning import configured, problem_of, read_model
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import INPUT, Replay
 from launcher.results.comparison.tape import Tape
-from launcher.results.reference import reference_results
+from launcher.results.comparison.whole import reference_results
 from launcher.results.verify import Agreement, FirstResults, agreement, compare, worse
 from launcher.run.runtime import Array, Frame, SubnetFiles
 from nodes.executors.base import ExecutorError, LoadOptions

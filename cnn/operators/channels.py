@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from cnn.operators import contrib
-from cnn.read.weights import Array
+from cnn.reading.weights import Array
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import is_divisible, shape_of
 

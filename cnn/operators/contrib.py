@@ -4,7 +4,7 @@ ONNX Runtime's quantizer and optimiser write operators of the domain `com.micros
 has no shape inference. Each that is known here has a rule, by its definition in ONNX Runtime's
 "Contrib Operator Schemas". Left out on purpose is what runs a graph or a compiled program of its
 own, what reads files, and what keeps the state of a language model. A node runs the same operators
-and no others (`nodes.executors.onnx.operators`, held to this table by a test).
+and no others (`nodes.executors.onnx.file`, held to this table by a test).
 """
 
 from __future__ import annotations

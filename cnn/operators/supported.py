@@ -10,7 +10,7 @@ from onnx import helper
 
 from cnn.errors import ModelError
 from cnn.operators import contrib
-from cnn.read.bodies import every_node
+from cnn.reading.bodies import every_node
 
 OLDEST_OPSET = 7
 

@@ -2,7 +2,7 @@
 2018; the data partitioning of Tang & Stefanov 2021, §1).
 
 Band 2 of 3 of a layer `conv` is a layer `conv[2/3]` that makes rows of `conv`'s tensor; all bands
-share the layer's weights. Which rows is in `cnn.rewrite.band_rows`. Between the layers of one band
+share the layer's weights. Which rows is in `cnn.rewrite.bands`. Between the layers of one band
 nothing is cut out but where two layers need different rows of the same tensor.
 
 What a band receives from outside are layers of their own, `t[rows 0:10]`, that cut its rows, halo
@@ -10,22 +10,279 @@ included, out of a tensor `t`. They cost next to nothing and can run where `t` i
 these rows travel. If instead such a layer runs with its band, all of `t` travels to it, which may
 suit a network's input: it comes as a whole to whoever reads it. A tensor that itself comes in
 bands is not joined: only the rows of the neighbours that are needed are cut out and sent.
+
+Which rows each layer makes for each band, and what the halo costs, without rewriting anything.
+
+Layers that are computed together in bands of rows are walked from the last to the first: a layer
+makes the rows that those behind it in the band need, all in one piece, and asks for what these take
+(`cnn.operators.row_rules`). Rows that two bands need are made by both. What comes in from outside
+is not made but received, so a band of one layer costs no more arithmetic than its share, only its
+halo on the wire; each further layer adds the halo of those behind it to its work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import onnx
 from onnx import helper
 
-from cnn.operators.receptive_field import Rows
-from cnn.operators.row_taking import ROWS_AXIS, TakenRows
-from cnn.rewrite.band_rows import Band, BandSet, Box, FusedLayers, beneath
+from cnn.errors import ModelError
+from cnn.network import TAIL
+from cnn.operators.receptive_field import Rows, bands_of
+from cnn.operators.row_rules import (
+    ROWS_AXIS,
+    NoRowRuleError,
+    Operands,
+    RowRule,
+    TakenRows,
+    row_rule,
+)
+from cnn.operators.supported import describe
+from cnn.rewrite import prepared
 from cnn.rewrite.draft import Draft, DraftLayer
-from cnn.rewrite.prepared import activation_of, closure, operands, part, prepared_from, shape_of
+from cnn.rewrite.prepared import (
+    activation_of,
+    closure,
+    is_divisible,
+    operands,
+    prepared_from,
+    shape_of,
+)
+from cnn.rewrite.prepared import operands as operands_of
 from cnn.rewrite.rewrites import Bands, part_name
-from cnn.rewrite.views import Bounds, Join, constant_node, region_name, slice_nodes
+from cnn.rewrite.views import (
+    Bounds,
+    Join,
+    Region,
+    View,
+    Views,
+    constant_node,
+    region_name,
+    slice_nodes,
+)
+
+
+@dataclass(frozen=True)
+class Band:
+    """One band: `rows` of the output tensor, and what each layer does for them.
+
+    `layers` has, for each layer that is needed, the rows that it takes and makes; `received` the
+    rows of each tensor from outside; `macs` the layers' multiply-accumulates.
+    """
+
+    rows: Rows
+    layers: Mapping[str, TakenRows]
+    received: Mapping[str, Rows]
+    macs: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class BandSet:
+    """Layers that can be computed in bands: `output` is the tensor that others need of them."""
+
+    layers: tuple[DraftLayer, ...]
+    output: str
+    bands: tuple[Band, ...]
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all bands together."""
+        return sum(sum(band.macs.values()) for band in self.bands)
+
+    @property
+    def halo_macs(self) -> int:
+        """How many of them are more than what the whole layers take.
+
+        Less than 0 if strides skip rows so that the bands need not make them.
+        """
+        return self.macs - sum(layer.macs for layer in self.layers)
+
+    @property
+    def halo_share(self) -> float:
+        """The same relative to what the whole layers take; 0 if these have no arithmetic."""
+        return self.halo_macs / max(1, self.macs - self.halo_macs)
+
+
+def bandable(draft: Draft) -> tuple[str, ...]:
+    """The layers that can be computed in bands of rows, in topological order."""
+    return tuple(name for name, layer in draft.layers.items() if _has_bands(draft, layer))
+
+
+class FusedLayers:
+    """Layers that can be computed together in any bands of rows of the tensor `output`.
+
+    Raises `ModelError` if they cannot. Bands cost little to ask for and are remembered.
+    """
+
+    def __init__(self, draft: Draft, names: Sequence[str]) -> None:
+        wanted = dict.fromkeys(draft.layer(name).name for name in names)
+        if len(wanted) < len(names) or not wanted:
+            raise ModelError("bands need layers, and each layer once")
+        self.layers = tuple(layer for name, layer in draft.layers.items() if name in wanted)
+        self._draft = draft
+        self._steps = tuple(_Step(draft, layer) for layer in reversed(self.layers))
+        self._made = frozenset(name for layer in self.layers for name in layer.outputs)
+        self.output = _output(draft, self.layers)
+        self._found: dict[Rows, Band] = {}
+
+    @property
+    def height(self) -> int:
+        """How many rows the output has."""
+        return self._draft.tensors[self.output].shape[ROWS_AXIS]
+
+    def bands(self, counts: Sequence[int]) -> BandSet:
+        """Bands of so many rows each, from top to bottom.
+
+        Raises `ModelError` if there are not as many rows as the output has, or a band has none.
+        """
+        if sum(counts) != self.height or min(counts) < 1:
+            raise ModelError(
+                f"tensor {self.output!r} has {self.height} rows, and its bands have "
+                f"{' + '.join(map(str, counts))} = {sum(counts)}; each needs at least one, and all "
+                "together as many as the tensor"
+            )
+        return BandSet(self.layers, self.output, tuple(map(self.band, bands_of(counts))))
+
+    def band(self, rows: Rows) -> Band:
+        """The band that makes `rows` of the output."""
+        if rows not in self._found:
+            self._found[rows] = self._band(rows)
+        return self._found[rows]
+
+    def _band(self, rows: Rows) -> Band:
+        needed: dict[str, Rows] = {self.output: rows}
+        taken: dict[str, TakenRows] = {}
+        macs: dict[str, int] = {}
+        for step in self._steps:
+            asked: Rows | None = None
+            for name in step.outputs:
+                if name in needed:
+                    asked = needed[name].hull(asked)
+            if asked is None:
+                continue
+            takes = taken[step.layer.name] = step.rule(asked)
+            macs[step.layer.name] = int(step.layer.macs and step.layer.macs * takes.work)
+            for index, source in step.sources:
+                seen = takes.inputs[index]
+                box = {ROWS_AXIS: (seen.start, seen.stop)}
+                for name, part in _real_rows(self._draft, source, box):
+                    needed[name] = part.hull(needed.get(name))
+        received = {name: part for name, part in needed.items() if name not in self._made}
+        return Band(rows, taken, received, macs)
+
+
+class _Step:
+    """One layer on the way from the output to the inputs: its rule and the activations it reads.
+
+    `sources` are (index, name) of those inputs.
+    """
+
+    def __init__(self, draft: Draft, layer: DraftLayer) -> None:
+        self.layer = layer
+        self.outputs = layer.outputs
+        self.rule = _rule(draft, layer)
+        read = ((i, activation_of(draft, layer, x)) for i, x in enumerate(layer.node.input))
+        self.sources = [(index, name) for index, name in read if name]
+
+
+Box: TypeAlias = Mapping[int, tuple[int, int]]
+"""Axis → (start, stop) of a part of a tensor; axes that are not named are whole."""
+
+
+def beneath(view: View, box: Box) -> list[tuple[str, Box]]:
+    """What a box of a view consists of, one level down: boxes of tensors or other views.
+
+    Of a region that is one box, of a join one of each part that it reaches, in order.
+    """
+    if isinstance(view, Region):
+        moved = dict(box)
+        for axis, start, stop in view.bounds:
+            first, last = box.get(axis, (0, stop - start))
+            moved[axis] = (start + first, start + last)
+        return [(view.of, moved)]
+    first, last = box.get(view.axis, (0, sum(view.extents)))
+    found: list[tuple[str, Box]] = []
+    for part, whole in zip(view.parts, bands_of(view.extents), strict=True):
+        common = whole.common(Rows(first, last))
+        if common:
+            own = common.moved(-whole.start)
+            found.append((part, {**box, view.axis: (own.start, own.stop)}))
+    return found
+
+
+def _real_rows(draft: Draft, name: str, box: Box) -> Iterator[tuple[str, Rows]]:
+    """The real tensors, and the rows of each, that a box consists of."""
+    view = draft.views.get(name)
+    if view is None:
+        yield name, Rows(*box[ROWS_AXIS])
+        return
+    for part, own in beneath(view, box):
+        yield from _real_rows(draft, part, own)
+
+
+def _output(draft: Draft, layers: tuple[DraftLayer, ...]) -> str:
+    """The one tensor that others need of these layers."""
+    views = Views(draft.views, draft.opset)
+    own = {layer.name for layer in layers}
+    made = dict.fromkeys(name for layer in layers for name in layer.outputs)
+    needed = set(draft.outputs)
+    inside: set[str] = set()
+    for layer in draft.layers.values():
+        read = (real for name in draft.reads(layer) for real in views.assembly(name).tensors)
+        (inside if layer.name in own else needed).update(read)
+    for layer in layers:
+        if (inside | needed).isdisjoint(layer.outputs):
+            raise ModelError(f"nothing needs what layer {layer.name!r} makes, so it has no bands")
+    outputs = [name for name in made if name in needed]
+    if len(outputs) != 1:
+        raise ModelError(
+            f"the layers {layers[0].name!r} … {layers[-1].name!r} make {len(outputs)} tensors that "
+            f"others need ({', '.join(map(repr, outputs[:3]))}, …); bands need connected layers "
+            "of which only one tensor is needed"
+        )
+    return outputs[0]
+
+
+def _has_bands(draft: Draft, layer: DraftLayer) -> bool:
+    try:
+        _rule(draft, layer)
+    except ModelError:
+        return False
+    return len(layer.outputs) == 1 and draft.tensors[layer.outputs[0]].shape[ROWS_AXIS] > 1
+
+
+def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
+    """Raises `ModelError` if the layer has none."""
+    if layer.operator == TAIL:
+        raise ModelError(f"layer {layer.name!r} is a tail, which runs as a whole")
+    if layer.whole is not None:
+        raise ModelError(
+            f"layer {layer.name!r} keeps state from frame to frame and runs as a whole"
+        )
+    names = dict.fromkeys(name for name in (*layer.node.input, *layer.node.output) if name)
+    operands = Operands(
+        layer.node,
+        draft.opset,
+        {name: shape_of(draft, layer, name) for name in names if is_divisible(draft, layer, name)},
+        {name: draft.weights[name] for name in names if name in draft.weights},
+        operands_of(draft, layer),
+    )
+    try:
+        if draft.is_joining(layer):
+            raise NoRowRuleError("it joins parts of a layer")
+        rule = row_rule(operands)
+        by_rows = rule(Rows(0, 1)).inputs
+        for index, name in enumerate(layer.node.input):
+            if name in operands.activations and index not in by_rows:
+                raise NoRowRuleError(f"its input {name!r} is neither a constant nor read by rows")
+    except NoRowRuleError as error:
+        raise ModelError(
+            f"{describe(layer.node)} cannot be computed in bands of rows: {error}"
+        ) from error
+    return rule
 
 
 def carry_out_bands(draft: Draft, rewrite: Bands) -> None:
@@ -129,7 +386,7 @@ class _BandWriter:
         """Rows of a constant that is broadcast to the layer's output, aligned at the last axis."""
         rank = len(self._draft.tensors[layer.outputs[0]].shape)
         axis = ROWS_AXIS - rank + len(shape_of(self._draft, layer, name))
-        return part(self._draft, layer, name, axis, rows.start, rows.stop)
+        return prepared.part(self._draft, layer, name, axis, rows.start, rows.stop)
 
     def _name(self, tensor: str) -> str:
         """What this band makes of a tensor; of the output that may be too much."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cnn.errors import ModelError
-from cnn.read.bodies import reads, renamed
+from cnn.reading.bodies import reads, renamed
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.rewrites import Copies, copy_name
 from cnn.rewrite.views import Join, Region, region_name

@@ -15,9 +15,9 @@ import onnx
 from cnn.errors import ModelError
 from cnn.network import TAIL, Layer, Network, Tensor
 from cnn.operators.supported import STANDARD_DOMAINS
-from cnn.read.bodies import reads
-from cnn.read.layers import Operators, ends
-from cnn.read.weights import Array
+from cnn.reading.bodies import reads
+from cnn.reading.layers import Operators, ends
+from cnn.reading.weights import Array
 from cnn.rewrite.views import Bounds, Join, Region, View, Views, region_name
 
 

@@ -1,14 +1,14 @@
 """Parts of a layer's values: of activations, of weights, and of either that nodes prepare.
 
 An 8-bit weight or activation is dequantised by a node that belongs to the layer
-(`cnn.read.layers`). A part of the prepared value is the same preparation of a part of it.
+(`cnn.reading.layers`). A part of the prepared value is the same preparation of a part of it.
 """
 
 from __future__ import annotations
 
 import onnx
 
-from cnn.read.layers import ends
+from cnn.reading.layers import ends
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.views import region_name
 

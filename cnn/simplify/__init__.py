@@ -18,17 +18,19 @@ import onnx
 
 from cnn.errors import ModelError
 from cnn.operators.supported import check_operators
-from cnn.read.bodies import reads
-from cnn.read.names import tell_apart
-from cnn.read.weights import Array
-from cnn.simplify.constant_outputs import take_constant_outputs
-from cnn.simplify.duplicates import remove_duplicates
+from cnn.reading.bodies import reads
+from cnn.reading.names import tell_apart
+from cnn.reading.weights import Array
 from cnn.simplify.fold import fold
 from cnn.simplify.graph import OperatorGraph
-from cnn.simplify.idle import remove_idle
 from cnn.simplify.kernels import fuse_kernels
 from cnn.simplify.layouts import change_layouts
-from cnn.simplify.views import merge_views
+from cnn.simplify.redundant import (
+    merge_views,
+    remove_duplicates,
+    remove_idle,
+    take_constant_outputs,
+)
 
 _PASSES = (remove_idle, merge_views, remove_duplicates, change_layouts, fuse_kernels)
 

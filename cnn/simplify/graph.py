@@ -11,9 +11,9 @@ import onnx
 from onnx import helper
 
 from cnn.operators.supported import STANDARD_DOMAINS
-from cnn.read.bodies import captured, reads, rename
-from cnn.read.names import short
-from cnn.read.weights import Array
+from cnn.reading.bodies import captured, reads, rename
+from cnn.reading.names import short
+from cnn.reading.weights import Array
 
 Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.TensorProto | None
 

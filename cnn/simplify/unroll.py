@@ -5,20 +5,186 @@ body says so. Whether it does is known once the operators that compute the condi
 so iterations are written out one by one and folded at once. If a condition turns out to depend on
 the data, or a model comes to more than `MOST_UNROLLED` operators of iterations, or to very large
 constants, what was written out is taken back and the operator stays as it is.
+
+Bodies of `If`, `Loop` and `Scan`, written out in the graph that they stand in.
+
+A body reads its own inputs and initialisers, what its operators make, and any tensor of the graphs
+around it. What is its own gets new names each time that the body is written out; what it captures
+from around it keeps its name.
+
+Sequences whose members are known: the lists to which scripted loops append their results.
+
+Once a loop is written out, it is known which tensors a sequence holds, and what takes it apart or
+puts it together can be written with the tensors themselves. The operators on sequences are unread
+then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
-from cnn.read.weights import Array
-from cnn.simplify.bodies import Body, body_of, handed_on
-from cnn.simplify.graph import OperatorGraph, has_input, integer, integers
-from cnn.simplify.sequences import unsqueeze
+from cnn.reading.bodies import renamed
+from cnn.reading.weights import Array
+from cnn.simplify.graph import OperatorGraph, attribute, has_input, in_order, integer, integers
+
+
+class Body:
+    """A body whose initialisers are constants of `graph` already."""
+
+    def __init__(
+        self, graph: OperatorGraph, body: onnx.GraphProto, initialisers: Mapping[str, str]
+    ) -> None:
+        self.inputs = tuple(value.name for value in body.input)
+        self.outputs = tuple(body.output)
+        self._graph = graph
+        self._nodes = in_order(body.node)
+        self._initialisers = initialisers
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def maker(self, output: int) -> str:
+        """The operator that makes an output, "" if that comes from outside or is a constant."""
+        name = self.outputs[output].name
+        return next((node.op_type for node in self._nodes if name in node.output), "")
+
+    def written_out(
+        self, inputs: Sequence[str], called: Callable[[str], str]
+    ) -> tuple[list[onnx.NodeProto], list[str]]:
+        """Its operators, which read the tensors `inputs`, and the names of its outputs.
+
+        `called` makes of a name in the body the one that is wanted outside.
+        """
+        names = {**self._initialisers, **dict(zip(self.inputs, inputs, strict=True))}
+        for node in self._nodes:
+            for name in filter(None, node.output):
+                names[name] = self._graph.new_name(called(name))
+        nodes = [renamed(node, names) for node in self._nodes]
+        return nodes, [names.get(value.name, value.name) for value in self.outputs]
+
+
+def body_of(graph: OperatorGraph, node: onnx.NodeProto, name: str) -> Body | None:
+    """The body that is the attribute `name` of a node; None if it holds what no array can be."""
+    body = attribute(node, name)
+    if not isinstance(body, onnx.GraphProto) or body.sparse_initializer:
+        return None
+    arrays = {}
+    for initial in body.initializer:
+        try:
+            arrays[initial.name] = np.asarray(numpy_helper.to_array(initial))
+        except (TypeError, ValueError):
+            return None
+        if arrays[initial.name].dtype.kind not in "fiub":
+            return None
+    first = next(filter(None, node.output), node.op_type)
+    names = {name: graph.add_constant(f"{first}/{name}", array) for name, array in arrays.items()}
+    return Body(graph, body, names)
+
+
+def taken_branch(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """The operators of the branch that an `If` with a constant condition takes."""
+    is_then = bool(np.asarray(graph.constants[node.input[0]]).reshape(-1)[0])
+    branch = body_of(graph, node, "then_branch" if is_then else "else_branch")
+    if branch is None:
+        return None
+    first = next(filter(None, node.output), node.op_type)
+    if len(branch.outputs) != len(node.output):
+        return None
+    nodes, made = branch.written_out((), lambda name: f"{first}/{name}")
+    return [*nodes, *handed_on(made, node.output)]
+
+
+def handed_on(made: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProto]:
+    """Operators that give tensors the names of outputs; one that nobody reads has none."""
+    return [
+        helper.make_node("Identity", [name], [output])
+        for name, output in zip(made, outputs, strict=False)
+        if output
+    ]
+
+
+Members = tuple[str, ...]
+
+
+def without_sequences(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Operators that make the tensors which `node` takes from a sequence; None if it takes none.
+
+    The members of a sequence that it makes are noted in `graph.sequences`, if they are known.
+    """
+    made = _made(graph, node)
+    if made is not None:
+        graph.sequences[node.output[0]] = made
+        return None
+    if not node.input or node.input[0] not in graph.sequences:
+        return None
+    members, output = graph.sequences[node.input[0]], node.output[0]
+    if node.op_type == "SequenceLength":
+        count = helper.make_tensor("count", onnx.TensorProto.INT64, (), [len(members)])
+        return [helper.make_node("Constant", [], [output], value=count)]
+    if node.op_type == "SequenceAt":
+        place = _place(graph, node, 1, len(members), len(members))
+        return None if place is None else [helper.make_node("Identity", [members[place]], [output])]
+    if node.op_type == "ConcatFromSequence" and members:
+        axis = integer(node, "axis", 0)
+        nodes = []
+        if integer(node, "new_axis", 0):
+            unsqueezed = [unsqueeze(graph, name, axis) for name in members]
+            nodes, members = [x for x, _ in unsqueezed], tuple(name for _, name in unsqueezed)
+        return [*nodes, helper.make_node("Concat", members, [output], axis=axis)]
+    return None
+
+
+def unsqueeze(graph: OperatorGraph, name: str, axis: int) -> tuple[onnx.NodeProto, str]:
+    """An operator that gives a tensor one more axis, and what it makes."""
+    output = graph.new_name(f"{name}/1")
+    if graph.opset < 13:
+        return helper.make_node("Unsqueeze", [name], [output], axes=[axis]), output
+    axes = graph.add_constant(f"{name}/axis", np.array([axis], np.int64))
+    return helper.make_node("Unsqueeze", [name, axes], [output]), output
+
+
+def _made(graph: OperatorGraph, node: onnx.NodeProto) -> Members | None:
+    """The members of the sequence that a node makes, if it makes one and they are known."""
+    if node.op_type == "SequenceEmpty":
+        return ()
+    if node.op_type == "SequenceConstruct":
+        return tuple(node.input)
+    if not node.input or node.input[0] not in graph.sequences:
+        return None
+    members = graph.sequences[node.input[0]]
+    if node.op_type == "Identity":
+        return members
+    if node.op_type == "SequenceInsert":
+        place = _place(graph, node, 2, len(members), len(members) + 1)
+        return None if place is None else (*members[:place], node.input[1], *members[place:])
+    if node.op_type == "SequenceErase":
+        place = _place(graph, node, 1, len(members) - 1, len(members))
+        return None if place is None else (*members[:place], *members[place + 1 :])
+    return None
+
+
+def _place(
+    graph: OperatorGraph, node: onnx.NodeProto, index: int, default: int, places: int
+) -> int | None:
+    """The place in a sequence that input number `index` of a node says, `default` if it is not
+    given; None if it depends on the data or there is no such place.
+
+    `places` is how many there are; negative ones count from the end of the sequence.
+    """
+    length = len(graph.sequences[node.input[0]])
+    place = default
+    if has_input(node, index):
+        array = graph.constant(node, index)
+        if array is None or array.size != 1:
+            return None
+        place = int(array.reshape(-1)[0])
+        place += length if place < 0 else 0
+    return place if 0 <= place < places else None
+
 
 MOST_UNROLLED = 10_000
 """Operators of all iterations of a model, those included that folding removes."""

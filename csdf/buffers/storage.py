@@ -5,7 +5,7 @@ that cycle as they are, or smaller, has that period or a longer one. The same ho
 and the cycle of its waits. So the analysis of a distribution yields a **conflict**: a period, and
 for each of some channels a capacity, of which at least one must be reached to do better. These
 channels are the distribution's storage dependencies. They are all that the search for the smallest
-distributions (`csdf.buffers.capacities`) needs; cycle bounds (`csdf.buffers.cycle_bounds`) only
+distributions (`csdf.buffers.capacities`) needs; cycle bounds (`csdf.buffers.conflicts`) only
 shorten it.
 
 How much room a conflict asks for is the sensitivity of the cycle: in a deadlock, what the waiting
@@ -23,20 +23,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from csdf.buffers.conflicts import Conflict, Need, PeriodGoal
-from csdf.buffers.cycle_bounds import CycleBound, CycleBounds
-from csdf.buffers.cycle_bounds import fits as bounds_fit
+from csdf.buffers.conflicts import Conflict, CycleBound, CycleBounds, Need, PeriodGoal
+from csdf.buffers.conflicts import fits as bounds_fit
 from csdf.errors import CsdfError, DeadlockError, TooLargeError
 from csdf.execution.liveness import check_liveness
 from csdf.execution.untimed import Execution, waiting_cycle
+from csdf.model.channels import mirrors, pairs
 from csdf.model.components import components
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
 from csdf.model.lowered import Arc, Lowered, Origin, lower
-from csdf.model.reverse_channels import mirrors
-from csdf.model.series import pairs
 from csdf.timing import selftimed
-from csdf.timing.critical import CriticalLink, critical_cycle
+from csdf.timing.cycle_ratio import CriticalLink, critical_cycle
 from csdf.timing.throughput import overtaking, throughput
 from csdf.timing.waits import Sensitivity, Waits, fits
 

@@ -1,10 +1,55 @@
-"""What the command `csdf` writes: text that steers no terminal, and files whole or not at all."""
+"""What the command `csdf` writes: text that steers no terminal, and files whole or not at all.
+
+A progress line for long searches, on standard error.
+
+On a terminal the line is rewritten; elsewhere a new line is written now and then. A search that is
+over at once shows none.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
+
+FIRST_S = 2.0
+"""A search that takes less shows no progress."""
+
+EVERY_S = 10.0
+"""Time between lines where there is no terminal."""
+
+
+class ProgressLine:
+    """Call `update` often; it writes seldom. Call `clear` before anything else is written."""
+
+    def __init__(self, stream: TextIO, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._now_s = stream, now_s
+        self._rewrites = stream.isatty()
+        self._next_s = now_s() + FIRST_S
+        self._width = 0
+
+    def update(self, text: Callable[[], str]) -> None:
+        """Write `text()` if enough time has passed since the last one."""
+        if self._now_s() < self._next_s:
+            return
+        self._next_s = self._now_s() + (0.2 if self._rewrites else EVERY_S)
+        line = text()
+        if self._rewrites:
+            self._stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Remove the line from a terminal."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
 
 
 def printable(text: str) -> str:

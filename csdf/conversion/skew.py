@@ -26,8 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from csdf.conversion.dealing import longest_wait
-from csdf.conversion.from_network import HOST, SINK, SOURCE, Dataflow, Flow
+from csdf.conversion.from_network import HOST, SINK, SOURCE, Dataflow, Flow, longest_wait
 from csdf.errors import CsdfError
 
 

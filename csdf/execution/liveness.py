@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from csdf.errors import TooLargeError
 from csdf.execution.untimed import STEP_LIMIT, Execution, waiting_cycle
+from csdf.model.channels import mirrors
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Channel, Graph
 from csdf.model.lowered import Arc, Lowered, Origin, lower
-from csdf.model.reverse_channels import mirrors
 
 SHOWN = 8
 """Waits of a cycle that a message lists one by one."""

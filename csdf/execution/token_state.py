@@ -4,8 +4,8 @@ The state is the number of tokens in each arc and the number of firings that eac
 firing consumes tokens when it begins and produces tokens when it ends; an actor is *enabled* if all
 arcs that it consumes from hold enough. The engines differ in when they begin and end firings: in
 any order, without time (`csdf.execution.untimed`); as soon as possible (`csdf.timing.selftimed`);
-on processors (`csdf.execution.simulation_engine`); or only where another firing needs it
-(`csdf.execution.prologue_run`).
+on processors (`csdf.execution.simulation`); or only where another firing needs it
+(`csdf.execution.prologue`).
 
 An actor that is not enabled awaits one arc that holds too few tokens, and joins the queue `woken`
 when that arc holds enough. So an engine that looks only at the actors of this queue does work in

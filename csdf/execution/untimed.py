@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from csdf.errors import TooLargeError
 from csdf.execution.token_state import TokenState
-from csdf.model.lowered import Lowered
-from csdf.model.whole_numbers import readable
+from csdf.model.lowered import Lowered, readable
 
 STEP_LIMIT = 5_000_000
 """Firings (or batches of whole cycles) after which an execution gives up."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from csdf.formats import json_format, sdf3, sdf3_writer
+from csdf.formats import json_format, sdf3
 from csdf.model.graph import Graph
 
 
@@ -34,4 +34,4 @@ def as_text(graph: Graph, path: str | Path) -> str:
     """Return the text of a file of that name. Raises `CsdfError`."""
     if Path(path).suffix.lower() == ".json":
         return json_format.write(graph)
-    return sdf3_writer.write(graph)
+    return sdf3.write(graph)

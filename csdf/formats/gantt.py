@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from csdf.errors import TooLargeError
 from csdf.execution.simulation import Firing, Timeline
-from csdf.formats.xml_text import escaped
+from csdf.formats.safe_xml import escaped
 
 MOST_BOXES = 20_000
 """Firings that a picture can show."""

@@ -1,6 +1,6 @@
 """SDF3 XML: the format in which the field exchanges dataflow graphs.
 
-Rates and execution times are lists with one entry per phase (`csdf.formats.sdf3_lists`); one value
+Rates and execution times are lists with one entry per phase (`csdf.formats.sdf3`); one value
 stands for all phases. An SDF graph is the case of one phase. SDF3 knows neither capacities nor
 bounds on overlapping firings: a capacity is written as a reverse channel, a bound as a
 self-channel, and both are read as the channels that they are. `tokenSize` counts bits. Buffer sizes
@@ -9,18 +9,247 @@ of an actor the default one counts, the last of them if there is more than one. 
 once, before the cycle (`3,3;1,1,0`, as the K-Iter tool writes them), are refused.
 
 Source: S. Stuijk, M. C. W. Geilen, T. Basten, "SDF3: SDF for free", ACSD 2006.
+
+Read the lists of rates and times in SDF3 XML: `1,2,1`, or `18*32` for eighteen times 32.
+
+The entries of all lists of a file together are bounded, however briefly they are written.
+
+Writes a graph as SDF3 XML; what `csdf.formats.sdf3` reads back behaves the same.
+
+A graph without capacities and bounds on overlap comes back as it is. A capacity becomes a reverse
+channel, a bound a self-channel, because SDF3 has no other words for them.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import TypeVar
 
 from csdf.errors import CsdfError, GraphError
 from csdf.formats import safe_xml
-from csdf.formats.safe_xml import Element
-from csdf.formats.sdf3_lists import COUNT, Lists, ReadError, get, short
+from csdf.formats.safe_xml import Element, quoted
 from csdf.model.graph import Actor, Channel, Graph
+
+MAX_ENTRIES = 2_000_000
+"""Entries of all lists of a file, run lengths and single values written out."""
+
+COUNT = re.compile(r"\d{1,18}", re.ASCII)
+_TIME = re.compile(
+    r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?|\d{1,30}/0*[1-9]\d{0,29}", re.ASCII
+)
+
+_Number = TypeVar("_Number", int, Fraction)
+
+
+class ReadError(CsdfError):
+    """What is wrong with an element of the file; the message names its line."""
+
+    def __init__(self, element: Element, message: str) -> None:
+        super().__init__(f"line {element.line}: {message}")
+
+
+class Lists:
+    """Reads the lists of one file. All methods raise `ReadError`."""
+
+    def __init__(self) -> None:
+        self._entries = 0
+
+    def rates(self, port: Element) -> tuple[int, ...]:
+        """Of a `port` element."""
+        return self._read(port, "rate", COUNT, int)
+
+    def times(self, execution_time: Element) -> tuple[Fraction, ...]:
+        """Of an `executionTime` element."""
+        return self._read(execution_time, "time", _TIME, Fraction)
+
+    def spread(
+        self, values: tuple[_Number, ...], phases: int, element: Element, what: str, actor: str
+    ) -> tuple[_Number, ...]:
+        """As many values as the `phases` of `actor`: one stands for all."""
+        if len(values) == phases:
+            return values
+        if len(values) != 1:
+            raise ReadError(
+                element, f"{len(values)} {what} for the {phases} phases of actor {actor!r}"
+            )
+        self._count(element, phases)
+        return values * phases
+
+    def _read(
+        self,
+        element: Element,
+        attribute: str,
+        pattern: re.Pattern[str],
+        number: Callable[[str], _Number],
+    ) -> tuple[_Number, ...]:
+        text = get(element, attribute)
+        if ";" in text:
+            raise ReadError(
+                element,
+                f"{attribute} {short(text)} has initial phases, which are not supported; "
+                "give only those after the semicolon, and the tokens that the others leave",
+            )
+        if text.count(",") >= MAX_ENTRIES:  # before all of them are looked at
+            self._count(element, MAX_ENTRIES + 1)
+        found: list[_Number] = []
+        for entry in text.split(","):
+            times, star, value = entry.strip().rpartition("*")
+            repeat = times.strip() if star else "1"
+            if not (COUNT.fullmatch(repeat) and pattern.fullmatch(value.strip())):
+                kind = (
+                    "a whole number ≥ 0 of at most 18 digits" if number is int else "a number ≥ 0"
+                )
+                raise ReadError(
+                    element,
+                    f"{attribute} {short(text)} is no list of numbers: "
+                    f"{short(entry.strip())} is not {kind}",
+                )
+            self._count(element, int(repeat))
+            found.extend([number(value.strip())] * int(repeat))
+        if not found:
+            raise ReadError(element, f"{attribute} {short(text)} gives no phase")
+        return tuple(found)
+
+    def _count(self, element: Element, entries: int) -> None:
+        self._entries += entries
+        if self._entries > MAX_ENTRIES:
+            raise ReadError(element, f"the lists have more than {MAX_ENTRIES} entries together")
+
+
+def get(element: Element, attribute: str) -> str:
+    """An attribute that has to be there. Raises `ReadError`."""
+    if attribute not in element.attributes:
+        raise ReadError(element, f"element {element.tag!r} has no attribute {attribute!r}")
+    return element.attributes[attribute]
+
+
+def short(text: str) -> str:
+    """`text` in quotes, cut where it is long."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+_SHORTEST_RUN = 4
+
+
+def write(graph: Graph) -> str:
+    """`graph` as SDF3 XML of type `csdf`. Raises `CsdfError` if a name cannot be written in XML."""
+    for name in (graph.name, *graph.actor, *graph.channel):
+        if any(ord(character) < 32 and character not in "\t\n\r" for character in name):
+            raise CsdfError(f"the name {name!r} has a control character, which XML cannot hold")
+    channels = [*graph.channels, *_implied(graph)]
+    ports: dict[str, list[str]] = {actor.name: [] for actor in graph.actors}
+    for channel in channels:
+        for end, direction, rates in (
+            (channel.source, "out", channel.production),
+            (channel.target, "in", channel.consumption),
+        ):
+            port = _element(
+                "port", type=direction, name=_port(direction, channel), rate=_list(rates)
+            )
+            ports[end].append(f"      {port}")
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<sdf3 type="csdf" version="1.0">']
+    lines.append(f" <applicationGraph name={quoted(graph.name)}>")
+    lines.append(f"  <csdf name={quoted(graph.name)} type={quoted(graph.name)}>")
+    for actor_name, own in ports.items():
+        lines.append(f"   <actor name={quoted(actor_name)} type={quoted(actor_name)}>")
+        lines += [*own, "   </actor>"]
+    lines += [
+        "   "
+        + _element(
+            "channel",
+            name=channel.name,
+            srcActor=channel.source,
+            srcPort=_port("out", channel),
+            dstActor=channel.target,
+            dstPort=_port("in", channel),
+            initialTokens=str(channel.initial_tokens),
+        )
+        for channel in channels
+    ]
+    lines += ["  </csdf>", "  <csdfProperties>"]
+    for actor in graph.actors:
+        time = _element("executionTime", time=_list(actor.execution_times))
+        lines.append(f"   <actorProperties actor={quoted(actor.name)}>")
+        lines.append(f'    <processor type="default" default="true">{time}</processor>')
+        lines.append("   </actorProperties>")
+    for channel in channels:
+        size = _element("tokenSize", sz=str(8 * channel.token_bytes))
+        about = f"channelProperties channel={quoted(channel.name)}"
+        lines.append(f"   <{about}>{size}</channelProperties>")
+    lines += ["  </csdfProperties>", " </applicationGraph>", "</sdf3>", ""]
+    return "\n".join(lines)
+
+
+def _implied(graph: Graph) -> list[Channel]:
+    """The channels that stand for capacities and bounds on overlap."""
+    taken = set(graph.channel)
+
+    def free(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    spaces = [
+        Channel(
+            free(f"{channel.name}_space"),
+            channel.target,
+            channel.source,
+            channel.consumption,
+            channel.production,
+            channel.capacity - channel.initial_tokens,
+        )
+        for channel in graph.channels
+        if channel.capacity is not None
+    ]
+    bounds = [
+        Channel(
+            free(f"{actor.name}_self"),
+            actor.name,
+            actor.name,
+            (1,) * actor.phases,
+            (1,) * actor.phases,
+            actor.concurrency,
+        )
+        for actor in graph.actors
+        if actor.concurrency is not None
+    ]
+    return [*spaces, *bounds]
+
+
+def _port(direction: str, channel: Channel) -> str:
+    return f"{direction}_{channel.name}"
+
+
+def _element(tag: str, **attributes: str) -> str:
+    return f"<{tag} {' '.join(f'{key}={quoted(value)}' for key, value in attributes.items())}/>"
+
+
+def _list(values: Sequence[int | Fraction]) -> str:
+    entries: list[str] = []
+    for value, run in itertools.groupby(values):
+        count = len(list(run))
+        text = _decimal(Fraction(value))
+        entries += [f"{count}*{text}"] if count >= _SHORTEST_RUN else [text] * count
+    return ",".join(entries)
+
+
+def _decimal(value: Fraction) -> str:
+    """Exactly: as a decimal if that ends, else as a fraction."""
+    twos, fives, rest = 0, 0, value.denominator
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives)
+    if rest != 1 or places > 30:
+        return f"{value.numerator}/{value.denominator}"
+    digits = str(int(value * 10**places)).rjust(places + 1, "0")
+    return digits if places == 0 else f"{digits[:-places]}.{digits[-places:]}"
 
 
 class Sdf3Error(CsdfError):

@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from csdf.errors import CsdfError, TooLargeError
-from csdf.execution.prologue import after_prologue
+from csdf.execution.prologue import Slot, State, after_prologue
 from csdf.model.consistency import firings, repetition_vector
 from csdf.model.graph import Channel, Graph
-from csdf.model.order_entries import Slot, State
 from csdf.timing.throughput import NODE_LIMIT
 
 T = TypeVar("T")

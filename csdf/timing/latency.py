@@ -2,7 +2,7 @@
 have ended that belong to it.
 
 Those are the firings of the sink's iteration of the same number, or, if initial tokens lie between,
-of the first one that waits for the source's (`csdf.timing.dependence`): `distance` is how many
+of the first one that waits for the source's (`csdf.timing.latency`): `distance` is how many
 later.
 
 It depends on who decides when the source fires:
@@ -16,18 +16,45 @@ It depends on who decides when the source fires:
 - with the source paced as slowly as it may be, `minimal` is the smallest latency of all schedules:
   the longest way from the source's to the sink's firing that is no more iterations long.
 
-How the self-timed execution is followed until it recurs is in `csdf.timing.recurrence`, or, for
-firings that may overtake each other, in `csdf.timing.recording`. Only what the sink depends on
+How the self-timed execution is followed until it recurs is in `csdf.timing.latency`, or, for
+firings that may overtake each other, in `csdf.timing.schedule`. Only what the sink depends on
 takes part.
 
 Source: A. H. Ghamarian et al., "Latency minimization for synchronous data flow graphs", DSD 2007.
+
+How many iterations lie between a source's firing and what the sink makes of it.
+
+Initial tokens let a sink fire before the source does, so iteration k of the sink need not wait for
+iteration k of the source at all. What comes in with the source's iteration k comes out with the
+sink's iteration k + d, the first that cannot be completed without it: d is the least number of
+iterations on any way of constraints from the one firing to the other.
+
+Source: for SDF, the latency analyses of S. Stuijk, M. Geilen, T. Basten, "SDF³: SDF for free",
+ACSD 2006, which count what the sink can fire while the source does not.
+
+Self-timed start times, iteration by iteration, until they recur.
+
+Start times obey x_j(n) = max over constraints of x_i(n − delay) + time (`csdf.timing.expansion`),
+so they are computed one iteration after the other. Let λ be the pace at which the firings can go on
+in the long run, and S their earliest starts in a schedule of period λ. Then y_j(n) = x_j(n) − n λ −
+S_j obeys y_j(n) = max of y_i(n − delay) − float: it never exceeds the largest value before it.
+Firings that depend on a critical cycle (floats of 0 all round) are **held**: their y recur. The
+others run ahead, their y fall without end, and they cease to matter: at the latest when all of
+theirs are below all that the held ones take from then on.
+
+So the starts recur as soon as the y of the held firings are, as far back as anything looks, what
+they were before, provided that by then the others had ceased to matter.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+
+import numpy as np
 
 from csdf.errors import CsdfError, OvertakingError
 from csdf.model.consistency import repetition_vector
@@ -35,11 +62,245 @@ from csdf.model.graph import Graph
 from csdf.model.lowered import lower
 from csdf.model.static_orders import Ordered, ordered
 from csdf.timing import event_graph
-from csdf.timing.dependence import iterations_apart
-from csdf.timing.expansion import Expansion, expand
-from csdf.timing.in_order import Ways
-from csdf.timing.recording import all_before, pace, record
-from csdf.timing.recurrence import SelfTimedFirings
+from csdf.timing.cycle_ratio import maximum_cycle_ratio
+from csdf.timing.event_graph import EventGraph
+from csdf.timing.expansion import Expansion, Ways, expand
+from csdf.timing.schedule import all_before, pace, record
+
+
+def iterations_apart(
+    events: EventGraph, source: int, sink: int, without: Collection[int] = ()
+) -> int | None:
+    """The least sum of delays on a way from firing `source` to `sink`; None if there is no way.
+
+    `events` has all firings of an iteration, so that delays are whole and not negative. Constraints
+    that come from the arcs `without` do not count.
+    """
+    leaving: list[list[tuple[int, int]]] = [[] for _ in range(events.nodes)]
+    columns = (events.source, events.target, events.delay, events.arc)
+    for before, after, delay, arc in zip(*(c.tolist() for c in columns), strict=True):
+        if arc not in without:
+            leaving[before].append((delay, after))
+    found: dict[int, int] = {source: 0}
+    queue = [(0, source)]
+    while queue:
+        delay, firing = heapq.heappop(queue)
+        if firing == sink:
+            return delay
+        if delay > found[firing]:
+            continue
+        for more, after in leaving[firing]:
+            if delay + more < found.get(after, delay + more + 1):
+                found[after] = delay + more
+                heapq.heappush(queue, (delay + more, after))
+    return None
+
+
+@dataclass(frozen=True)
+class Starts:
+    """`begins[k][w]` is the start of watched firing w in the k-th iteration of all.
+
+    In units of 1 / `events.time_unit`; None if it does not exist. From place `recurs` on they come
+    back every `length` iterations, later by as many times λ; both are None if that was not found.
+    """
+
+    begins: Sequence[Sequence[int | None]]
+    recurs: int | None
+    length: int | None
+
+
+class SelfTimedFirings:
+    """The self-timed execution of `firings`, which must depend on no others.
+
+    The expansion's iteration 0 comes after the prologue of `placed`; what was fired then is in
+    earlier ones. Their other firings do not exist, except that on its processor one passes on the
+    turn.
+    """
+
+    def __init__(self, expansion: Expansion, placed: Ordered, firings: Collection[int]) -> None:
+        chosen = sorted(firings)
+        self._place = {firing: i for i, firing in enumerate(chosen)}
+        events = expansion.events
+        inside = np.isin(events.target, np.array(chosen))
+        source, target = (
+            np.searchsorted(np.array(chosen), ends[inside])
+            for ends in (events.source, events.target)
+        )
+        turns = [number for number, name in expansion.channels.items() if name in placed.turns]
+        columns = (
+            source,
+            target,
+            events.time[inside],
+            events.delay[inside],
+            np.isin(events.arc[inside], np.array(turns, np.int64)),
+        )
+        edges = list(zip(*(column.tolist() for column in columns), strict=True))
+        self._waits: list[list[tuple[int, int, int, bool]]] = [[] for _ in chosen]
+        self._look = [0] * len(chosen)
+        for from_, to, time, delay, is_turn in edges:
+            self._waits[to].append((from_, time, delay, is_turn))
+            self._look[from_] = max(self._look[from_], delay)
+        self._memory = max(self._look, default=0) or 1
+        self._work = len(edges) + len(chosen) + sum(self._look)
+        # Edges are turned round so that the potentials are walks to, not from, each firing.
+        result = maximum_cycle_ratio(len(chosen), target, source, *columns[2:4])
+        assert result.ratio is not None  # noqa: S101 (the graph is live)
+        self._pace = result.ratio
+        self._potentials = [int(value) for value in result.potentials]
+        self._held = self._find_held()
+        self._order = self._within_iteration()
+        # Iteration −k of the expansion has those firings that are within the last `fired`.
+        self._begins = [0] * len(chosen)
+        for actor in expansion.actors:
+            own = expansion.firings(actor)
+            for number, firing in enumerate(own):
+                if firing in self._place:
+                    begins = -((placed.fired[actor] + number) // len(own))
+                    self._begins[self._place[firing]] = begins
+        self.earliest = min(self._begins)
+        """The expansion's iteration in which the first of them is."""
+
+    def is_held(self, firing: int) -> bool:
+        """Whether it goes at the pace of all, and does not run ahead."""
+        return self._held[self._place[firing]]
+
+    def run(self, watched: Sequence[int], work_limit: int, needed: int) -> Starts:
+        """Until the starts recur, once all over again, and `needed` iterations more.
+
+        After `work_limit` constraints, only until there are `needed`.
+        """
+        places = [self._place[firing] for firing in watched]
+        recent: deque[list[int | None]] = deque(maxlen=self._memory)
+        begins: list[list[int | None]] = []
+        memory = _Memory(self._pace.denominator, self._pace.numerator, self._potentials)
+        recurs = length = None
+        work, end = 0, needed
+        while len(begins) < end or (length is None and work < work_limit):
+            now = self._iteration(self.earliest + len(begins), recent)
+            recent.append(now)
+            begins.append([now[place] for place in places])
+            work += self._work
+            if length is None and self.earliest + len(begins) >= self._memory:
+                length = memory.came_back(len(begins), recent, self._held, self._look)
+                if length is not None:
+                    recurs = len(begins) - length
+                    end = len(begins) + needed
+        return Starts(begins, recurs, length)
+
+    def _iteration(
+        self, iteration: int, recent: Sequence[Sequence[int | None]]
+    ) -> list[int | None]:
+        """Starts; for what does not exist, when its processor passes it by (None: at once)."""
+        now: list[int | None] = [None] * len(self._waits)
+        done = len(recent)
+        for firing in self._order:
+            exists = iteration >= self._begins[firing]
+            start = 0 if exists else None
+            for source, time, delay, is_turn in self._waits[firing]:
+                if delay > done:
+                    continue
+                before = iteration - delay >= self._begins[source]
+                end = now[source] if delay == 0 else recent[-delay][source]
+                if end is None or not (is_turn or (before and exists)):
+                    continue
+                if before:
+                    end += time
+                if start is None or end > start:
+                    start = end
+            now[firing] = start
+        return now
+
+    def _within_iteration(self) -> list[int]:
+        """The firings in an order in which those of one iteration wait for each other."""
+        waits = [[source for source, _, delay, _ in own if delay == 0] for own in self._waits]
+        order, rest = _peeled(waits)
+        assert not any(rest)  # noqa: S101 (the graph is live)
+        return order
+
+    def _find_held(self) -> list[bool]:
+        if not self._pace:
+            return [True] * len(self._waits)
+        scale, turn, first = self._pace.denominator, self._pace.numerator, self._potentials
+        tight = [
+            [
+                source
+                for source, time, delay, _ in own
+                if first[target] - first[source] == time * scale - delay * turn
+            ]
+            for target, own in enumerate(self._waits)
+        ]
+        _, held = _peeled(tight)
+        waiting: list[list[int]] = [[] for _ in held]
+        for target, own in enumerate(self._waits):
+            for source, *_ in own:
+                waiting[source].append(target)
+        reached = [firing for firing, is_held in enumerate(held) if is_held]
+        for firing in reached:  # grows meanwhile
+            for target in waiting[firing]:
+                if not held[target]:
+                    held[target] = True
+                    reached.append(target)
+        return held
+
+
+def _peeled(waits: Sequence[Sequence[int]]) -> tuple[list[int], list[bool]]:
+    """Who can go after all for whom he waits, in such an order; and who waits round a cycle."""
+    missing = [len(own) for own in waits]
+    leads: list[list[int]] = [[] for _ in waits]
+    for target, own in enumerate(waits):
+        for source in own:
+            leads[source].append(target)
+    order = [node for node, count in enumerate(missing) if count == 0]
+    for node in order:  # grows meanwhile
+        for target in leads[node]:
+            missing[target] -= 1
+            if missing[target] == 0:
+                order.append(target)
+    return order, [count > 0 for count in missing]
+
+
+class _Memory:
+    """What the y of the held firings have been, and the most that anything else was then."""
+
+    def __init__(self, scale: int, turn: int, potentials: Sequence[int]) -> None:
+        self._scale, self._turn, self._potentials = scale, turn, potentials
+        self._seen: dict[tuple[int, ...], tuple[int, int | None]] = {}
+        self._least: list[int] = []
+        """Of the held ones, per iteration."""
+
+    def came_back(
+        self,
+        iteration: int,
+        recent: Sequence[Sequence[int | None]],
+        held: Sequence[bool],
+        look: Sequence[int],
+    ) -> int | None:
+        """How many iterations ago everything that matters was the same."""
+        state: list[int] = []
+        # Nobody starts before 0: that, too, bounds from below, and falls behind with time.
+        others: int | None = -iteration * self._turn if self._turn else None
+        least: int | None = None
+        for firing, back in enumerate(look):
+            for k in range(max(1, back)):
+                start = recent[-1 - k][firing]
+                assert start is not None  # noqa: S101 (nothing looks back to before the prologue)
+                y = start * self._scale - self._potentials[firing] - (iteration - k) * self._turn
+                if not held[firing]:
+                    others = y if others is None else max(others, y)
+                    continue
+                if k == 0 and (least is None or y < least):
+                    least = y
+                if k < back:
+                    state.append(y)
+        self._least.append(0 if least is None else least)
+        now, key = len(self._least), tuple(state)
+        if key in self._seen:
+            then, ahead = self._seen[key]
+            if ahead is None or ahead < min(self._least[then:now]):
+                return now - then
+        self._seen[key] = now, others
+        return None
+
 
 WORK_LIMIT = 4_000_000
 """Constraints evaluated until the execution is to recur."""

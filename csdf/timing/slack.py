@@ -19,10 +19,9 @@ from fractions import Fraction
 from itertools import pairwise
 
 from csdf.errors import TooLargeError
-from csdf.model.components import strongly_connected
+from csdf.model.components import shortest_way, strongly_connected
 from csdf.model.consistency import firings, repetition_vector
 from csdf.model.graph import Graph
-from csdf.model.shortest_paths import shortest_way
 from csdf.timing.expansion import Expansion, expand
 
 WORK_LIMIT = 100_000_000

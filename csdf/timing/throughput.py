@@ -2,8 +2,8 @@
 
 The period is the time of one iteration in the long run when every actor fires as soon as it can;
 the throughput is 1 / period. It is the largest ratio of time to delay of any cycle of waiting
-firings (`csdf.timing.critical`, `csdf.timing.event_graph`, `csdf.timing.cycle_ratio`); without such
-a cycle it is 0: there is no bound.
+firings (`csdf.timing.cycle_ratio`, `csdf.timing.event_graph`, `csdf.timing.cycle_ratio`); without
+such a cycle it is 0: there is no bound.
 
 Cycle ratios presume that the firings of an actor end in the order in which they start. Where they
 may overtake each other (phases of different times that may overlap), they do not if all phases of
@@ -27,8 +27,8 @@ from csdf.model.components import components
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.model.lowered import Lowered, Origin, lower
-from csdf.timing import critical, event_graph, selftimed
-from csdf.timing.critical import EFFORT, CriticalLink, Growth, critical_cycle
+from csdf.timing import cycle_ratio, event_graph, selftimed
+from csdf.timing.cycle_ratio import EFFORT, CriticalLink, Growth, critical_cycle
 
 Method = Literal["auto", "cycle ratio", "expansion", "state space"]
 
@@ -162,12 +162,12 @@ def _by_execution(part: Lowered, counts: Sequence[int], known: _Bounds) -> _Boun
 def _require_live(graph: Graph, lowered: Lowered, counts: Sequence[int]) -> None:
     """Raise `DeadlockError` if the graph deadlocks, `TooLargeError` if that takes too long."""
     firings = sum(q * len(times) for q, times in zip(counts, lowered.times, strict=True))
-    if firings > EXECUTED and critical.has_schedule(lowered, counts):
+    if firings > EXECUTED and cycle_ratio.has_schedule(lowered, counts):
         return
     try:
         deadlock = check_liveness(graph, EXECUTION_LIMIT)
     except TooLargeError:
-        links = critical.cycle_of_deadlock(lowered, counts)
+        links = cycle_ratio.cycle_of_deadlock(lowered, counts)
         if links:
             around = ", ".join(dict.fromkeys(repr(lowered.names[link.actor]) for link in links))
             raise DeadlockError(f"deadlock: {around} wait for each other") from None

@@ -17,9 +17,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from csdf.model.lowered import Lowered
-from csdf.model.series import passages
-from csdf.model.whole_numbers import SAFE, integers
+from csdf.model.channels import passages
+from csdf.model.lowered import SAFE, Lowered, integers
 from csdf.timing.cycle_ratio import PolicyIteration
 from csdf.timing.event_graph import is_sequential, scaled, time_unit
 
@@ -79,7 +78,7 @@ class Waits:
     ) -> None:
         """`repetitions` count cycles of phases; sensitivities are reported for `sized` arcs only.
 
-        `series` are pairs of sized arcs in series (`csdf.model.series.pairs`). See `fits` for the
+        `series` are pairs of sized arcs in series (`csdf.model.channels.pairs`). See `fits` for the
         size.
         """
         self._sized, self._series = np.array(sorted(sized), np.int64), frozenset(series)

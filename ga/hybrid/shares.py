@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ga.feasibility import feasible_first
-from ga.hybrid.smooth_maximum import smooth_maximum
 from ga.hybrid.unit_rows import UnitRows
+from ga.objectives import feasible_first, smooth_maximum
 from partition.devices import machines
-from partition.prediction.engine_memory import START_UP_BYTES, engine_bytes
+from partition.prediction.memory_budget import START_UP_BYTES, engine_bytes
 from partition.pricing.traffic import Floats, Flows, frames_between_devices
 from partition.strategies.base import Problem
 
@@ -143,7 +142,7 @@ class Shares:
     def score(self, states: States, weights: Weights) -> Floats:
         """Return the weighted score of every state: [individuals], smaller is better.
 
-        Maxima over devices are smooth (`ga.hybrid.smooth_maximum`).
+        Maxima over devices are smooth (`ga.objectives`).
         """
         costs = self.evaluate(states)
         load = costs.load_s

@@ -6,10 +6,12 @@ such a layer is divided, by channels or by rows, and only such a layer.
 1. **Units** (`partition.pricing.units`) are formed in a few ways: split by channels only, or by
    rows where weights are small, fused more or less.
 2. **Annealing** over states (`ga.hybrid.shares`) decides at once what is split, how, and where it
-   goes; it starts from runs and necklaces (`ga.hybrid.share_seeds`).
+   goes; it starts from runs and necklaces (`ga.hybrid.moves`).
 3. The best states are carried out, and priced exactly as any plan is.
 4. The estimates are calibrated by the best one, and the search goes on near it, until neither
    improves.
+
+Conversion of a state of `ga.hybrid.shares` to rewrites and a device for every part.
 """
 
 from __future__ import annotations
@@ -18,22 +20,88 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cnn.rewrite.rewrites import Bands
-from ga import annealing
-from ga.hybrid import share_seeds
-from ga.hybrid.share_moves import Moves
+from cnn.network import Layer, Network
+from cnn.rewrite.rewrites import Bands, Rewrite, part_name
+from ga import local_search
+from ga.hybrid import moves
+from ga.hybrid.moves import Moves
 from ga.hybrid.shares import Shares, States, Weights
-from ga.hybrid.splitting import Split, carry_out
 from ga.hybrid.unit_rows import UnitRows, unit_rows
 from partition.objective import Objective
-from partition.prediction.fair_memory import fair_memory
+from partition.prediction.memory_budget import fair_memory
 from partition.pricing.cost import Costs
 from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
-from partition.pricing.rewriting import required_model
 from partition.pricing.traffic import Floats
 from partition.pricing.units import find_units
-from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
+from partition.strategies.base import (
+    Problem,
+    Rewritable,
+    SearchProgress,
+    Solution,
+    apply_rewrites,
+    required_model,
+)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A problem after `rewrites`, and a device for each of its layers: `numbers` [layers]."""
+
+    rewrites: tuple[Rewrite, ...]
+    problem: Problem
+    numbers: NDArray[np.intp]
+
+
+def carry_out(
+    problem: Problem, model: Rewritable, rows: UnitRows, state: NDArray[np.int16]
+) -> Split:
+    """Split the units of `state` [units, devices] and put every part on its device.
+
+    Parts are as large as their grains and in the order of the devices. A device whose grains are
+    not worth a channel or a row gets none.
+    """
+    rewrites: list[Rewrite] = []
+    device: dict[str, int] = {}
+    for unit, grains in zip(rows.units, state, strict=True):
+        holders = np.flatnonzero(grains)
+        if len(holders) > 1:
+            sizes = unit.divide(grains[holders].astype(float).tolist())
+            holders = holders[np.array(sizes) > 0]
+            if len(holders) > 1:
+                rewrites += unit.rewrites([size for size in sizes if size])
+        for layer in unit.layers:
+            for number, holder in enumerate(holders, start=1):
+                device[part_name(layer, number, len(holders))] = int(holder)
+    split = apply_rewrites(problem, model, rewrites) if rewrites else problem
+    return Split(tuple(rewrites), split, _placed(split.network, device))
+
+
+def _placed(network: Network, device: Mapping[str, int]) -> NDArray[np.intp]:
+    """A device for each layer: that of `device`, and for what rewrites have added, that of all it
+    reads if this is on one device, so that only what it makes has to travel; else a reader's."""
+    known = dict(device)
+    added = [layer for layer in network.layers if layer.name not in known]
+    for layer in added:
+        makers = {known.get(network.producer.get(tensor, "")) for tensor in layer.inputs}
+        if len(makers) == 1:
+            (maker,) = makers
+            if maker is not None:
+                known[layer.name] = maker
+    for layer in reversed(added):
+        known.setdefault(layer.name, _reader(network, known, layer))
+    return np.array([known[layer.name] for layer in network.layers], dtype=np.intp)
+
+
+def _reader(network: Network, known: Mapping[str, int], layer: Layer) -> int:
+    readers = (name for tensor in layer.outputs for name in network.consumers[tensor])
+    found = next((known[name] for name in readers if name in known), None)
+    if found is not None:
+        return found
+    makers = (network.producer.get(tensor, "") for tensor in layer.inputs)
+    return next((known[name] for name in makers if name in known), 0)
+
 
 WEIGHTS: Mapping[Objective, Weights] = {
     "period": Weights(time=1.15, memory=1.0, traffic=0.03, parts=0.01),
@@ -149,11 +217,11 @@ class _Way:
 
     def search(self, progress: _Progress) -> _Finalist:
         """Return the best that annealing finds from runs and necklaces."""
-        first = share_seeds.seeds(self._rng, self._rows, self._fair)
+        first = moves.seeds(self._rng, self._rows, self._fair)
         ranked = first[np.argsort(self._score(first), kind="stable")]
         starts = ranked[np.arange(self._effort.chains) % len(ranked)]
         return self._best(
-            starts, first, annealing.CoolingSchedule(self.steps, START, EPOCH), progress
+            starts, first, local_search.CoolingSchedule(self.steps, START, EPOCH), progress
         )
 
     def alone(self) -> _Finalist:
@@ -171,17 +239,17 @@ class _Way:
         truth = best.costs
         self._shares.calibrate(best.state, truth.compute_s[0], truth.busy_s[0], best.beta_bytes)
         starts = np.repeat(best.state[None], self._effort.chains, axis=0)
-        schedule = annealing.CoolingSchedule(max(1, self.steps // 4), START / 4, EPOCH)
+        schedule = local_search.CoolingSchedule(max(1, self.steps // 4), START / 4, EPOCH)
         return self._best(starts, starts[:0], schedule, progress)
 
     def _best(
         self,
         starts: States,
         others: States,
-        schedule: annealing.CoolingSchedule,
+        schedule: local_search.CoolingSchedule,
         progress: _Progress,
     ) -> _Finalist:
-        found = annealing.anneal(
+        found = local_search.anneal(
             self._rng, starts, self._moves, self._score, schedule, progress.step
         )
         states = np.unique(np.concatenate([found, others]), axis=0)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import BadInputError
+from launcher.files import write_whole
 from launcher.run.access import LAUNCHER
-from launcher.whole_files import write_whole
 from nodes.net.curve import new_pair, public_of
 from nodes.net.keys import (
     LAUNCHERS,

@@ -63,7 +63,7 @@ def _performed(options: Options) -> Printable:
     """Import what the command needs, which is slow, and do it; raises `LauncherError`."""
     match options:
         case SolveOptions():
-            from launcher.commands.solve_command import perform as solve  # noqa: PLC0415
+            from launcher.commands.solve import perform as solve  # noqa: PLC0415
 
             return solve(options)
         case CompareOptions():
@@ -71,9 +71,9 @@ def _performed(options: Options) -> Printable:
 
             comparison = compare(options)
             if options.html is not None:
-                from launcher.commands.compare_page import write_page  # noqa: PLC0415
+                from launcher.commands.pages import write_comparison  # noqa: PLC0415
 
-                write_page(comparison, options.html)
+                write_comparison(comparison, options.html)
             return comparison
         case ShowOptions():
             from launcher.commands.show import perform as show  # noqa: PLC0415

@@ -10,8 +10,7 @@ from typing import TypeVar
 from cnn.errors import CnnError
 from cnn.model import Model, read
 from ga.strategies import STRATEGIES
-from launcher.config.load import Cluster, load_cluster
-from launcher.config.sentences import suggestion
+from launcher.config.load import Cluster, load_cluster, suggestion
 from launcher.config.units import parse_bytes, parse_link
 from launcher.errors import BadInputError
 from launcher.plan.planning import problem_of, read_model

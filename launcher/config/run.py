@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from launcher.config.units import StrictModel
 from launcher.core.watch import Rebalance
-from launcher.strict_model import StrictModel
 from nodes.protocol.messages import Order
 
 

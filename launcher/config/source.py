@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from launcher.errors import BadInputError, reason
-from launcher.small_files import read_small, too_long
+from launcher.files import read_small, too_long
 
 Location = tuple[str | int, ...]
 """A path into the data: keys and list indices, such as ("nodes", 1, "memory")."""

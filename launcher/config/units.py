@@ -1,11 +1,23 @@
-"""Quantities as people write them: `4GB`, `1Gbit/s`, `20G`; sizes as `node-agent` reads them."""
+"""Quantities as people write them: `4GB`, `1Gbit/s`, `20G`; sizes as `node-agent` reads them.
+
+What every model of a file that users write has in common.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 
+from pydantic import BaseModel, ConfigDict
+
 from nodes.protocol.sizes import brief, parse_bytes
+
+
+class StrictModel(BaseModel):
+    """A frozen mapping of known keys, whose values are finite and are not converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
 
 __all__ = ["brief", "parse_bytes", "parse_link", "parse_speed"]
 

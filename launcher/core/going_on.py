@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from launcher.core import sentences
 from launcher.core.blame import Disputes, stuck
 from launcher.core.blueprint import Blueprint
+from launcher.core.clocks import PatientClock
 from launcher.core.events import Action, End, Halted, Notice, PlanReply, Send, Unplannable
 from launcher.core.improving import Improver
-from launcher.core.lateness import PatientClock
 from launcher.core.recovery import Change, Loss, Recoverer, Recovery
 from launcher.core.returns import STANDING_BY, Returns
 from launcher.core.rollout import Rollout

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from launcher.core.addresses import data_address, host_of
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Send, SendChunk, StageProgress
-from launcher.core.session import Session, SessionState, Step
-from launcher.core.upload import BESIDE_WINDOW, Upload
+from launcher.core.session import BESIDE_WINDOW, Session, SessionState, Step, Upload
 from launcher.core.watch import Limits
+from nodes.protocol.addresses import data_address, host_of
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
     PUT_WINDOW,

@@ -22,18 +22,27 @@ do not (`Missing`, `Stored`) are counted: on one connection they come in the ord
 
 A node that was lost is greeted again (`launcher.core.returns`). Until its Welcome, all that it says
 belongs to the time before; then it has to stop what it may still have deployed.
+
+Sending an agent the blobs that it lacks, with a bounded number of unanswered chunks.
+
+Where several agents are sent blobs at once, the one that is sent most is ahead and the others have
+a smaller window. If it is the launcher's own link that bounds them, that one has its blobs early
+and prepares them while the next gets its own; if each has a slow link of its own, the smaller
+window still fills it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from launcher.core.upload import Upload
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
+    CHUNK_BYTES,
+    PUT_WINDOW,
+    BlobInfo,
     Bye,
     Control,
     Deployed,
@@ -48,6 +57,79 @@ from nodes.protocol.messages import (
     Stored,
     Welcome,
 )
+
+BESIDE_WINDOW = 1
+"""Chunks that an agent may have unanswered while another is ahead: a round trip per MiB."""
+
+Chunk = tuple[BlobInfo, int, int]
+"""A blob, an offset in it and a number of bytes from there."""
+
+
+def chunks(blob: BlobInfo) -> Iterable[Chunk]:
+    """The chunks of one blob in order; an empty blob has one empty chunk."""
+    for offset in range(0, max(blob.size_bytes, 1), CHUNK_BYTES):
+        yield blob, offset, min(CHUNK_BYTES, blob.size_bytes - offset)
+
+
+class Upload:
+    """The blobs on their way to one agent: at most `PUT_WINDOW` chunks unanswered.
+
+    Answers must come in the order of the chunks, as they do on one connection.
+    """
+
+    def __init__(self, blobs: Iterable[BlobInfo] = ()) -> None:
+        waiting = [chunk for blob in blobs for chunk in chunks(blob)]
+        self._waiting: deque[Chunk] = deque(waiting)
+        self._unanswered: deque[Chunk] = deque()
+        self.total_bytes = sum(size for _, _, size in waiting)
+        self.stored_bytes = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every chunk was sent and answered."""
+        return not self._waiting and not self._unanswered
+
+    def due(self, window: int = PUT_WINDOW) -> list[Chunk]:
+        """The chunks to send now, which the window has room for; each is named once."""
+        due: list[Chunk] = []
+        while self._waiting and len(self._unanswered) < window:
+            chunk = self._waiting.popleft()
+            self._unanswered.append(chunk)
+            due.append(chunk)
+        return due
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether every chunk was sent."""
+        return not self._waiting
+
+    def stored(self, answer: Stored) -> None:
+        """Note an answer; raises `RemoteProtocolError` if it is not the one that is due."""
+        if not self._unanswered:
+            raise RemoteProtocolError(
+                f"it stored a chunk of {answer.digest[:12]} that we never sent"
+            )
+        blob, offset, size = self._unanswered[0]
+        if (answer.digest, answer.offset_bytes) != (blob.digest, offset):
+            raise RemoteProtocolError(
+                f"it answered for {answer.digest[:12]} at {answer.offset_bytes} "
+                f"where {blob.digest[:12]} at {offset} was due"
+            )
+        if offset + size == blob.size_bytes and not answer.complete:
+            raise RemoteProtocolError(
+                f"it got all of {blob.digest[:12]} and does not call it complete: "
+                "its content changed on the way or on our disk"
+            )
+        self._unanswered.popleft()
+        self.stored_bytes += size
+        if answer.complete:
+            self._skip(blob)
+
+    def _skip(self, blob: BlobInfo) -> None:
+        """Leave out what was not sent of a blob: another agent with the same cache got it first."""
+        skipped = [chunk for chunk in self._waiting if chunk[0] == blob]
+        self._waiting = deque(chunk for chunk in self._waiting if chunk[0] != blob)
+        self.stored_bytes += sum(size for _, _, size in skipped)
 
 
 class SessionState(Enum):

@@ -1,7 +1,7 @@
 """Patience with agents: deadlines, pings, silence, and whom to blame when one fails.
 
 Silence is measured from the oldest ping that nothing followed, by a clock that stands still while
-the launcher itself is away (`launcher.core.lateness`): it never blames its agents for that.
+the launcher itself is away (`launcher.core.clocks`): it never blames its agents for that.
 
 If most agents fall silent at once, the cause is probably not theirs (a switch reboots). Then they
 have until `Limits.common_s` has passed, since all that a short outage costs is the time that it

@@ -23,7 +23,7 @@ from typing import IO, Protocol
 import numpy as np
 
 from cnn.network import Tensor
-from cnn.read.regular_files import open_regular
+from cnn.reading.regular_files import open_regular
 from launcher.errors import BadInputError, LauncherError, reason, shortened
 from launcher.run.runtime import Array, Frame
 

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 from cnn.merge import part_name
 from launcher.config.load import Cluster
 from launcher.inputs.frames import Inputs, Item, Items, open_inputs
-from launcher.results.classes import is_classifier, read_labels, read_truth
 from launcher.results.comparison.tolerance import Numbers, numbers_of
-from launcher.results.handling import Results, Writer
-from launcher.results.journal.use import run_journal
-from launcher.results.outputs import OutputFolder
+from launcher.results.handling import KeptState, Results, Writer
+from launcher.results.journal.opening import run_journal
+from launcher.results.outputs import OutputFolder, is_classifier, read_labels, read_truth
 from launcher.results.verify import FirstResults
-from launcher.run.kept_state import KeptState
 from launcher.run.request import Request
 from launcher.run.runtime import Array, Frame
 

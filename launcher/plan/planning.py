@@ -1,4 +1,7 @@
-"""Makes plans for a cluster: reads the model, searches, or takes a saved assignment."""
+"""Makes plans for a cluster: reads the model, searches, or takes a saved assignment.
+
+Strategies with the parameters that `cluster.yaml` has for them in its section `ga`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,9 @@ from cnn.errors import CnnError
 from cnn.merge import merge
 from cnn.model import Model, read
 from cnn.network import Network
-from ga.strategies import STRATEGIES
-from launcher.config.load import Cluster
-from launcher.config.nodes import NodeConfig
-from launcher.config.sentences import suggestion
-from launcher.config.tuning import configured
+from ga.strategies import STRATEGIES, find_strategy
+from launcher.config.cluster import GaConfig, NodeConfig, PaperTuning, VerticalTuning
+from launcher.config.load import Cluster, suggestion
 from launcher.errors import BadInputError
 from launcher.plan.files import SavedPlan, check_assignment, check_made_for
 from launcher.plan.prediction import foreseen
@@ -33,9 +34,26 @@ from partition.errors import PartitionError
 from partition.measured.profiles import Profile, measured_part, with_profile
 from partition.plan import Plan
 from partition.planner import make_plan, plan_solution, with_measured_phases
-from partition.pricing.rewriting import divided_seconds
-from partition.pricing.slowed import slowed
-from partition.strategies.base import Problem, SearchProgress, Strategy
+from partition.pricing.compute_time import slowed
+from partition.strategies.base import Problem, SearchProgress, Strategy, divided_seconds
+
+
+def configured(ga: GaConfig, name: str) -> Strategy:
+    """The strategy called `name`, tuned as `ga` says; raises `PartitionError` if there is none."""
+    tuning: dict[str, VerticalTuning | PaperTuning | None] = {
+        "vertical": ga.vertical,
+        "vertical-paper": ga.vertical_paper,
+        "auto": ga.vertical,
+    }
+    found = tuning.get(name)
+    if found is None:
+        return find_strategy(name)
+    from ga.sweep.spaces import Tuned, tuned_auto  # noqa: PLC0415 - slow to import
+
+    if name == "auto":
+        return tuned_auto(found.given(), found.budget)
+    return Tuned(name, found.given(), found.budget)
+
 
 THIS_MACHINE = "this machine"
 USUAL_LINK = 125e6

@@ -1,6 +1,6 @@
 """Predicts a run by simulation, from what its agents measured before it began.
 
-The plan with the agents' warm-up times is simulated (`partition.prediction.simulated_run`) for as
+The plan with the agents' warm-up times is simulated (`partition.prediction.simulation`) for as
 many frames as were streamed, and its figures are taken as the run's own are: so the two can be
 compared.
 
@@ -19,8 +19,8 @@ from launcher.run.runtime import RunResult
 from nodes.protocol.messages import Order
 from partition.measured.profiles import Profile
 from partition.plan import Plan
-from partition.prediction.simulated_costs import RunCosts
-from partition.prediction.simulated_run import Prediction, predict
+from partition.prediction.run_costs import RunCosts
+from partition.prediction.simulation import Prediction, predict
 
 MOST_FRAMES = 400
 MOST_FIRINGS = 100_000

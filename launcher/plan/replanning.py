@@ -27,7 +27,7 @@ from launcher.run.runtime import CutPlan
 from partition.measured.profiles import with_profile
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.pricing.rewriting import divided_seconds
+from partition.strategies.base import divided_seconds
 
 QUICK = "sequential"
 """The strategy that takes the place of one that is too slow."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from launcher.errors import BadInputError
-from launcher.results.reference import reference_results
+from launcher.results.comparison.whole import reference_results
 from launcher.run.runtime import Array, Frame
 
 if TYPE_CHECKING:

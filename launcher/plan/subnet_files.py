@@ -16,12 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from cnn.read.regular_files import open_regular
+from cnn.reading.regular_files import open_regular
 from cnn.rewrite.rewrites import Rewrite, to_data
 from launcher.errors import BadInputError
+from launcher.files import read_json, write_whole
 from launcher.run.runtime import SubnetFiles
-from launcher.small_files import read_json
-from launcher.whole_files import write_whole
 from partition.plan import Plan, PlannedPhase
 
 _INDEX = "index.json"

@@ -1,11 +1,11 @@
-"""Who the nodes are, and what their links carry: both by tiny networks (`cnn.wire_probe`).
+"""Who the nodes are, and what their links carry: both by tiny networks (`cnn.built_in`).
 
 A link is measured by two plans across it, with a small and a large tensor. Its channel holds one
 frame, so a frame leaves only when word has come back that the one before is done with: the period
 is one tensor's way there, a few bytes' way back, and the two layers' work, which the agents have
 measured while they warmed up and which is taken off. What is left is linear in bytes
-(`partition.pricing.transfer`): half its fixed part is the latency, its slope the rate. The ends of
-the launcher hold many frames, so that its own links are not what is measured.
+(`partition.pricing.linear_models`): half its fixed part is the latency, its slope the rate. The
+ends of the launcher hold many frames, so that its own links are not what is measured.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cnn.built_in import write_wire_probe
 from cnn.model import Model, read
-from cnn.wire_probe import write_wire_probe
-from launcher.config.nodes import NodeConfig
-from launcher.core.addresses import host_of, is_loopback
+from launcher.config.cluster import NodeConfig
 from launcher.profile.bench import Bench
-from launcher.profile.cache import LinkTimes
-from launcher.profile.file import NodeIdentity, NodePart
+from launcher.profile.file import LinkTimes, NodeIdentity, NodePart
+from nodes.protocol.addresses import host_of, is_loopback
 from nodes.protocol.messages import HOST
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.pricing.transfer import fit_transfer
+from partition.pricing.linear_models import fit_transfer
 
 SMALL_VALUES, LARGE_VALUES = 256, 1 << 18
 """Of the tensors that links are measured with: 1 KiB and 1 MiB."""

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from cnn.model import Model
 from launcher.config.load import Cluster
-from launcher.config.tuning import configured
 from launcher.plan.files import SavedPlan
 from launcher.plan.planning import (
     choice_digest,
+    configured,
     devices_of,
     foreseen_on,
     nodes_of,
@@ -33,7 +33,6 @@ from launcher.plan.planning import (
     saved_plan,
 )
 from launcher.profile.bench import Bench, bench_options, measured_with_power
-from launcher.profile.cache import LinkTimes, ProfileCache
 from launcher.profile.choice import (
     Choice,
     Shape,
@@ -43,7 +42,15 @@ from launcher.profile.choice import (
     shape,
 )
 from launcher.profile.energy import NO_SENSOR
-from launcher.profile.file import LinkEntry, NodeEntry, NodeIdentity, NodeTimes, ProfileFile
+from launcher.profile.file import (
+    LinkEntry,
+    LinkTimes,
+    NodeEntry,
+    NodeIdentity,
+    NodeTimes,
+    ProfileCache,
+    ProfileFile,
+)
 from launcher.profile.links import identities, measure_link
 from launcher.progress import ProgressDisplay
 from launcher.run.job import Runtime, real_runtime

@@ -1,22 +1,106 @@
-"""Results on disk: one .npy file per frame and output, and the top classes of a classifier."""
+"""Results on disk: one .npy file per frame and output, and the top classes of a classifier.
+
+Classifiers: whether a network is one, its top classes per frame, labels and accuracy.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
+from cnn.network import Network
+from launcher.config.units import brief
 from launcher.errors import BadInputError, RunFailedError
-from launcher.file_names import distinct, plain
-from launcher.results.classes import top_classes
+from launcher.files import distinct, plain, read_small, unwritten, whole_file
 from launcher.results.journal.stacks import npy_header
 from launcher.run.runtime import Array
-from launcher.whole_files import unwritten, whole_file
+
+_CLASS = re.compile("[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """One class that a classifier gives a frame, with its probability in 0..1."""
+
+    number: int
+    probability: float
+
+
+def is_classifier(network: Network) -> bool:
+    """Whether the network has one floating-point output that is one score per class.
+
+    Shapes such as [1, 1000], [1, 1000, 1, 1] or [1000]: one axis longer than 1, the batch 1.
+    """
+    if len(network.outputs) != 1:
+        return False
+    tensor = network.tensors[network.outputs[0]]
+    if tensor.varies:
+        return False
+    significant = [length for length in tensor.shape if length > 1]
+    batch_is_one = len(tensor.shape) < 2 or tensor.shape[0] == 1
+    floating = np.issubdtype(np.dtype(tensor.dtype), np.floating)
+    return bool(floating and batch_is_one and len(significant) == 1)
+
+
+def top_classes(output: Array, count: int) -> tuple[Guess, ...]:
+    """The `count` likeliest classes of a classifier's output, the likeliest first.
+
+    Scores that are no probabilities yet (not within 0..1 with the sum 1) go through a softmax.
+    Ties go to the lower class.
+    """
+    scores = output.reshape(-1).astype(np.float64)
+    best = np.argsort(-scores, kind="stable")[:count]
+    probabilities = scores
+    if scores.min() < 0 or abs(scores.sum() - 1) > 1e-2:
+        powers = np.exp(scores - scores.max())
+        probabilities = powers / powers.sum()
+    return tuple(Guess(int(number), float(probabilities[number])) for number in best)
+
+
+def top_class(outputs: Mapping[str, Array]) -> int:
+    """The likeliest class of the only output."""
+    (output,) = outputs.values()
+    return int(np.argmax(output.reshape(-1)))
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Class names, one per line; `BadInputError` if the file cannot be read."""
+    return tuple(line.strip() for line in _lines(path))
+
+
+def read_truth(path: Path, inputs: int) -> tuple[int, ...]:
+    """The class of each input, one whole number per line; as many as there are inputs.
+
+    Raises `BadInputError` naming file and line.
+    """
+    classes: list[int] = []
+    for number, line in enumerate(_lines(path), start=1):
+        if not _CLASS.fullmatch(line.strip()):
+            raise BadInputError(
+                f"{path}, line {number}: {brief(line.strip())} is no class; write a whole number"
+            )
+        classes.append(int(line))
+    if len(classes) != inputs:
+        raise BadInputError(
+            f"{path}: has {len(classes)} classes for {inputs} inputs; write one line for each"
+        )
+    return tuple(classes)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return read_small(path).decode("utf-8").rstrip().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: cannot be read as text: {error}") from None
+
 
 Row = tuple[object, ...]
 

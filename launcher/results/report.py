@@ -21,8 +21,8 @@ from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run, times_of
 from launcher.results.verify import Agreement
 from launcher.run.runtime import Array, RunResult
-from nodes.protocol.finite import is_finite
 from nodes.protocol.messages import Order, Stats
+from nodes.protocol.payload import is_finite
 from partition.plan import Plan
 
 _UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from launcher.files import whole_file
 from launcher.results.comparison.ranking import aligned
 from launcher.results.comparison.tolerance import (
     LIMITS,
@@ -35,7 +36,6 @@ from launcher.results.comparison.tolerance import (
     strict,
 )
 from launcher.run.runtime import Array
-from launcher.whole_files import whole_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from launcher.run.runtime import Array
 from nodes.core.events import DataMalformed, DataReceived, LinkChange
 from nodes.net.curve import Context
 from nodes.net.keys import Keyring
-from nodes.net.received import read_control, read_data
 from nodes.net.sockets import (
     GOODBYE_MS,
     UNREAD,
@@ -27,6 +26,8 @@ from nodes.net.sockets import (
     Dialler,
     Part,
     peer_address,
+    read_control,
+    read_data,
 )
 from nodes.net.waiter import Readable, Waiter
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode

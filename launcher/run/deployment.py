@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cnn.rewrite.rewrites import original_name
-from launcher.core.blueprint import Blueprint
-from launcher.core.dealing import Dealing
+from launcher.core.blueprint import Blueprint, Dealing
 from launcher.errors import BadInputError
 from nodes.protocol.messages import (
     HOST,

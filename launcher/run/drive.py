@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cnn.read.regular_files import open_regular
+from cnn.reading.regular_files import open_regular
 from launcher.core.events import (
     Abandoned,
     Action,

@@ -14,7 +14,7 @@ import numpy as np
 from launcher.core.blueprint import Blueprint
 from launcher.core.events import Taken
 from launcher.core.intake import Pace
-from launcher.core.run_stream import RunStream
+from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.connections import Connections
 from launcher.run.runtime import Array, Frame, Frames, OnDrop, OnResult

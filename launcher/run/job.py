@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 from cnn.errors import CnnError
 from launcher.config.load import Cluster, is_address, load_cluster
 from launcher.errors import BadInputError, RunFailedError
-from launcher.plan.files import CLUSTER, SUBNETS, SavedPlan, is_plan, read_plan
+from launcher.files import advised
+from launcher.plan.files import (
+    CLUSTER,
+    SUBNETS,
+    SavedPlan,
+    check_save_folder,
+    is_plan,
+    read_plan,
+    save_plan,
+)
 from launcher.plan.networks import check_inputs, open_results
 from launcher.plan.planning import (
     check_strategy,
@@ -34,7 +43,6 @@ from launcher.plan.planning import (
     with_warmup,
 )
 from launcher.plan.replanning import Replanner
-from launcher.plan.saving import check_save_folder, save_plan
 from launcher.plan.simplified import check_simplified, default_cache
 from launcher.plan.subnet_files import cut_subnets
 from launcher.profile.bench import Bench, bench_options
@@ -45,8 +53,7 @@ from launcher.progress import ProgressDisplay
 from launcher.results.comparison.whole import Ran, compare_all
 from launcher.results.handling import Results
 from launcher.results.journal.journal import Journal
-from launcher.results.journal.opening import check_room
-from launcher.results.journal.use import Complete, journal_report, place
+from launcher.results.journal.opening import Complete, check_room, journal_report, place
 from launcher.results.report import Report, make_report, pace_report
 from launcher.results.verify import worst_of
 from launcher.run.processes import start_agents
@@ -55,7 +62,6 @@ from launcher.run.runner import run
 from launcher.run.runtime import Node, Runner, RunResult, Update
 from launcher.run.this_machine import is_here
 from launcher.run.tracing import check_trace_file
-from launcher.whole_files import advised
 from partition.errors import PartitionError
 from partition.plan import Plan
 

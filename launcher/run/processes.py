@@ -4,6 +4,11 @@ Each runs in a session of its own, so that Ctrl-C in a terminal reaches the laun
 then ends its agents in order. Three things end them: the protocol's `Shutdown`; this module, which
 closes their standard input, sends SIGTERM and then SIGKILL with a bounded wait after each; and, if
 the launcher itself is killed, the kernel, which closes that same pipe.
+
+How often the kernel has ended a process here for want of memory.
+
+The counter is that of the control group that bounds this process and those that it starts. Where it
+cannot be read, that of the machine takes its place, on which others' processes count too.
 """
 
 from __future__ import annotations
@@ -19,12 +24,36 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from launcher.core.addresses import host_of
 from launcher.errors import BadInputError, RunFailedError
 from launcher.run.access import launcher_keys
-from launcher.run.memory_kills import kills
 from launcher.run.runtime import Node
 from launcher.signals import unwinding_on_signals
+from nodes.host.control_groups import group_folders
+from nodes.protocol.addresses import host_of
+
+NAME = "oom_kill"
+"""What both versions of control groups and the machine call it."""
+
+
+def kills(proc: Path = Path("/proc")) -> int:
+    """How often so far; 0 if it is unknown."""
+    places = [proc / "vmstat"]
+    try:
+        for folder in (group_folders("memory", proc / "self") or ())[:1]:
+            places = [folder / "memory.events", folder / "memory.oom_control", *places]
+    except (OSError, ValueError):
+        pass
+    return next((count for count in map(_count, places) if count is not None), 0)
+
+
+def _count(path: Path) -> int | None:
+    try:
+        lines = path.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1:] for line in lines if line.split()[:1] == [NAME]]
+    return int(found[0][0]) if found and found[0] and found[0][0].isdigit() else None
+
 
 TAIL_BYTES = 4096
 """How much of the end of an agent's standard error is kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from ipaddress import ip_address
 
-from launcher.core.addresses import host_of, is_loopback
+from nodes.protocol.addresses import host_of, is_loopback
 
 
 def is_here(address: str | None) -> bool:

@@ -27,8 +27,8 @@ from nodes.core.actions import (
     TellTrace,
     WriteChunk,
 )
+from nodes.core.admission import Rejections
 from nodes.core.lifecycle import Lifecycle, Stage, Tally
-from nodes.core.rejections import Rejections
 from nodes.core.session import LONGEST_LEASE_S, OpenSession, admit
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (

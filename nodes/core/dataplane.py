@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from nodes.core.actions import Action, Dial, Fire, SendData
 from nodes.core.actor import Ports, RunningActor
-from nodes.core.deployment import bytes_of, check, described, tensor_bytes
+from nodes.core.deployment import Reader, Wiring, bytes_of, check, described, tensor_bytes
 from nodes.core.events import FiringEnded, Link
-from nodes.core.fifo import Inlet, Outlet
-from nodes.core.held import Held
-from nodes.core.wiring import Reader, Wiring
+from nodes.core.fifo import Held, Inlet, Outlet
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import HOST, Attach, Credit, Deployment, TensorHeader
 

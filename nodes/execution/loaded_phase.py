@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nodes.execution.rehearsal import RehearsedPhase
-from nodes.execution.synthetic_inputs import synthetic_input
 from nodes.executors.base import LoadedSubnet
-from nodes.host.memory_room import room_bytes
+from nodes.executors.trial import synthetic_input
+from nodes.host.control_groups import room_bytes
 from nodes.protocol.errors import NodeError
-from nodes.protocol.finite import check_finite, is_finite
 from nodes.protocol.messages import ChannelSpec, Deployment, PhaseSpec
+from nodes.protocol.payload import check_finite, is_finite
 
 Array = npt.NDArray[Any]
 

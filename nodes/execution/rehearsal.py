@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nodes.executors.base import LoadedSubnet
-from nodes.host.cpu_quota import speed, undisturbed_s
+from nodes.host.control_groups import speed, undisturbed_s
 from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback
 

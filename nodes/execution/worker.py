@@ -30,7 +30,7 @@ from nodes.core.deployment import MAX_VARYING_BYTES, fits
 from nodes.execution.loaded_phase import LoadedPhase
 from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
 from nodes.executors.base import Executor, LoadOptions
-from nodes.executors.heap import give_back_free_memory
+from nodes.host.heap import give_back_free_memory
 from nodes.host.time_slice import ask_for_usual_slices
 from nodes.host.usage import usage
 from nodes.net.loopback import Loopback

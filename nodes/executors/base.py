@@ -3,12 +3,18 @@
 An `Executor` is one engine on one machine, a `LoadedSubnet` one loaded ONNX model. Implementations
 differ in how they keep memory low and where they compute; `tests/nodes/executors/conformance.py`
 says what all of them promise.
+
+Checks what a subnet is given, the same for every engine.
+
+Whether this machine has a GPU that CUDA can use.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -135,3 +141,80 @@ class Executor(Protocol):
     def close(self) -> None:
         """End child processes that still run. Subnets already loaded stay usable."""
         ...
+
+
+class InputCheck:
+    """Turns the mapping given to `Subnet.run` into arrays that an engine can read by pointer."""
+
+    def __init__(self, subnet: str, specs: Mapping[str, TensorSpec]) -> None:
+        self._subnet = subnet
+        self._expected = tuple(
+            (name, np.dtype(spec.dtype), spec.shape) for name, spec in specs.items()
+        )
+
+    def arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The inputs in the model's order, C-contiguous and aligned to their elements.
+
+        Arrays that are so already are returned themselves, others copied. Raises ExecutorError
+        naming the subnet and the input if one is missing, unknown, or of another dtype or shape.
+        """
+        arrays = []
+        for name, dtype, shape in self._expected:
+            array = inputs.get(name)
+            if array is None:
+                raise ExecutorError(f'subnet {self._subnet}: its input "{name}" is missing')
+            if array.dtype != dtype or array.shape != shape:
+                raise ExecutorError(
+                    f'subnet {self._subnet}: its input "{name}" must be {dtype}{list(shape)}, '
+                    f"not {array.dtype}{list(array.shape)}"
+                )
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                array = np.array(array, order="C")
+            arrays.append(array)
+        if len(inputs) != len(arrays):
+            known = {name for name, _, _ in self._expected}
+            unknown = ", ".join(f'"{name}"' for name in inputs if name not in known)
+            raise ExecutorError(
+                f"subnet {self._subnet} has no input {unknown}; it takes "
+                + ", ".join(f'"{name}"' for name, _, _ in self._expected)
+            )
+        return arrays
+
+
+class OutputAllocator:
+    """Makes fresh output arrays, so that no run writes into what an earlier one returned; but for
+    outputs that vary, whose size only the engine knows."""
+
+    def __init__(self, specs: Mapping[str, TensorSpec]) -> None:
+        self._specs = tuple(
+            (name, np.dtype(spec.dtype), spec.shape)
+            for name, spec in specs.items()
+            if not spec.varies
+        )
+
+    def allocate(self) -> dict[str, Array]:
+        """One uninitialised C-contiguous array per output, in the model's order."""
+        return {name: np.empty(shape, dtype) for name, dtype, shape in self._specs}
+
+
+def address(array: Array) -> int:
+    """Where the array's first element lies."""
+    pointer: int = array.__array_interface__["data"][0]
+    return pointer
+
+
+@cache
+def cuda_devices() -> int:
+    """The number of CUDA devices, asked of the driver itself; 0 without a driver.
+
+    A package that can use a GPU says nothing about there being one.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value

@@ -31,9 +31,9 @@ from typing import Any, TextIO
 
 import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.heap import give_back_at_once, give_back_free_memory
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
-from nodes.host.memory_room import room_bytes
+from nodes.host.control_groups import room_bytes
+from nodes.host.heap import give_back_at_once, give_back_free_memory
 from nodes.host.sandbox import shut_optimiser_in
 from nodes.host.time_slice import ask_for_usual_slices
 
@@ -56,7 +56,7 @@ def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, Prepar
 
     import_onnxruntime()
     if is_light:
-        from nodes.executors.onnx.light import optimise_lightly  # noqa: PLC0415
+        from nodes.executors.onnx.optimise import optimise_lightly  # noqa: PLC0415
 
         return optimise_lightly
     from nodes.executors.onnx.optimise import optimise  # noqa: PLC0415

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from nodes.cache.room import Room
-from nodes.executors.base import Executor, ExecutorError
-from nodes.executors.gpu import cuda_devices
-from nodes.executors.heap import keep_one_heap
+from nodes.executors.base import Executor, ExecutorError, cuda_devices
+from nodes.host.heap import keep_one_heap
 
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 

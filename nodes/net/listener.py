@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from nodes.net.curve import Context, caller, guard
-from nodes.net.endpoints import HINTS, refuse_taken
-from nodes.net.gate import Gate
+from nodes.net.gate import HINTS, Gate, refuse_taken
 from nodes.net.keys import DATA
 from nodes.net.sockets import (
     DO_NOT_WAIT,

@@ -11,6 +11,8 @@ small message lies in a receive buffer that it shares with its neighbours, would
 alive, and may be unaligned. So on its way from one engine to the next a tensor is copied at most
 once in user space (one of up to `SHARED_BELOW_BYTES`, twice). What was received lives as long as
 anything refers to its payload.
+
+What the parts of a received message say; the same for agents and launchers.
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ from typing import Any, TypeAlias, TypeVar
 
 import zmq
 
+from nodes.core import events as ev
 from nodes.core.events import LinkChange
 from nodes.net.curve import OVERHEAD_BYTES, Context, identify
 from nodes.net.keys import Keyring, KeysError
 from nodes.net.waiter import BATCH
-from nodes.protocol.errors import NodeError
+from nodes.protocol.codec import decode
+from nodes.protocol.errors import NodeError, RemoteProtocolError
+from nodes.protocol.messages import Attach, Control, Credit, TensorHeader
 
 COPY_BELOW_BYTES = 1 << 18
 """Payloads shorter than this are copied when they are sent: that is cheaper than being told, by a
@@ -286,3 +291,29 @@ def close_socket(sock: Socket, monitor: Socket) -> None:
         sock.disable_monitor()
         monitor.close(0)
         sock.close()
+
+
+def read_control(parts: list[Part]) -> Control:
+    """A message on a control connection; raises `RemoteProtocolError` if it is none."""
+    if len(parts) != 1:
+        raise RemoteProtocolError(f"a control message of {len(parts)} parts")
+    message = decode(parts[0].buffer)
+    if isinstance(message, (Attach, Credit, TensorHeader)):
+        raise RemoteProtocolError(f"{type(message).__name__} on a control connection")
+    return message
+
+
+def read_data(link: ev.Link, parts: list[Part]) -> ev.DataReceived | ev.DataMalformed:
+    """What came on a data connection."""
+    try:
+        if not 1 <= len(parts) <= 2:
+            raise RemoteProtocolError(f"a data message of {len(parts)} parts")
+        message = decode(parts[0].buffer)
+    except RemoteProtocolError as error:
+        return ev.DataMalformed(link, str(error))
+    if len(parts) == 1:
+        return ev.DataReceived(link, message)
+    payload = parts[1]
+    size = len(payload)
+    whole = payload.bytes if size <= SHARED_BELOW_BYTES else payload.buffer
+    return ev.DataReceived(link, message, whole, size)

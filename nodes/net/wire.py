@@ -12,11 +12,10 @@ from functools import partial
 
 from nodes.core import events as ev
 from nodes.core.deployment import MAX_TENSOR_BYTES
-from nodes.host.spare_memory import SpareMemory
+from nodes.host.heap import SpareMemory
 from nodes.net.curve import Context
 from nodes.net.keys import CONTROL, DATA, Keyring, KeysError
 from nodes.net.listener import MAX_ANSWERS, MAX_CONNECTIONS, Listener
-from nodes.net.received import read_control, read_data
 from nodes.net.sockets import (
     GOODBYE_MS,
     AddressError,
@@ -24,6 +23,8 @@ from nodes.net.sockets import (
     ConnectionTerms,
     Dialler,
     Part,
+    read_control,
+    read_data,
 )
 from nodes.net.waiter import Readable, Waiter
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode

@@ -2,8 +2,8 @@
 
 `CostModel` turns a network and devices into arrays once; `CostModel.evaluate` then prices thousands
 of assignments with array operations. It counts what a plan's prediction counts
-(`partition.prediction.phase_time`, `partition.prediction.timing`, `partition.prediction.memory`,
-`partition.pricing.energy`). Equal to it, because it follows from the assignment alone:
+(`partition.prediction.timing`, `partition.prediction.timing`, `partition.prediction.memory`,
+`partition.prediction.timing`). Equal to it, because it follows from the assignment alone:
 
 - what layers take to compute, and to fetch the weights that exceed a cache;
 - tensors sent and received (a tensor travels once to each device that reads it), and the processor
@@ -13,7 +13,7 @@ Estimated, because it needs the phases:
 
 - **phases** by the pairs of a device and a level (levels as in `csdf.conversion.grouping`).
   Hoisting can only merge such pairs, so there are never more phases, and what firings and cutting
-  (`partition.prediction.phase_time`) cost, and with them period and energy, is never more than
+  (`partition.prediction.timing`) cost, and with them period and energy, is never more than
   estimated.
 - **latency** by the fewest periods in which a frame can pass all boundaries. Skews that hold fewer
   bytes may take more.
@@ -22,6 +22,10 @@ Estimated, because it needs the phases:
   the largest layer.
 
 Sizes are whole bytes carried as float64, exact up to 2^53.
+
+Weights and activations of any selection of layers, for whole populations at once.
+
+A weight that several layers share (bands of rows of one layer do) counts once per device.
 """
 
 from __future__ import annotations
@@ -34,11 +38,57 @@ from numpy.typing import NDArray
 
 from cnn.network import Network
 from partition.devices import Device, launcher_s, machines
-from partition.prediction.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
+from partition.prediction.memory import packing_bytes, quantised_bytes
+from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES, engine_bytes
 from partition.pricing.busy import period_s, rate_columns, shared_machines
 from partition.pricing.compute_time import layer_seconds
-from partition.pricing.layer_rows import LayerRows
 from partition.pricing.traffic import SLACK_FRAMES, Assignments, Floats, Flows, Ints, Traffic
+
+
+class LayerRows:
+    """Weights and activations of a network's layers, in bytes as float64."""
+
+    def __init__(self, network: Network) -> None:
+        users: dict[str, list[int]] = {}
+        for number, layer in enumerate(network.layers):
+            for weight in dict.fromkeys(layer.weights):
+                users.setdefault(weight, []).append(number)
+        self._own = np.zeros(len(network.layers))
+        together: dict[tuple[int, ...], float] = {}
+        for weight, layers in users.items():
+            size = float(network.weights[weight].bytes)
+            if len(layers) == 1:
+                self._own[layers[0]] += size
+            else:
+                together[tuple(layers)] = together.get(tuple(layers), 0.0) + size
+        self._shared = np.array(list(together.values()))
+        self._users = np.array([number for layers in together for number in layers], dtype=np.intp)
+        self._starts = np.cumsum([0, *(len(layers) for layers in together)])[:-1]
+        self._activations = np.array(
+            [[network.activation_bytes(layer.name)] for layer in network.layers], dtype=np.float64
+        )
+        self._packing = np.array(
+            [[packing_bytes(network, (layer.name,))] for layer in network.layers], dtype=np.float64
+        )
+        self._quantised = np.array(
+            [quantised_bytes(network, (layer.name,)) for layer in network.layers], dtype=np.float64
+        )
+
+    def weights(self, mine: NDArray[np.bool_]) -> Floats:
+        """Sum the bytes of weights of the layers in `mine` [layers, individuals]."""
+        held: Floats = self._own @ mine
+        if len(self._shared):
+            held += self._shared @ np.logical_or.reduceat(mine[self._users], self._starts, axis=0)
+        return held
+
+    def largest_activation(self, mine: NDArray[np.bool_]) -> Floats:
+        """Return the largest sum of inputs and outputs of any one layer in `mine`."""
+        return np.asarray((self._activations * mine).max(axis=0))
+
+    def packing(self, mine: NDArray[np.bool_]) -> Floats:
+        """Return the bytes that packing takes while the layers in `mine` are loaded."""
+        return np.asarray((self._packing * mine).max(axis=0) + self._quantised @ mine)
+
 
 LEAST_LATENCY_PERIODS = 2
 """Periods from a frame's departure to its result with no boundary between devices: one for the way

@@ -15,7 +15,7 @@ memory too, and where that is short, a device gets fewer frames and the others m
 
 Source: Vanishree et al., "CoIn: Accelerated CNN Co-Inference through data partitioning on
 heterogeneous devices", ICACCS 2020; in CSDF the deal is a cyclic production pattern
-(`csdf.conversion.dealing`).
+(`csdf.conversion.from_network`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from cnn.rewrite.rewrites import Copies, copy_name
-from csdf.conversion.dealing import balanced_pattern, longest_wait
+from csdf.conversion.from_network import balanced_pattern, longest_wait
 from partition.devices import launcher_s
 from partition.errors import PartitionError
 from partition.pricing.busy import period_s, rates_of, shared_machines
-from partition.pricing.linear_time import LinearTime, deal_frames
-from partition.pricing.rewriting import apply_rewrites, required_model
-from partition.strategies.base import Problem, SearchProgress, Solution, refuse_state
+from partition.pricing.linear_models import LinearTime, deal_frames
+from partition.strategies.base import (
+    Problem,
+    SearchProgress,
+    Solution,
+    apply_rewrites,
+    refuse_state,
+    required_model,
+)
 
 LONGEST_CYCLE = 32
 """Frames of the longest cycle that is tried."""

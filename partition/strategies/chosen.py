@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from partition.prediction.fair_memory import room_bytes
+from partition.prediction.memory_budget import room_bytes
 from partition.pricing.cost import Costs
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem

@@ -84,7 +84,7 @@ def test_a_wrong_network_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def without_bias(graph: object, node: onnx.NodeProto) -> int | None:
         return 0 if node.op_type == "Add" else None
 
-    monkeypatch.setattr("cnn.simplify.idle._unchanged_input", without_bias)
+    monkeypatch.setattr("cnn.simplify.redundant._unchanged_input", without_bias)
     assert check(wrong, tmp_path / "wrong").kind == "disagrees"
 
 

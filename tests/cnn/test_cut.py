@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import cnn
-from cnn.read.weights import INLINE_BYTES
+from cnn.reading.weights import INLINE_BYTES
 from cnn.subnet import ALIGNMENT, PAGE, PAGE_ALIGNED_BYTES
 from tests.cnn.models import convolution, model, node, run, save, value, weight
 

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cnn
-from cnn.read.external import file_of
-from cnn.read.weights import external_contents, take
+from cnn.reading.weights import external_contents, file_of, take
 from tests.cnn.models import convolution, node, save
 from tests.cnn.test_bad_models import refused
 

@@ -10,11 +10,10 @@ import onnx
 import pytest
 
 import cnn
-from cnn.operators.roles import MissingWeight, Role
-from cnn.read.fill import draw, fill
-from cnn.read.inputs import freeze
-from cnn.read.source import locate
-from cnn.read.weights import Array, take
+from cnn.reading.fill import MissingWeight, Role, draw, fill
+from cnn.reading.inputs import freeze
+from cnn.reading.source import locate
+from cnn.reading.weights import Array, take
 from tests.cnn.models import constant, convolution, model, node, run, save, value, weight
 
 FLOAT32 = MissingWeight((64, 32), np.dtype(np.float32))

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import cnn
-from cnn.read.source import WHEEL_MODELS
+from cnn.reading.source import WHEEL_MODELS
 from tests.cnn.models import convolution, node, save, value
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from cnn.rounded import write_rounded
+from cnn.reading.half_precision import write_rounded
 from tests.cnn.models import constant, model, node, run, save, value
 
 HALF = onnx.TensorProto.FLOAT16

@@ -17,9 +17,9 @@ from csdf.buffers.storage import unbounded, with_capacities
 from csdf.errors import CsdfError, DeadlockError
 from csdf.execution.liveness import check_liveness
 from csdf.formats import sdf3
+from csdf.model.channels import folded
 from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
-from csdf.model.reverse_channels import folded
 from csdf.timing.throughput import throughput
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds

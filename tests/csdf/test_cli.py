@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from csdf.cli.command import main
-from csdf.formats import json_format, sdf3_writer
+from csdf.formats import json_format, sdf3
 from tests.csdf.graphs import graph
 
 REFERENCE = Path(__file__).parent.parent / "fixtures" / "csdf_reference"
@@ -162,14 +162,14 @@ def test_what_would_take_too_long(capsys: pytest.CaptureFixture[str], tmp_path: 
     names = [f"a{i}" for i in range(2000)]
     channels = [(a, b, (10**9 - i,), (1,)) for i, (a, b) in enumerate(pairwise(names))]
     file = tmp_path / "chain.xml"
-    file.write_text(sdf3_writer.write(graph(dict.fromkeys(names, (1,)), *channels)))
+    file.write_text(sdf3.write(graph(dict.fromkeys(names, (1,)), *channels)))
     assert main(["analyze", str(file)]) == 3
     assert "more than 2^10000 firings" in capsys.readouterr().err
 
 
 def test_an_empty_graph(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "empty.xml"
-    file.write_text(sdf3_writer.write(graph({})))
+    file.write_text(sdf3.write(graph({})))
     assert main(["analyze", str(file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["period"] == "0"
 

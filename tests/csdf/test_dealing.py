@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from cnn.network import Layer, Network, Tensor
 from csdf.conversion.dataflow_graphs import phase_graph
-from csdf.conversion.dealing import balanced_pattern, longest_wait
-from csdf.conversion.from_network import SINK, SOURCE, Dataflow, convert
+from csdf.conversion.from_network import (
+    SINK,
+    SOURCE,
+    Dataflow,
+    balanced_pattern,
+    convert,
+    longest_wait,
+)
 from csdf.conversion.proof import prove
 from csdf.conversion.skew import schedule
 from csdf.errors import ConversionError

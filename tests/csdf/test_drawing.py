@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from csdf.errors import TooLargeError
 from csdf.formats import sdf3
-from csdf.formats.drawing import as_svg, marked
-from csdf.formats.drawing_layout import BOX_HEIGHT, layout
+from csdf.formats.drawing import BOX_HEIGHT, as_svg, layout, marked
 from csdf.model.graph import Graph
 from csdf.timing.throughput import throughput
 from tests.csdf.graphs import consistent_graphs, graph

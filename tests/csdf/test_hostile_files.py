@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf.cli.analysis import analyze
-from csdf.cli.report import as_text
+from csdf.analysis import analyze
+from csdf.cli.report import analysis_text
 from csdf.errors import CsdfError
-from csdf.formats import files, sdf3, sdf3_writer
+from csdf.formats import files, sdf3
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import graph
 from tests.csdf.test_sdf3 import SMALL
@@ -41,7 +41,7 @@ for path in sys.argv[2:]:
 
 
 def written(times: Mapping[str, Sequence[int | Fraction]], *channels: tuple[object, ...]) -> bytes:
-    return sdf3_writer.write(graph(times, *channels, concurrency=None)).encode()
+    return sdf3.write(graph(times, *channels, concurrency=None)).encode()
 
 
 def hostile() -> Iterator[tuple[str, bytes, int, str]]:
@@ -161,7 +161,7 @@ def what_is_told(text: str) -> str:
         result = analyze(graph, effort=100_000)
     except CsdfError as error:
         return str(error).replace("\n", "Traceback")  # a sentence is one line
-    return json.dumps(result.as_json()) + as_text(graph, result)
+    return json.dumps(result.as_json()) + analysis_text(graph, result)
 
 
 @examples(60, 1500)

@@ -7,8 +7,8 @@ from io import StringIO
 
 from csdf.buffers.capacities import CapacityProgress
 from csdf.buffers.conflicts import PeriodGoal
-from csdf.cli.front_report import progress_text
-from csdf.cli.progress_line import EVERY_S, FIRST_S, ProgressLine
+from csdf.cli.output import EVERY_S, FIRST_S, ProgressLine
+from csdf.cli.report import progress_text
 
 
 class Terminal(StringIO):

@@ -13,8 +13,7 @@ from csdf.model.consistency import repetition_vector
 from csdf.model.graph import Graph
 from csdf.model.static_orders import ordered
 from csdf.timing.expansion import expand
-from csdf.timing.latency import latency
-from csdf.timing.recurrence import SelfTimedFirings
+from csdf.timing.latency import SelfTimedFirings, latency
 from tests.csdf import oracle
 from tests.csdf.effort import examples, holds
 from tests.csdf.graphs import consistent_graphs, graph

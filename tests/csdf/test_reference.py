@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from csdf.cli.analysis import analyze
+from csdf.analysis import analyze
 from csdf.formats import sdf3
 from csdf.model.graph import Graph
 from csdf.timing.throughput import throughput

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from csdf.errors import CsdfError
 from csdf.execution.liveness import check_liveness
-from csdf.formats import sdf3, sdf3_writer
+from csdf.formats import sdf3
 from csdf.model.graph import Actor, Channel, Graph
 from csdf.timing.throughput import throughput
 from tests.csdf.graphs import consistent_graphs
@@ -136,13 +136,13 @@ names = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_character
 
 @given(plain)
 def test_what_is_written_is_read_back_the_same(graph: Graph) -> None:
-    assert parse(sdf3_writer.write(graph)) == graph
+    assert parse(sdf3.write(graph)) == graph
 
 
 @given(consistent_graphs())
 def test_capacities_and_bounds_come_back_as_channels_that_behave_the_same(graph: Graph) -> None:
-    back = parse(sdf3_writer.write(graph))
-    again = parse(sdf3_writer.write(back))
+    back = parse(sdf3.write(graph))
+    again = parse(sdf3.write(back))
     assert again == back
     assert (check_liveness(back) is None) == (check_liveness(graph) is None)
     if check_liveness(graph) is None:
@@ -154,12 +154,12 @@ def test_any_name_survives(actor: str, channel: str) -> None:
     one = Graph(
         "", (Actor(actor, (Fraction(1, 3),)),), (Channel(channel, actor, actor, (1,), (1,), 1),)
     )
-    assert parse(sdf3_writer.write(one)) == one
+    assert parse(sdf3.write(one)) == one
 
 
 def test_a_name_that_xml_cannot_hold() -> None:
     with pytest.raises(CsdfError, match=r"'a\\x00b' has a control character"):
-        sdf3_writer.write(Graph("a\0b", (), ()))
+        sdf3.write(Graph("a\0b", (), ()))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdf.model.shortest_paths import shortest_way
+from csdf.model.components import shortest_way
 
 EDGES = st.dictionaries(
     st.tuples(st.integers(0, 5), st.integers(0, 5)), st.integers(0, 2**80), max_size=20

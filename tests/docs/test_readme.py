@@ -16,12 +16,13 @@ from launcher.config.cluster import (
     ClusterConfig,
     InputConfig,
     ModelConfig,
+    NodeConfig,
+    PaperTuning,
     RecoveryConfig,
     RunConfig,
+    VerticalTuning,
 )
-from launcher.config.genetic import PaperTuning, VerticalTuning
-from launcher.config.nodes import NodeConfig
-from launcher.config.sentences import validated
+from launcher.config.load import validated
 from launcher.config.source import parse_source
 from tests.docs import markdown
 

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from cnn.errors import CnnError
-from cnn.read.functions import inlined
-from cnn.read.source import WHEEL, WHEEL_MODELS, locate
+from cnn.reading.functions import inlined
+from cnn.reading.source import WHEEL, WHEEL_MODELS, locate
 from nodes.executors.base import ExecutorError
 from nodes.executors.onnx.file import inspect
 from tests.fuzz.mutation import NUMBERS, mutated

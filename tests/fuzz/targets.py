@@ -14,7 +14,7 @@ from random import Random
 
 import cnn
 from cnn.errors import CnnError
-from launcher.config.sentences import validated
+from launcher.config.load import validated
 from launcher.config.source import read_source
 from launcher.errors import BadInputError
 from launcher.plan.files import PLAN, read_plan

@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 import cnn
 from cnn.errors import CnnError
-from launcher.config.sentences import validated
+from launcher.config.load import validated
 from launcher.config.source import parse_source
 from launcher.errors import BadInputError
 from launcher.plan.files import PLAN, read_plan

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cnn.errors import CnnError
-from cnn.read.source import locate
+from cnn.reading.source import locate
 from launcher.errors import BadInputError
 from launcher.plan.files import PLAN, read_plan
 from nodes.cache.blobs import BlobStore, CacheError

@@ -11,8 +11,7 @@ from partition.devices import Device
 from partition.objective import Objective
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.prediction.timing import loads
-from partition.pricing.energy import energy_j
+from partition.prediction.timing import energy_j, loads
 from partition.strategies.base import Problem, Strategy
 from partition.strategies.contiguous.stages import KStage
 from partition.strategies.exact.strategy import Exact

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ga.feasibility import feasible_first
 from ga.individuals import Individual, PaperIndividual
+from ga.objectives import feasible_first
 
 values = st.tuples(st.integers(0, 2), st.integers(0, 3))
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ga import operators
-from partition.strategies.longest_first import longest_first
+from partition.strategies.balancing import longest_first
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -8,9 +8,8 @@ import pytest
 
 import cnn
 from cnn.network import Network
-from ga.paper import PaperParameters, evolve
+from ga.paper import PaperParameters, evolve, saving_percent
 from ga.vertical import Vertical
-from ga.vertical_paper import saving_percent
 from partition.strategies.base import Problem
 from tests.partition.strategy_contract import equal
 

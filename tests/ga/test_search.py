@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ga import annealing, nsga
-from ga.descent import descend
-from ga.front import front_of
+from ga import local_search, nsga
 from ga.individuals import Individual, population_of
+from ga.local_search import descend
+from ga.nsga import front_of
 from ga.objectives import Objectives, Preference, Priced
 from ga.operators import move_run, relieve
 from partition.devices import Device
@@ -83,9 +83,9 @@ def mismatches(population: np.ndarray) -> np.ndarray:
 
 def test_annealing_finds_a_boundary() -> None:
     start = np.zeros((8, 20), dtype=np.int16)
-    steps = annealing.CoolingSchedule(300, start=0.5)
+    steps = local_search.CoolingSchedule(300, start=0.5)
     move = partial(move_run, pinned=FREE, devices=2)
-    found = annealing.anneal(
+    found = local_search.anneal(
         np.random.default_rng(0), start, move, mismatches, steps, lambda _: None
     )
     assert mismatches(found).min() == 0
@@ -95,9 +95,9 @@ def test_annealing_never_returns_worse_than_it_was_given_and_moves_no_pin() -> N
     rng = np.random.default_rng(0)
     pinned = np.where(np.arange(20) % 3 == 0, 0, -1)
     start = np.where(pinned >= 0, 0, rng.integers(0, 2, (8, 20))).astype(np.int16)
-    hot = annealing.CoolingSchedule(30, start=100.0)
+    hot = local_search.CoolingSchedule(30, start=100.0)
     move = partial(move_run, pinned=pinned, devices=2)
-    found = annealing.anneal(rng, start, move, mismatches, hot, lambda _: None)
+    found = local_search.anneal(rng, start, move, mismatches, hot, lambda _: None)
     assert (mismatches(found) <= mismatches(start)).all()
     assert (found[:, pinned >= 0] == 0).all()
 

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cnn
-from ga.hybrid import share_seeds
-from ga.hybrid.share_moves import Moves
+from ga.hybrid.moves import Moves, seeds
 from ga.hybrid.shares import Shares, Weights
-from ga.hybrid.smooth_maximum import smooth_maximum
-from ga.hybrid.splitting import carry_out
+from ga.hybrid.strategy import carry_out
 from ga.hybrid.unit_rows import UnitRows, unit_rows
+from ga.objectives import smooth_maximum
 from partition.devices import Device
-from partition.prediction.fair_memory import fair_memory
+from partition.prediction.memory_budget import fair_memory
 from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes
 from partition.pricing.units import find_units
 from partition.strategies.base import Problem
@@ -47,7 +46,7 @@ def check(states: np.ndarray, rows: UnitRows) -> None:
 def test_moves_lose_no_grain_and_leave_pins_alone(seed: int, steps: int) -> None:
     _, _, rows = squeezenet()
     rng = np.random.default_rng(seed)
-    states = share_seeds.seeds(rng, rows, np.ones(DEVICES))
+    states = seeds(rng, rows, np.ones(DEVICES))
     check(states, rows)
     moves, before = Moves(rows), states.copy()
     moved = states
@@ -63,7 +62,7 @@ def test_a_necklace_gives_every_device_its_part_of_work_and_of_bytes() -> None:
     model = cnn.read("onnx-wheel:squeezenet")
     free = Problem(model.network, problem.devices, model=model)
     rows = unit_rows(free, model, find_units(free, model, None), 0.01)
-    state = share_seeds.seeds(np.random.default_rng(0), rows, np.ones(DEVICES))[3]
+    state = seeds(np.random.default_rng(0), rows, np.ones(DEVICES))[3]
     share = state / rows.grains[:, None]
     work = (share * rows.layer_s).sum(axis=0)
     bytes_ = share.T @ (rows.own_bytes + rows.shared_bytes)
@@ -96,7 +95,7 @@ def test_whole_units_are_priced_exactly(seed: int) -> None:
 def test_split_units_are_priced_nearly(seed: int) -> None:
     model, problem, rows = squeezenet()
     rng = np.random.default_rng(seed)
-    state = share_seeds.seeds(rng, rows, np.ones(DEVICES))[rng.integers(0, 11)]
+    state = seeds(rng, rows, np.ones(DEVICES))[rng.integers(0, 11)]
     split = carry_out(problem, model, rows, state)
     estimate = Shares(problem, rows, np.ones(DEVICES)).evaluate(state[None])
     costs = split.problem.costs.evaluate(split.numbers[None])
@@ -106,7 +105,7 @@ def test_split_units_are_priced_nearly(seed: int) -> None:
 
 def test_what_was_missed_is_learnt() -> None:
     model, problem, rows = squeezenet()
-    state = share_seeds.seeds(np.random.default_rng(0), rows, np.ones(DEVICES))[5]
+    state = seeds(np.random.default_rng(0), rows, np.ones(DEVICES))[5]
     split = carry_out(problem, model, rows, state)
     costs = split.problem.costs.evaluate(split.numbers[None])
     shares = Shares(problem, rows, np.ones(DEVICES))

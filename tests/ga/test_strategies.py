@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ga import nsga, paper
+from ga.paper import VerticalPaper, saving_percent
 from ga.strategies import STRATEGIES, find_strategy
 from ga.vertical import Effort, Vertical
-from ga.vertical_paper import VerticalPaper, saving_percent
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.strategies.base import Problem

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga.sweep.spaces import SPACES, Space
-from ga.sweep.storage import open_storage, shown, storage_url
-from ga.sweep.study import Result, Sweep, run
+from ga.sweep.study import Result, Sweep, open_storage, run, shown, storage_url
 from ga.vertical import Effort
 from partition.devices import Device
 from partition.errors import PartitionError

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ga.auto import Auto
-from ga.sweep.spaces import SPACES
-from ga.sweep.use import Tuned, as_yaml, tuned_auto
+from ga.paper import saving_percent
+from ga.sweep.spaces import SPACES, Tuned, as_yaml, tuned_auto
 from ga.vertical import Effort, Vertical
-from ga.vertical_paper import saving_percent
 from partition.pricing.paper_equations import beta_bytes, layer_beta_bytes, phi
 from partition.strategies.base import Problem
 from tests.partition.networks import residual

@@ -76,8 +76,7 @@ def test_from_up_to_down_on_the_command_line(
     assert "paused" in told[2]
     assert "8 Mbit/s" in told[2]
     gone = json.loads(said(capsys, "down", NAME, "--json"))
-    # Two agents, each with the process that its preparing children are forked from.
-    assert (gone["removed"], gone["processes"], gone["mounts"]) == (NAME, 4, 1)
+    assert (gone["removed"], gone["processes"], gone["mounts"]) == (NAME, 2, 1)
     assert left_of(NAME) == set()
     assert said(capsys, "down", NAME) == f"there is no laboratory '{NAME}'\n"
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from launcher.errors import BadInputError, RunFailedError
+from launcher.files import whole_file, write_whole
 from launcher.results.outputs import OutputFolder
-from launcher.whole_files import whole_file, write_whole
 from tests.launcher.models import write_branches
 from tests.launcher.test_hostile_files import CLUSTER
 from tests.launcher.test_terminal import command

@@ -13,9 +13,9 @@ import pytest
 from launcher.config.load import load_cluster
 from launcher.config.source import parse_source
 from launcher.errors import BadInputError
+from launcher.files import MOST_BYTES, read_json
 from launcher.plan.files import PLAN, SUBNETS, read_plan
-from launcher.results.classes import read_truth
-from launcher.small_files import MOST_BYTES, read_json
+from launcher.results.outputs import read_truth
 from tests.fuzz.good import PLANS
 from tests.launcher.models import write_branches
 from tests.launcher.test_cli import launch
@@ -121,7 +121,7 @@ def test_a_wrong_value_is_shown_in_brief() -> None:
 
 
 def load_text(text: str) -> None:
-    from launcher.config.sentences import validated  # noqa: PLC0415
+    from launcher.config.load import validated  # noqa: PLC0415
 
     validated(parse_source(text, "cluster.yaml"))
 

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from launcher.errors import BadInputError
-from launcher.inputs.pixels import DECODE_BYTES, MOST_PIXELS, decoded
+from launcher.inputs.images import DECODE_BYTES, MOST_PIXELS, decoded
 from tests.launcher.models import network_of
 from tests.launcher.test_inputs import opened, paint
 
@@ -45,7 +45,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from launcher.errors import BadInputError
-from launcher.inputs.pixels import decoded
+from launcher.inputs.images import decoded
 from launcher.inputs.arrays import LastArchive, open_arrays
 from cnn.network import Tensor
 path = Path(sys.argv[1])

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from cnn.network import Tensor
 from launcher.errors import BadInputError, RunFailedError
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.journal import Journal
-from launcher.results.journal.opening import check_room, open_journal
-from launcher.results.journal.records import (
+from launcher.results.journal.journal import (
     DONE,
     DROPPED,
     RECORD_BYTES,
     FrameRecord,
+    Journal,
     decode,
     encode,
 )
+from launcher.results.journal.opening import check_room, open_journal
 from launcher.results.journal.stacks import output_specs
 
 RUN = b"run one!"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run.memory_kills import kills
+from launcher.run.processes import kills
 
 
 @pytest.fixture

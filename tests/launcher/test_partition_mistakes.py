@@ -49,7 +49,7 @@ def refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -
         ("solve branches.onnx --devices 2 --strategy hibrid", "did you mean 'hybrid'?"),
         ("solve branches.onnx --devices 2 --strategy best", "known are auto, vertical, "),
         ("solve branches.onnx --devices 2 --strategy manual", "needs a device for every layer"),
-        ("solve branches.onnx --devices 2 --memory 10MB", "engine alone needs 50.0 MB while it"),
+        ("solve branches.onnx --devices 2 --memory 10MB", "engine alone needs 54.0 MB while it"),
         ("solve none.onnx --devices 2", "none.onnx: there is no such file"),
         ("solve cluster.yaml --devices 2", "cluster.yaml: this is not an ONNX file"),
         ("solve . --devices 2", "Is a directory"),

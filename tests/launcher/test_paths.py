@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cnn.network import Tensor
 from launcher.config.load import load_cluster
 from launcher.errors import BadInputError
-from launcher.file_names import distinct, plain
+from launcher.files import distinct, plain
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import Journal

@@ -25,7 +25,7 @@ from launcher.plan.networks import network_numbers
 from launcher.plan.subnet_files import cut_subnets
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
-from launcher.results.reference import reference_results
+from launcher.results.comparison.whole import reference_results
 from launcher.results.verify import Agreement, FirstResults, compare, worse
 from launcher.run.runtime import SubnetFiles
 from partition.devices import Device

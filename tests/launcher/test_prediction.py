@@ -9,7 +9,7 @@ from partition.devices import Device
 from partition.measured.profiles import NodeProfile, Profile, profiled_devices
 from partition.plan import Plan
 from partition.planner import make_plan, with_measured_phases
-from partition.prediction.simulated_costs import ThreadCosts
+from partition.prediction.run_costs import ThreadCosts
 from tests.partition.networks import chain
 
 HERE = "here"

@@ -23,13 +23,14 @@ from launcher.profile.bench import (
     batch_sizes,
     two_batches,
 )
-from launcher.profile.cache import LinkTimes, ProfileCache
 from launcher.profile.energy import Meter, device_watts
 from launcher.profile.file import (
+    LinkTimes,
     NodeEntry,
     NodeIdentity,
     NodePart,
     NodeTimes,
+    ProfileCache,
     ProfileFile,
     WholeNode,
     read_profile,

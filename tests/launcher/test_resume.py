@@ -17,7 +17,7 @@ import pytest
 
 from launcher.errors import BadInputError
 from launcher.progress import LineProgress
-from launcher.results.journal.records import DONE, decode
+from launcher.results.journal.journal import DONE, decode
 from launcher.run.job import Outcome, launch
 from launcher.run.request import Request
 from tests.launcher.in_process import InProcess

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig, RunConfig
+from launcher.config.cluster import ClusterConfig, InputConfig, ModelConfig, NodeConfig, RunConfig
 from launcher.config.load import load_cluster
-from launcher.config.nodes import NodeConfig
 from launcher.config.schema import cluster_schema, schema_text
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from benchmarks.trace_overlap import overlaps
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock
 from launcher.errors import BadInputError
-from launcher.run.chrome_trace import Happened, NodeTrace, chrome_trace
-from launcher.run.tracing import Tracer, check_trace_file
+from launcher.run.tracing import Happened, NodeTrace, Tracer, check_trace_file, chrome_trace
 from nodes.protocol.messages import (
     TRACE_EVENT,
     BlobInfo,

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from ga.sweep.spaces import SPACES
-from ga.sweep.use import Tuned
+from ga.sweep.spaces import SPACES, Tuned
 from launcher.commands.ga import main as ga
 from launcher.commands.partition import main as partition
-from launcher.commands.sweep_save import save, with_tuning
-from launcher.config.genetic import GaConfig, PaperTuning, VerticalTuning
+from launcher.commands.sweep import save, with_tuning
+from launcher.config.cluster import GaConfig, PaperTuning, VerticalTuning
 from launcher.config.load import load_cluster
-from launcher.config.tuning import configured
 from launcher.errors import BadInputError
+from launcher.plan.planning import configured
 from partition.strategies.base import Problem
 from tests.launcher.models import write_branches
 from tests.partition.networks import residual

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from launcher.errors import RunFailedError
 from launcher.results.comparison.tolerance import FLOOR, WorstOutput
-from launcher.results.reference import reference_results
+from launcher.results.comparison.whole import reference_results
 from launcher.results.verify import FirstResults, compare
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from launcher.core import events as lev
-from launcher.core.run_stream import RunStream
+from launcher.core.stream import RunStream
 from nodes.protocol.messages import (
     CHUNK_BYTES,
     HOST,

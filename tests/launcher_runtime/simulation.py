@@ -17,8 +17,8 @@ from launcher.config.run import RecoveryConfig, RunConfig
 from launcher.core import events as lev
 from launcher.core.blueprint import Blueprint
 from launcher.core.intake import Pace
-from launcher.core.run_stream import RunStream
 from launcher.core.session import Contact
+from launcher.core.stream import RunStream
 from launcher.core.supervisor import Supervisor
 from launcher.core.watch import Limits
 from nodes.core import actions as act

@@ -16,8 +16,8 @@ from typing import Any
 
 from launcher.core import events as lev
 from launcher.core.intake import Pace
-from launcher.core.run_stream import RunStream
 from launcher.core.session import Contact
+from launcher.core.stream import RunStream
 from launcher.core.supervisor import Supervisor
 from launcher.run.deployment import blueprint
 from nodes.core import actions as act

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from launcher.core.addresses import data_address
 from launcher.errors import BadInputError
 from launcher.run.deployment import blueprint
+from nodes.protocol.addresses import data_address
 from nodes.protocol.codec import decode, encode
 from nodes.protocol.messages import HOST, Deploy
 from partition.plan import Plan

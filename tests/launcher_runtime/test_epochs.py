@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.core.blame import stuck
-from launcher.core.run_stream import RunStream
 from launcher.core.session import Session, SessionState
+from launcher.core.stream import RunStream
 from nodes.protocol.messages import Credit, Missing, Pong, TensorHeader
 from partition.plan import Plan
 from tests.launcher_runtime.plans import blueprint_of, in_a_row, plans

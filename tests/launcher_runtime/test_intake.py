@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.core.intake import Intake, Pace
-from launcher.core.run_stream import RunStream
+from launcher.core.stream import RunStream
 from nodes.protocol.messages import Credit, TensorHeader
 from partition.plan import Plan
 from tests.launcher_runtime.plans import in_a_row, plans

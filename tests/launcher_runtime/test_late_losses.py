@@ -9,8 +9,7 @@ import pytest
 
 from launcher.core import events as lev
 from launcher.core.blame import stuck
-from launcher.core.blueprint import Blueprint
-from launcher.core.dealing import Dealing
+from launcher.core.blueprint import Blueprint, Dealing
 from launcher.core.rollout import Rollout
 from launcher.core.session import Session, SessionState
 from launcher.core.watch import Watch

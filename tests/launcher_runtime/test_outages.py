@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from launcher.core import events as lev
+from launcher.core.clocks import LATE_S, PatientClock
 from launcher.core.events import Abandoned
-from launcher.core.lateness import LATE_S, PatientClock
 from launcher.core.waiting import REGROUP_S, Waiting, duration
 from nodes.protocol.messages import HOST
 from tests.launcher_runtime.faults import RECOVERING, recovering

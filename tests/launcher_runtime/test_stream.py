@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.core.dealing import Dealing
+from launcher.core.blueprint import Dealing
+from launcher.core.session import Upload
 from launcher.core.stream import FrameSource, Sink
-from launcher.core.upload import Upload
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import (
     CHUNK_BYTES,

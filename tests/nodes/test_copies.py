@@ -9,8 +9,7 @@ import pytest
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire
-from nodes.executors.base import TensorSpec
-from nodes.executors.tensors import InputCheck, address
+from nodes.executors.base import InputCheck, TensorSpec, address
 from nodes.net.sockets import COPY_BELOW_BYTES, SHARED_BELOW_BYTES
 from nodes.net.wire import Wire
 from nodes.protocol.messages import TensorHeader

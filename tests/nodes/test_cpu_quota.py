@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodes.host.cpu_quota import quota_cores, undisturbed_s
+from nodes.host.control_groups import quota_cores, undisturbed_s
 
 MOUNT = "31 23 0:28 {root} {place} rw,nosuid - {kind} cgroup {options}\n"
 NO_SOURCE = "30 23 0:27 / /tmp rw - tmpfs  rw\n"

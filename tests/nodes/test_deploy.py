@@ -9,8 +9,7 @@ from shutil import which
 
 import pytest
 
-from nodes.cli import _parser
-from nodes.version import VERSION
+from nodes.cli import VERSION, _parser
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from nodes.protocol.errors import NodeError
-from nodes.protocol.finite import check_finite, is_finite
+from nodes.protocol.payload import check_finite, is_finite
 
 floating = st.sampled_from([np.float16, np.float32, np.float64])
 any_floats = floating.flatmap(lambda kind: arrays.arrays(kind, arrays.array_shapes(min_side=0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodes.core.held import Held
+from nodes.core.fifo import Held
 
 
 def test_a_frame_is_held_until_its_last_reader_has_ended() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodes.host.memory_room import room_bytes
+from nodes.host.control_groups import room_bytes
 
 MB = 1 << 20
 

@@ -12,7 +12,7 @@ import msgpack
 import pytest
 import zmq
 
-from nodes.cli import main
+from nodes.cli import VERSION, main
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
 from nodes.protocol.messages import (
     PROTOCOL,
@@ -32,7 +32,6 @@ from nodes.protocol.messages import (
     TensorHeader,
     Welcome,
 )
-from nodes.version import VERSION
 from tests.nodes.speaker import WAIT_S, AgentProcess, Speaker, refusal_of
 
 DIGEST = "ab" * 32

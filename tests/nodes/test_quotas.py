@@ -10,7 +10,6 @@ import pytest
 import zmq
 
 from nodes.core.dataplane import DataPlane
-from nodes.host.quotas import Quotas, allow_descriptors
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import (
     HOST,
@@ -25,6 +24,7 @@ from nodes.protocol.messages import (
     Put,
 )
 from nodes.protocol.messages import PhaseSpec as Phase
+from nodes.quotas import Quotas, allow_descriptors
 from tests.nodes.speaker import AgentProcess, Speaker
 
 GRAPH, WEIGHTS = BlobInfo("a" * 64, 1000), BlobInfo("b" * 64, 5000)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.rejections import KINDS, LONGEST_PAUSE_S, LONGEST_TEXT, Rejections
+from nodes.core.admission import KINDS, LONGEST_PAUSE_S, LONGEST_TEXT, Rejections
 from nodes.protocol.messages import PROTOCOL, Hello
 from tests.nodes.told import STRANGER, Told
 

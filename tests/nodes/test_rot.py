@@ -13,8 +13,7 @@ import pytest
 import zmq
 
 from nodes.cache import blobs as cache
-from nodes.cache.blobs import BlobStore, CacheError
-from nodes.cache.lookups import MOST_WAITING, Lookups
+from nodes.cache.blobs import MOST_WAITING, BlobStore, CacheError, Lookups
 from nodes.core import events as ev
 from nodes.executors.prepared import PreparedFiles
 from nodes.protocol.messages import BlobInfo, Deploy, Failed, Missing, Query, Shutdown

@@ -41,7 +41,7 @@ def outcome(*arguments: object, script: str) -> list[str]:
 
 
 def is_offered() -> bool:
-    return outcome(script="from nodes.host.landlock import restrict; print(restrict([]))") == [
+    return outcome(script="from nodes.host.sandbox import restrict; print(restrict([]))") == [
         "None"
     ]
 
@@ -152,7 +152,7 @@ def test_an_agent_can_run_itself_again(place: Path) -> None:
     script.write_text("""
 import sys
 from pathlib import Path
-from nodes.host.restart import start_anew
+from nodes.host.process import start_anew
 from nodes.host.sandbox import shut_agent_in
 print(shut_agent_in(Path(sys.argv[1]), None, []), flush=True)
 if len(sys.argv) < 4:
@@ -188,7 +188,7 @@ def test_rules_for_what_is_not_there_are_passed_over(place: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from nodes.host.landlock import KEEP, READ, WRITE, AllowedPath, restrict
+from nodes.host.sandbox import KEEP, READ, WRITE, AllowedPath, restrict
 place = Path(sys.argv[1])
 rules = (place / "absent", KEEP), (place, READ), (Path("/dev/null"), WRITE)
 print(restrict([AllowedPath(*rule) for rule in rules]))
@@ -236,8 +236,8 @@ def test_where_the_kernel_offers_nothing_an_agent_says_so_and_goes_on(
     """As under Docker before 2022: a filter of system calls answers for the kernel."""
     script = """
 import sys
-import nodes.host.landlock
-nodes.host.landlock._call = lambda *_: -38
+import nodes.host.sandbox
+nodes.host.sandbox._call = lambda *_: -38
 import nodes.cli
 sys.exit(nodes.cli.main())
 """

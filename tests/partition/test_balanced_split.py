@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partition.strategies.contiguous.balanced_split import balanced_split, refined
+from partition.strategies.balancing import balanced_split, refined
 
 
 def heaviest(sizes: Sequence[int], cuts: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from partition.devices import Device
 from partition.errors import PartitionError
 from partition.objective import Objective
 from partition.planner import plan_solution
-from partition.pricing.linear_time import LinearTime, deal_frames, fit
+from partition.pricing.linear_models import LinearTime, deal_frames, fit
 from partition.strategies.base import Problem
 from partition.strategies.batch_split import LONGEST_CYCLE, BatchSplit
 from tests.partition.networks import chain

@@ -19,7 +19,7 @@ from partition.errors import PartitionError
 from partition.measured.profiles import NodeProfile, Profile
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.pricing.linear_time import LinearTime
+from partition.pricing.linear_models import LinearTime
 from partition.strategies import batch_split
 from partition.strategies.base import Problem
 from partition.strategies.batch_split import TOLERANCE, BatchSplit

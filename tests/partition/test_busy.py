@@ -21,9 +21,9 @@ from partition.strategies.alike import kind_by_device
 from partition.strategies.base import Problem, Solution
 from partition.strategies.batch_split import CopyLoads
 from partition.strategies.contiguous.segments import segments
-from partition.strategies.contiguous.stage_search import Stages
+from partition.strategies.contiguous.stages import Stages
 from partition.strategies.exact.strategy import Exact
-from partition.strategies.rows.tile_loads import LoadEstimate
+from partition.strategies.rows.tilings import LoadEstimate
 from tests.partition.networks import chain, device_sets, partitioned
 
 

@@ -13,9 +13,8 @@ from cnn.network import Network
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.prediction.timing import latency_s, loads
+from partition.prediction.timing import energy_j, latency_s, loads
 from partition.pricing.cost import CostModel, Costs
-from partition.pricing.energy import energy_j
 from partition.strategies.base import Problem
 from tests.partition.networks import chain, partitioned, residual
 

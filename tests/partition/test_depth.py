@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from cnn.network import Network
 from partition.devices import Device
 from partition.strategies.base import Problem
-from partition.strategies.contiguous.depth import by_depth, layer_depths
+from partition.strategies.contiguous.segm import by_depth, layer_depths
 from tests.partition.networks import chain, networks, residual
 
 

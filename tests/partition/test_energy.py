@@ -6,7 +6,7 @@ import pytest
 
 from partition.devices import Device
 from partition.planner import make_plan
-from partition.pricing.energy import energy_j
+from partition.prediction.timing import energy_j
 from tests.partition.networks import chain
 
 

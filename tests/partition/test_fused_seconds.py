@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.measured.fused_seconds import MeasuredSubnet, fit_to_subnets
+from partition.measured.profiles import MeasuredSubnet, fit_to_subnets
 from tests.partition.networks import chain
 
 NO_CUTTING = Device("d", cut_s_per_byte=0.0)

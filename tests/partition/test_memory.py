@@ -9,8 +9,8 @@ from csdf.conversion.from_network import Phase, convert
 from partition.devices import Device
 from partition.errors import DoesNotFitError
 from partition.planner import make_plan
-from partition.prediction.engine_memory import LAYER_BYTES, START_UP_BYTES
 from partition.prediction.memory import channel_bytes, live_bytes, packing_bytes
+from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES
 from tests.partition.networks import chain
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from csdf.conversion.from_network import convert
 from partition.devices import Device
-from partition.prediction.phase_time import cut_bytes, phase_seconds
+from partition.prediction.timing import cut_bytes, phase_seconds
 from partition.pricing.compute_time import layer_seconds
 from tests.partition.networks import chain, residual
 

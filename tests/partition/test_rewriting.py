@@ -7,8 +7,7 @@ import pytest
 
 from cnn.rewrite.rewrites import Bands, Slices
 from partition.errors import PartitionError
-from partition.pricing.rewriting import apply_rewrites
-from partition.strategies.base import Problem
+from partition.strategies.base import Problem, apply_rewrites
 from tests.partition.rewriting_contract import chain_model, residual_model
 from tests.partition.strategy_contract import equal
 

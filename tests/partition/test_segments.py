@@ -15,9 +15,9 @@ from partition.devices import Device
 from partition.objective import Objective
 from partition.strategies.base import Problem
 from partition.strategies.chosen import objective_value
-from partition.strategies.contiguous import best_cuts as dynamic_program
+from partition.strategies.contiguous import cuts as dynamic_program
 from partition.strategies.contiguous import segments
-from partition.strategies.contiguous.best_cuts import best_cuts
+from partition.strategies.contiguous.cuts import best_cuts
 from partition.strategies.contiguous.sequential import NEXT_PERIOD, Sequential, contiguous_cut
 from tests.partition.networks import chain, device_sets, networks
 

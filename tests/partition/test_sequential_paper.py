@@ -13,13 +13,17 @@ from cnn.network import Network
 from partition.devices import Device
 from partition.errors import PartitionError
 from partition.planner import plan_solution
+from partition.strategies.balancing import balanced_split
 from partition.strategies.base import Problem, Solution, Strategy
 from partition.strategies.chosen import objective_value
-from partition.strategies.contiguous.balanced import SequentialBalanced, level_sizes
-from partition.strategies.contiguous.balanced_split import balanced_split
-from partition.strategies.contiguous.count import SequentialCount, equal_counts
-from partition.strategies.contiguous.depth import by_depth
-from partition.strategies.contiguous.profiled import SequentialProfiled
+from partition.strategies.contiguous.segm import (
+    SequentialBalanced,
+    SequentialCount,
+    SequentialProfiled,
+    by_depth,
+    equal_counts,
+    level_sizes,
+)
 from partition.strategies.contiguous.segments import segments
 from tests.partition.networks import chain, networks, residual
 from tests.partition.strategy_contract import MB, StrategyContract, equal

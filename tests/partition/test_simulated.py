@@ -14,8 +14,8 @@ from partition.devices import Device
 from partition.errors import PartitionError
 from partition.plan import Plan
 from partition.planner import make_plan
-from partition.prediction.simulated_costs import RunCosts, Site, ThreadCosts
-from partition.prediction.simulated_run import Prediction, predict
+from partition.prediction.run_costs import RunCosts, Site, ThreadCosts
+from partition.prediction.simulation import Prediction, predict
 from tests.partition.networks import chain, partitioned
 from tests.partition.test_timing import device, plan
 

@@ -11,7 +11,7 @@ import pytest
 from partition.devices import Device
 from partition.plan import Plan
 from partition.planner import plan_solution
-from partition.prediction.simulated_run import Prediction, predict
+from partition.prediction.simulation import Prediction, predict
 from partition.strategies.base import Problem, Strategy
 from partition.strategies.batch_split import BatchSplit
 from partition.strategies.rows.horizontal import Horizontal

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 
 from partition.devices import Device
-from partition.pricing.slowed import slowed
+from partition.pricing.compute_time import slowed
 
 SLOWER = {
     "macs_per_s": 0.5,

@@ -13,8 +13,14 @@ from partition.errors import PartitionError
 from partition.objective import Objective
 from partition.strategies.base import Problem
 from partition.strategies.chosen import objective_value
-from partition.strategies.contiguous.stage_search import count_cuts, cut_vectors, device_orders
-from partition.strategies.contiguous.stages import LEAST_GAIN, KStage, TwoStage
+from partition.strategies.contiguous.stages import (
+    LEAST_GAIN,
+    KStage,
+    TwoStage,
+    count_cuts,
+    cut_vectors,
+    device_orders,
+)
 from tests.partition.networks import chain, residual
 from tests.partition.strategy_contract import StrategyContract, equal
 

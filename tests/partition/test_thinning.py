@@ -7,11 +7,10 @@ import pytest
 
 from partition.devices import Device
 from partition.strategies.base import Problem
-from partition.strategies.contiguous import best_cuts as dynamic_program
-from partition.strategies.contiguous import thinning
+from partition.strategies.contiguous import cuts as dynamic_program
+from partition.strategies.contiguous.cuts import expanded, thinned
 from partition.strategies.contiguous.segments import segments
 from partition.strategies.contiguous.sequential import contiguous_cut
-from partition.strategies.contiguous.thinning import expanded, thinned
 from tests.partition.networks import residual
 
 UNLIKE = tuple(Device(f"d{i}", macs_per_s=1e10 * (1 + i)) for i in range(4))
@@ -23,7 +22,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much work as 4 unlike devices make with 30 places."""
     monkeypatch.setattr(dynamic_program, "MAX_WORK", 2**4 * 4 * (30**2 + 1.0))
     monkeypatch.setattr(dynamic_program, "TRANSITION", 0)
-    monkeypatch.setattr(thinning, "FEWEST", 10)
+    monkeypatch.setattr(dynamic_program, "FEWEST", 10)
 
 
 def test_what_is_affordable_is_left_alone() -> None:
@@ -67,7 +66,7 @@ def test_places_around_pinned_layers_are_kept() -> None:
 
 @pytest.mark.usefixtures("tight")
 def test_with_too_few_places_left_all_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thinning, "FEWEST", 40)
+    monkeypatch.setattr(dynamic_program, "FEWEST", 40)
     _, places = thinned(segments(Problem(NETWORK, UNLIKE)))
     assert len(places) == len(NETWORK.layers) + 1
 

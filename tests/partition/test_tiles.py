@@ -14,12 +14,9 @@ from cnn.network import Network
 from cnn.rewrite.rewrites import Bands
 from partition.devices import Device
 from partition.pricing.cost import CostModel
-from partition.pricing.rewriting import apply_rewrites
-from partition.strategies.base import Problem
-from partition.strategies.rows.band_shares import equal_times
-from partition.strategies.rows.tile_loads import LoadEstimate
+from partition.strategies.base import Problem, apply_rewrites
 from partition.strategies.rows.tiles import TOLERANCE, Tiles
-from partition.strategies.rows.tilings import MOST_STOPS, Tilings
+from partition.strategies.rows.tilings import MOST_STOPS, LoadEstimate, Tilings, equal_times
 from tests.partition.rewriting_contract import RewritingContract, chain_model, residual_model
 from tests.partition.strategy_contract import MB, equal
 

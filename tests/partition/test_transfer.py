@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from partition.devices import Device
 from partition.errors import PartitionError
-from partition.pricing.transfer import fit_transfer, with_processor_time, with_wire_time
+from partition.pricing.linear_models import fit_transfer, with_processor_time, with_wire_time
 
 
 @settings(max_examples=30, deadline=None)

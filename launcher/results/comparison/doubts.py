@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from cnn.rounded import write_rounded
+from cnn.reading.half_precision import write_rounded
 from launcher.results.comparison.replay import INPUT, Replay
 from launcher.results.comparison.tape import Tape, TapeStep, Variant, moves
 from launcher.results.comparison.tolerance import (
@@ -45,8 +45,8 @@ outputs, which an engine cannot fuse away. (ONNX Runtime 1.31 crashes where it f
 half precision of which inner tensors are outputs; at the level `basic` it fuses none.)"""
 
 _ROUNDED = Variant("rounded", "none")
-"""With every tensor rounded to half precision (`cnn.rounded`): what no session does by itself where
-a processor computes in single precision, and what happens where phases end."""
+"""With every tensor rounded to half precision (`cnn.reading.half_precision`): what no session does
+by itself where a processor computes in single precision, and what happens where phases end."""
 
 TapeOf: TypeAlias = Callable[[Path, Sequence[int]], Tape]
 """Makes the tape of a folder and its frames."""

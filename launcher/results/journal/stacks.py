@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from cnn.network import Tensor
-from launcher.file_names import distinct, plain
+from launcher.files import distinct, plain
 from launcher.run.runtime import Array
 
 _MOST_OPEN = 64

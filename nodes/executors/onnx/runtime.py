@@ -19,12 +19,19 @@ from typing import Any
 import numpy as np
 
 from nodes.cache.room import Room
-from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
-from nodes.executors.heap import give_back_free_memory, large_blocks_apart
+from nodes.executors.base import (
+    Array,
+    ExecutorError,
+    InputCheck,
+    LoadOptions,
+    OnPrepared,
+    OutputAllocator,
+    TensorSpec,
+    address,
+)
 from nodes.executors.onnx.file import OnnxFile, check_written, inspect
-from nodes.executors.onnx.light import needed_bytes
 from nodes.executors.onnx.mistakes import mistaken_optimizers
-from nodes.executors.onnx.optimise import MODEL
+from nodes.executors.onnx.optimise import MODEL, needed_bytes
 from nodes.executors.onnx.packing import UNPACKED
 from nodes.executors.onnx.sessions import (
     engine_errors,
@@ -38,8 +45,8 @@ from nodes.executors.onnx.sessions import (
 )
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
-from nodes.executors.tensors import InputCheck, OutputAllocator, address
-from nodes.host.memory_room import room_bytes
+from nodes.host.control_groups import room_bytes
+from nodes.host.heap import give_back_free_memory, large_blocks_apart
 
 log = logging.getLogger("node-agent")
 

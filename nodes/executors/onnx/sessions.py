@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
-from nodes.executors.gpu import cuda_devices
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec, cuda_devices
 
 if TYPE_CHECKING:
     import onnxruntime

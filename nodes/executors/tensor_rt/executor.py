@@ -24,7 +24,15 @@ from typing import Any
 import numpy as np
 
 from nodes.cache.room import Room
-from nodes.executors.base import Array, ExecutorError, LoadOptions, OnPrepared, TensorSpec
+from nodes.executors.base import (
+    Array,
+    ExecutorError,
+    InputCheck,
+    LoadOptions,
+    OnPrepared,
+    OutputAllocator,
+    TensorSpec,
+)
 from nodes.executors.onnx.file import OnnxFile, inspect
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
@@ -37,7 +45,6 @@ from nodes.executors.tensor_rt.layout import (
     tensor_spec,
     wants_fp16_flag,
 )
-from nodes.executors.tensors import InputCheck, OutputAllocator
 
 
 class TensorRtExecutor:

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.devices import Device
-from partition.prediction.engine_memory import LAYER_BYTES, START_UP_BYTES, engine_bytes
-from partition.prediction.fair_memory import room_bytes
 from partition.prediction.memory import packing_bytes, quantised_bytes
+from partition.prediction.memory_budget import LAYER_BYTES, START_UP_BYTES, engine_bytes, room_bytes
 from partition.pricing.busy import Rates, rate_columns
 from partition.pricing.traffic import Floats, frames_between_devices
 from partition.strategies.alike import kind_by_device, kinds_of

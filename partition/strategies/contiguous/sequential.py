@@ -4,7 +4,7 @@ Dynamic programs over the segments (`partition.strategies.contiguous.segments`),
 the order of unlike devices; a device may stay empty. This is the exact optimum of what
 `sequential-count`, `sequential-profiled` and `sequential-balanced` approach, and of what `k-stage`
 does if no device gets two stages; for more than about eight unlike devices it is the optimum of
-fewer cut points (`partition.strategies.contiguous.thinning`). By objective:
+fewer cut points (`partition.strategies.contiguous.cuts`). By objective:
 
 - **period**: the shortest period; then, among all cuts that come within `TOLERANCE` of it, those
   that move the fewest bytes.
@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from partition.errors import PartitionError
 from partition.pricing.traffic import Floats
 from partition.strategies.base import Problem, SearchProgress, Solution
-from partition.strategies.contiguous.best_cuts import best_cuts
+from partition.strategies.contiguous.cuts import best_cuts, expanded, thinned
 from partition.strategies.contiguous.segments import Segments, segments
-from partition.strategies.contiguous.thinning import expanded, thinned
 
 TOLERANCE = 0.01
 """By how much the first objective may be missed for the sake of the second."""

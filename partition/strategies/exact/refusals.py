@@ -10,13 +10,12 @@ from dataclasses import replace
 
 from cnn.network import Layer
 from partition.errors import DoesNotFitError, PartitionError
-from partition.prediction.engine_memory import engine_bytes
+from partition.prediction.memory_budget import engine_bytes
 from partition.pricing.traffic import frames_between_devices
 from partition.strategies.base import Problem
-from partition.strategies.exact.goals import megabytes
 from partition.strategies.exact.loads import LoadVariables
 from partition.strategies.exact.placement import Placement, Shape
-from partition.strategies.exact.search import SolverEffort, is_possible
+from partition.strategies.exact.search import SolverEffort, is_possible, megabytes
 from partition.strategies.exact.terms import terms_of
 
 QUICK = SolverEffort(deterministic=5.0, seconds=15.0)

@@ -1,6 +1,6 @@
 """The optimal partition, or one with a proved optimality gap, by constraint programming.
 
-The goals of the problem's objective (`partition.strategies.exact.goals`) are minimised one after
+The goals of the problem's objective (`partition.strategies.exact.search`) are minimised one after
 the other, each without giving up any of the last (the incremental solving of Yin et al., §IV-B).
 OR-Tools CP-SAT proves each minimum, or gives a bound when its time is over.
 
@@ -12,27 +12,167 @@ by as much and the search repeated, while the bounds remain those of the limits 
 
 Source: J. Yin, Z. Zhang, C. Yu, "Exact memory- and communication-aware scheduling of DNNs on
 pipelined edge TPUs", IEEE/ACM Symposium on Edge Computing, 2022.
+
+The answer of the exact strategy: an assignment, and the value and bound of each goal.
+
+Quick heuristics that give the exact strategy assignments to start from.
+
+A good start lets the solver prune what cannot be better, and is the answer itself if time runs out
+before a better one is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from partition.errors import PartitionError
 from partition.pricing.traffic import Floats, frames_between_devices
-from partition.strategies.base import Problem, SearchProgress, Solution, Strategy
-from partition.strategies.exact.answer import Answer, GoalAnswer
-from partition.strategies.exact.goals import Goal, goals
+from partition.strategies.balancing import balanced_split, longest_first, rebalanced
+from partition.strategies.base import Problem, SearchProgress, Solution, Strategy, ignore_progress
+from partition.strategies.contiguous.sequential import Sequential
 from partition.strategies.exact.loads import LoadVariables
 from partition.strategies.exact.placement import Placement, Shape
 from partition.strategies.exact.refusals import check, refusal
-from partition.strategies.exact.search import SolverEffort, Watch, minimise
-from partition.strategies.exact.starts import starts
+from partition.strategies.exact.search import Goal, SolverEffort, Watch, goals, minimise
 from partition.strategies.exact.terms import Terms, terms_of
+
+ROUNDING = 1e-4
+"""A gap below this is that of whole ticks, and counts as none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoalAnswer:
+    """The outcome of one goal: the solution's value by the cost model, and a lower bound."""
+
+    goal: Goal
+    value: float
+    bound: float
+    is_proved: bool
+
+    @property
+    def gap(self) -> float:
+        """By which fraction a better solution could beat the value at most."""
+        return max(0.0, 1 - self.bound / self.value) if self.value > 0 else 0.0
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no solution is better that is as good by the goals before."""
+        return self.is_proved and self.gap <= ROUNDING
+
+    @property
+    def sentence(self) -> str:
+        """`period 12.346 ms (optimal)`, or how far from it."""
+        shown = f"{self.goal.name} {self.goal.show(self.value)}"
+        if self.is_optimal:
+            return f"{shown} (optimal)"
+        return f"{shown} (at least {self.goal.show(self.bound)}, gap {self.gap:.2%})"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A device number per layer [layers], what came of each goal, and whether it fits the devices'
+    memory by the cost model."""
+
+    numbers: NDArray[np.intp]
+    steps: tuple[GoalAnswer, ...]
+    fits: bool
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether all goals that are the objective were reached."""
+        return all(step.is_optimal for step in self.steps if step.goal.counts)
+
+    @property
+    def gap(self) -> float:
+        """That of the first goal that was not reached; 0 if all were."""
+        gaps = (step.gap for step in self.steps if step.goal.counts and not step.is_optimal)
+        return next(gaps, 0.0)
+
+    @property
+    def sentence(self) -> str:
+        """All goals, and whether they were reached."""
+        text = ", then ".join(step.sentence for step in self.steps)
+        return text if self.fits else f"{text}; no solution was found that fits every memory"
+
+    def bounded_by(self, relaxed: Answer) -> Answer:
+        """This answer, found under tighter limits, with the bounds of looser ones."""
+        steps = tuple(
+            replace(
+                step,
+                bound=min(step.bound, other.bound),
+                is_proved=step.is_proved and other.is_proved,
+            )
+            for step, other in zip(self.steps, relaxed.steps, strict=True)
+        )
+        return replace(self, steps=steps)
+
+
+def starts(terms: Terms, shape: Shape, others: Sequence[Strategy]) -> NDArray[np.intp]:
+    """Assignments [any number, layers] that respect pins and `shape`; `others` may contribute."""
+    problem = terms.problem
+    devices = range(len(problem.devices))
+    found = [np.full(terms.layers, device, dtype=np.intp) for device in devices]
+    if shape.contiguous:
+        found.append(_even_runs(terms.own_bytes, len(devices)))
+    else:
+        work = (problem.costs.layer_s.mean(axis=1) / terms.tick_s).astype(np.int64).tolist()
+        found += [_longest_first(problem, work), _longest_first(problem, terms.own_bytes)]
+        units = [size // terms.weight_unit for size in terms.own_bytes]
+        found.append(rebalanced(units, terms.rooms, found[-1], problem.pinned < 0))
+    for strategy in (Sequential(), *others):
+        try:
+            solution = strategy.solve(replace(problem, on_progress=ignore_progress))
+        except PartitionError:  # pins that it cannot respect, say: it is only a start
+            continue
+        if solution.network is None:
+            found.append(problem.numbers(solution.assignment))
+    possible = [numbers for numbers in found if is_possible(terms, shape, numbers)]
+    return np.array(possible, dtype=np.intp).reshape(len(possible), terms.layers)
+
+
+def is_possible(terms: Terms, shape: Shape, numbers: NDArray[np.intp]) -> bool:
+    """Whether an assignment respects the pins and is of this shape."""
+    pinned = terms.problem.pinned
+    if (numbers != pinned)[pinned >= 0].any():
+        return False
+    if shape.siblings and any(len(set(numbers[list(own)])) > 1 for own in terms.siblings):
+        return False
+    if not shape.contiguous:
+        return True
+    before: dict[int, set[int]] = {int(device): set() for device in numbers}
+    for source, reader in terms.edges:
+        if numbers[source] != numbers[reader]:
+            before[int(numbers[reader])].add(int(numbers[source]))
+    if not terms.are_apart and len(terms.kinds) > 1:
+        return all(max(earlier, default=-1) < device for device, earlier in before.items())
+    while before:
+        first = next((device for device, earlier in before.items() if not earlier), None)
+        if first is None:
+            return False
+        del before[first]
+        for earlier in before.values():
+            earlier.discard(first)
+    return True
+
+
+def _even_runs(sizes: Sequence[int], runs: int) -> NDArray[np.intp]:
+    """Runs of the topological order whose largest sum of `sizes` is least: a number per layer."""
+    _, cuts = balanced_split(sizes, runs)
+    return np.asarray(np.searchsorted(cuts, np.arange(len(sizes)), side="right"), dtype=np.intp)
+
+
+def _longest_first(problem: Problem, sizes: Sequence[int]) -> NDArray[np.intp]:
+    """The largest layers first, each to the device with the least load for its speed."""
+    seconds = problem.costs.layer_s.sum(axis=0)
+    slowness = seconds / seconds.min() if seconds.min() > 0 else np.ones(len(seconds))
+    each = np.array(sizes, dtype=np.float64)[:, None] * slowness
+    (numbers,) = longest_first(np.random.default_rng(0), 1, each, problem.pinned)
+    return np.asarray(numbers, dtype=np.intp)
+
 
 REPEATS = 4
 """How often limits are tightened before an overfull solution is handed over as it is."""

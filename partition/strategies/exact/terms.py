@@ -17,7 +17,7 @@ import numpy as np
 
 from cnn.network import Network
 from partition.devices import Device, machines
-from partition.prediction.fair_memory import fair_memory
+from partition.prediction.memory_budget import fair_memory
 from partition.pricing.busy import rates_of
 from partition.strategies.alike import kinds_of
 from partition.strategies.base import Problem

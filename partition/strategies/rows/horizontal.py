@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 
 from cnn.network import Layer, Network
 from cnn.rewrite.rewrites import Slices, part_name
-from partition.pricing.rewriting import apply_rewrites, required_model
-from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
+from partition.strategies.base import (
+    Problem,
+    Rewritable,
+    SearchProgress,
+    Solution,
+    apply_rewrites,
+    required_model,
+)
 
 ROUNDS = 8
 """How often shares are changed for the sake of memory, at most."""

@@ -22,9 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cnn.rewrite.rewrites import part_name
-from partition.prediction.fair_memory import room_bytes
-from partition.pricing.rewriting import apply_rewrites, required_model
-from partition.strategies.base import Problem, Rewritable, SearchProgress, Solution
+from partition.prediction.memory_budget import room_bytes
+from partition.strategies.base import (
+    Problem,
+    Rewritable,
+    SearchProgress,
+    Solution,
+    apply_rewrites,
+    required_model,
+)
 from partition.strategies.chosen import objective_value
 from partition.strategies.contiguous.sequential import Sequential
 from partition.strategies.rows.tilings import Tiling, Tilings

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from cnn.rounded import write_rounded
+from cnn.reading.half_precision import write_rounded
 from launcher.plan.networks import network_numbers
 from launcher.plan.simplified import _SCALES, _difference, _limit
 from launcher.plan.subnet_files import cut_subnets

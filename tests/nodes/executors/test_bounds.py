@@ -20,7 +20,7 @@ from nodes.cache.blobs import BlobStore
 from nodes.executors import preparing
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.file import inspect
-from nodes.executors.onnx.light import needed_bytes
+from nodes.executors.onnx.optimise import needed_bytes
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
 from nodes.executors.preparing import PreparingProcess

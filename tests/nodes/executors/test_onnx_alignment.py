@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from nodes.executors.onnx.alignment import ALIGNMENT, realign
+from nodes.executors.onnx.packing import ALIGNMENT, realign
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.onnx.sessions import INLINE_BYTES
 from nodes.executors.prepared import Job

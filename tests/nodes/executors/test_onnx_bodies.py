@@ -9,9 +9,8 @@ import pytest
 from onnx import helper
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx.file import check_written, inspect
+from nodes.executors.onnx.file import MOST_BODIES, check_written, inspect
 from nodes.executors.onnx.protobuf import field
-from nodes.executors.onnx.schema import MOST_BODIES
 from tests.nodes.executors.test_onnx_file import (
     external,
     with_an_engines_operator,

@@ -15,10 +15,14 @@ from onnx import TensorProto, helper
 
 from cnn.operators import contrib
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx.file import check_written, inspect
-from nodes.executors.onnx.operators import CONTRIB_DOMAIN, CONTRIB_OPERATORS
+from nodes.executors.onnx.file import (
+    CONTRIB_DOMAIN,
+    CONTRIB_OPERATORS,
+    MESSAGES,
+    check_written,
+    inspect,
+)
 from nodes.executors.onnx.protobuf import field
-from nodes.executors.onnx.schema import MESSAGES
 from nodes.protocol.fields import printable
 from tests.nodes.executors import models
 

@@ -14,7 +14,7 @@ import pytest
 
 from nodes.executors.onnx import runtime as onnx_runtime
 from nodes.executors.onnx.file import inspect
-from nodes.executors.onnx.light import OWN_BYTES, needed_bytes
+from nodes.executors.onnx.optimise import OWN_BYTES, needed_bytes
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess

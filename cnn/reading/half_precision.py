@@ -1,0 +1,87 @@
+"""Models in bfloat16, read as what they are in float32.
+
+Every bfloat16 number is a float32 number: the same sign and exponent, and a longer mantissa. NumPy
+does not have bfloat16, and ONNX Runtime has hardly an operator for it on a CPU, so such a model
+could be run neither in parts nor as a whole. Here its weights keep their exact values, and its
+activations are float32: a `Cast` to bfloat16 becomes one to float32 and does not round any more.
+What a run is compared with is therefore the model in float32; by how much the model in bfloat16 is
+further from it cannot be measured where nothing runs that.
+
+A model that rounds each of its float16 tensors to that type.
+
+Where a processor has no kernels for float16, ONNX Runtime computes in float32 and leaves out the
+roundings between operators that follow each other. Identities behind every operator, in a session
+that fuses nothing, bring them back: they have a kernel for every type. It takes two, as a single
+operator of half precision among others is computed in float32 too.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import onnx
+from onnx import helper, numpy_helper
+
+from cnn.errors import ModelError
+from cnn.reading.source import messages
+from cnn.reading.weights import widened
+
+
+def write_rounded(graph: Path, folder: Path) -> Path:
+    """Write such a copy of the model `graph` into another folder, external weights beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    proto = onnx.load(str(graph), load_external_data=False)
+    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    half = {
+        value.name
+        for value in (*inferred.value_info, *inferred.output)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+    }
+    nodes = []
+    for node in proto.graph.node:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        nodes.append(copy)
+        for index, name in enumerate(copy.output):
+            if name in half and copy.op_type != "Constant":
+                copy.output[index], between = f"{name}~1", f"{name}~2"
+                nodes.append(helper.make_node("Identity", [copy.output[index]], [between]))
+                nodes.append(helper.make_node("Identity", [between], [name]))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    for location in {y.value for x in proto.graph.initializer for y in x.external_data
+                     if y.key == "location"}:  # fmt: skip
+        # A copy, since readers refuse weights in links, hard ones included.
+        shutil.copyfile(graph.parent / location, folder / location)
+    target = folder / f"{graph.name} rounded"
+    target.write_bytes(proto.SerializeToString())
+    return target
+
+
+_BFLOAT16, _FLOAT = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
+
+_TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
+"""Attributes that are element types."""
+
+
+def widen(proto: onnx.ModelProto, label: str) -> None:
+    """Let everything in `proto`, whose weights are apart, be float32 that is bfloat16; in place.
+
+    Raises `ModelError` for a constant that does not hold the values it names.
+    """
+    for message in messages(proto):
+        if isinstance(message, onnx.TypeProto.Tensor):
+            if message.elem_type == _BFLOAT16:
+                message.elem_type = _FLOAT
+        elif isinstance(message, onnx.AttributeProto):
+            if message.name in _TYPES and message.i == _BFLOAT16:
+                message.i = _FLOAT
+        elif isinstance(message, onnx.TensorProto) and message.data_type == _BFLOAT16:
+            try:
+                array = widened(numpy_helper.to_array(message))
+            except (TypeError, ValueError) as error:
+                raise ModelError(
+                    f"{label}: the constant {message.name!r} does not hold the values it names"
+                ) from error
+            message.CopyFrom(numpy_helper.from_array(array, message.name))

@@ -1,0 +1,135 @@
+"""Static input shapes: what the file leaves open is settled here, once, before anything else.
+
+A symbolic (or zero, or missing) first axis is the batch and becomes 1. Every other open axis must
+be given by the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import onnx
+
+from cnn.errors import ModelError
+from cnn.reading.weights import names_read
+
+InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
+"""Per input name, or one shape for the only input, or nothing."""
+
+
+def freeze(proto: onnx.ModelProto, weights: Collection[str]) -> None:
+    """Leave only true inputs among the graph's inputs: no weights, nothing that is unread.
+
+    Files before ONNX's IR version 4 list every initialiser as an input too.
+    """
+    read = set(names_read(proto.graph))
+    kept = [x for x in proto.graph.input if x.name not in weights and x.name in read]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+    proto.ir_version = max(proto.ir_version, 4)
+
+
+def settle(proto: onnx.ModelProto, asked: InputShapes, label: str) -> dict[str, tuple[int, ...]]:
+    """Make every input shape of `proto` static, in place, and return the shapes by input name.
+
+    What the file says of other tensors' shapes is dropped: it may hold the axes that have just been
+    settled. Raises `ModelError` for an axis that stays open or contradicts the file.
+    """
+    names = [value.name for value in proto.graph.input]
+    if not names:
+        raise ModelError(f"{label}: the model has no input, so there is nothing to run it on")
+    shapes = _by_name(asked, names, label)
+    settled: dict[str, tuple[int, ...]] = {}
+    for value in proto.graph.input:
+        if not value.type.HasField("tensor_type"):
+            kind = value.type.WhichOneof("value") or "value without a type"
+            raise ModelError(
+                f"{label}: input {value.name!r} is a {kind.removesuffix('_type')}, not a tensor; "
+                "export the model with tensor inputs only"
+            )
+        shape = _settle_one(value, shapes.get(value.name), label)
+        settled[value.name] = shape
+        dims = value.type.tensor_type.shape.dim
+        del dims[:]
+        value.type.tensor_type.shape.SetInParent()
+        for size in shape:
+            dims.add().dim_value = size
+    del proto.graph.value_info[:]
+    for output in proto.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+    return settled
+
+
+def _by_name(asked: InputShapes, names: list[str], label: str) -> Mapping[str, tuple[int, ...]]:
+    if asked is None:
+        return {}
+    if not isinstance(asked, Mapping):
+        if len(names) > 1:
+            raise ModelError(
+                f"{label}: one input_shape is given but the model has {len(names)} inputs; "
+                f"give one for each: {', '.join(names)}"
+            )
+        return {names[0]: tuple(asked)}
+    for name in asked:
+        if name not in names:
+            raise ModelError(
+                f"{label}: an input_shape is given for {name!r}, but the model's inputs are "
+                f"{', '.join(names)}"
+            )
+    return asked
+
+
+def _settle_one(
+    value: onnx.ValueInfoProto, asked: tuple[int, ...] | None, label: str
+) -> tuple[int, ...]:
+    tensor = value.type.tensor_type
+    if asked is not None and any(size < 1 for size in asked):
+        raise ModelError(f"{label}: the input_shape of {value.name!r} has a size below 1")
+    if not tensor.HasField("shape"):
+        if asked is None:
+            raise ModelError(
+                f"{label}: input {value.name!r} has no shape in the file; "
+                f"write it in cluster.yaml: {_hint(label, [])}"
+            )
+        return tuple(asked)
+    found = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
+    if asked is None:
+        return _close(value, found, label)
+    if len(asked) != len(found):
+        raise ModelError(
+            f"{label}: the input_shape of {value.name!r} has {len(asked)} axes, "
+            f"the file's has {len(found)}"
+        )
+    for axis, (size, fixed) in enumerate(zip(asked, found, strict=True)):
+        if fixed is not None and fixed != size:
+            raise ModelError(
+                f"{label}: axis {axis} of input {value.name!r} is {fixed} in the file, "
+                f"the input_shape says {size}; export the model for that size instead"
+            )
+    return tuple(asked)
+
+
+def _close(value: onnx.ValueInfoProto, found: list[int | None], label: str) -> tuple[int, ...]:
+    shape = list(found)
+    if shape and shape[0] is None:
+        shape[0] = 1
+    closed = tuple(size for size in shape if size is not None)
+    if len(closed) == len(shape):
+        return closed
+    axis = shape.index(None)
+    dim = value.type.tensor_type.shape.dim[axis]
+    called = f" ({dim.dim_param})" if dim.dim_param else ""
+    raise ModelError(
+        f"{label}: axis {axis}{called} of input {value.name!r} is open; "
+        f"write its size in cluster.yaml: {_hint(label, shape)}"
+    )
+
+
+def _hint(label: str, shape: list[int | None]) -> str:
+    guess = (1, 3, 224, 224)
+    sizes = [
+        size if size is not None else (guess[axis] if axis < len(guess) else 1)
+        for axis, size in enumerate(shape or guess)
+    ]
+    return f"model: {{path: {label}, input_shape: {sizes}}}"

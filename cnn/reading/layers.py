@@ -1,0 +1,331 @@
+"""From operators to layers.
+
+A layer is one operator that reads an activation, its own, together with the operators that prepare
+its constants and that folding has left alone on purpose (`DequantizeLinear` of an 8-bit weight).
+Those go wherever the layer goes; if two layers share one, each carries it. In quantised networks
+the operators that dequantise what it reads and quantise what it makes belong to it too
+(`cnn.reading.layers`). Operators whose shapes depend on the data are one layer together
+(`cnn.reading.tail`).
+
+Which operators of a quantised network stay together: those that engines compute at once.
+
+A quantised network in QDQ form says `QuantizeLinear` behind every operator and `DequantizeLinear`
+in front of every reader; engines replace the operator and those around it by one that computes in
+integers. Cut between them, the network loses these operators, rounds otherwise, and sends four
+bytes for each number instead of one. So a layer has, around its own operator,
+
+- in front, the `DequantizeLinear` of each activation that it reads. Several readers carry one each;
+- behind, the `QuantizeLinear` of what it makes, if nothing else reads that, and before it
+  activation functions such as `Relu` that stand between the two.
+
+Then only 8-bit tensors lie between layers. All these work element by element with the same
+constants for every element, so a part of the layer has the same around it. Quantisation by a
+scale per channel, or by one that is computed, stays a layer of its own.
+
+Multiply-accumulates of one operator for one frame.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from cnn.network import MERGED, TAIL, Layer, Tensor
+from cnn.operators import contrib
+from cnn.reading.bodies import every_node, reads, renamed
+from cnn.reading.tail import parted
+from cnn.reading.weights import Array, names_read
+from cnn.rewrite.views import Views
+from cnn.simplify import Simplified
+
+_ELEMENTWISE = frozenset({"Relu", "Clip", "LeakyRelu"})
+"""Activation functions, whose further inputs are constants, between an operator and its quantiser.
+"""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """`in_front` are the names of dequantised activations that their readers make themselves;
+    `behind` has, by the name of an operator's output, the nodes from there to its quantised form.
+    """
+
+    in_front: frozenset[str]
+    behind: Mapping[str, tuple[onnx.NodeProto, ...]]
+
+    def nodes_behind(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
+        """What stands behind an operator, for all of its outputs."""
+        return tuple(x for name in node.output for x in self.behind.get(name, ()))
+
+
+def groups_of(
+    nodes: Iterable[onnx.NodeProto], weights: Mapping[str, Array], outputs: Collection[str]
+) -> Groups:
+    """The groups of a network with these operators, constants and outputs."""
+    found = list(nodes)
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    constant = {"", *weights}
+    kept = set(outputs)
+    """What is wanted as it is: by those who use the network, and by the bodies of control flow."""
+    for node in found:
+        if constant.issuperset(node.input):
+            constant.update(node.output)
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                kept.update(names_read(attribute.g))
+    varying = [node for node in found if not constant.issuperset(node.output)]
+    in_front = frozenset(
+        node.output[0]
+        for node in varying
+        if node.op_type == "DequantizeLinear"
+        and _is_by_one_scale(node, weights)
+        and node.output[0] not in kept
+    )
+    behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    taken: set[str] = set()
+    for node in varying:
+        if in_front.isdisjoint(node.output) and taken.isdisjoint(node.output):
+            for name in filter(None, node.output):
+                chain = _to_quantiser(name, readers, weights, kept)
+                behind[name] = chain
+                taken.update(made for each in chain for made in each.output)
+    return Groups(in_front, {name: chain for name, chain in behind.items() if chain})
+
+
+def _to_quantiser(
+    name: str,
+    readers: Mapping[str, list[onnx.NodeProto]],
+    weights: Mapping[str, Array],
+    kept: Collection[str],
+) -> tuple[onnx.NodeProto, ...]:
+    """The nodes from a tensor to its only quantised form, if nothing else becomes of it."""
+    chain: list[onnx.NodeProto] = []
+    while name not in kept and len(readers.get(name, [])) == 1:
+        (reader,) = readers[name]
+        if reader.input[0] != name:
+            break
+        if reader.op_type == "QuantizeLinear" and _is_by_one_scale(reader, weights):
+            return (*chain, reader)
+        further = (x for x in reader.input[1:] if x)
+        if reader.op_type not in _ELEMENTWISE or not all(x in weights for x in further):
+            break
+        chain.append(reader)
+        name = reader.output[0]
+    return ()
+
+
+def _is_by_one_scale(node: onnx.NodeProto, weights: Mapping[str, Array]) -> bool:
+    parameters = [name for name in node.input[1:] if name]
+    return all(name in weights and weights[name].size == 1 for name in parameters)
+
+
+_CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
+"""Operator → index of the input that holds the kernel, [C_out, C_in / groups, taps …]."""
+
+_PRODUCTS = {"MatMul": 0, "MatMulInteger": 0, "QLinearMatMul": 0}
+"""Operator → index of its left operand, […, M, K]."""
+
+_TRANSPOSABLE = frozenset({"FusedMatMul", "Gemm", "TransposeMatMul"})
+"""Products whose left operand may come as […, K, M]."""
+
+
+def macs(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> int:
+    """Multiply-accumulates; 0 for operators that are no convolution or matrix product.
+
+    A convolution multiplies, for each element of its output, one filter; a transposed convolution,
+    for each element of its input, the taps that it is spread over. A bias is not counted.
+    """
+
+    def shape(index: int) -> tuple[int, ...]:
+        return tensors[node.input[index]].shape
+
+    output = tensors[node.output[0]] if node.output[0] else None
+    if output is None:
+        return 0
+    of_attention = contrib.macs(node, shape, output.shape)
+    if of_attention is not None:
+        return of_attention
+    operator = contrib.standard_operator(node)
+    if operator in _CONVOLUTIONS:
+        return output.elements * math.prod(shape(_CONVOLUTIONS[operator])[1:])
+    if operator == "ConvTranspose":
+        return tensors[node.input[0]].elements * math.prod(shape(1)[1:])
+    if operator in _TRANSPOSABLE:
+        turned = {attribute.name for attribute in node.attribute if attribute.i}
+        summed = (0 if "transBatchA" in turned else -2) if "transA" in turned else -1
+        return output.elements * shape(0)[summed]
+    if operator in _PRODUCTS:
+        return output.elements * shape(_PRODUCTS[operator])[-1]
+    return 0
+
+
+PRODUCER = "csdf-edge"
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The ONNX nodes of each layer: those that prepare what it reads first, the layer's own last,
+    of which a tail has several, and a layer that was merged (`cnn.reading.state`) those of all; and
+    those `behind` it that quantise what it makes, of layers that have such.
+
+    They may read `views`, which `described` describes; the network as it was read has none.
+    """
+
+    of_layer: Mapping[str, tuple[onnx.NodeProto, ...]]
+    opset_import: tuple[onnx.OperatorSetIdProto, ...]
+    ir_version: int
+    views: Views = field(default_factory=lambda: Views({}, 0))
+    described: Mapping[str, Tensor] = field(default_factory=dict)
+    behind: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
+
+    def nodes(self, layers: Iterable[str]) -> list[onnx.NodeProto]:
+        """The nodes of these layers and of the views that they read, each once, in order."""
+        found: dict[str, onnx.NodeProto] = {}
+        for layer in layers:
+            for node in self._with_views(layer):
+                found.setdefault(identity(node), node)
+        return list(found.values())
+
+    def _with_views(self, layer: str) -> Iterator[onnx.NodeProto]:
+        for node in self.of_layer[layer]:
+            read = {name: self.views.assembly(name) for name in reads(node)}
+            for assembly in read.values():
+                yield from assembly.nodes
+            names = {name: found.name for name, found in read.items() if name != found.name}
+            yield renamed(node, names) if names else node
+        yield from self.behind.get(layer, ())
+
+    def on_activations(self, layers: Iterable[Layer]) -> Iterator[str]:
+        """The operators of these layers that work on activations: their own, and the quantisers
+        around these."""
+        for layer in layers:
+            if layer.operator in (TAIL, MERGED):
+                yield from (x.op_type for x in every_node(self.of_layer[layer.name]))
+                continue
+            *before, own = self.of_layer[layer.name]
+            yield from (x.op_type for x in before if not set(layer.inputs).isdisjoint(x.input))
+            yield from (x.op_type for x in (own, *self.behind.get(layer.name, ())))
+
+    def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        """A model around `graph`, for the operator sets that its nodes were written for."""
+        return helper.make_model(
+            graph,
+            opset_imports=self.opset_import,
+            ir_version=self.ir_version,
+            producer_name=PRODUCER,
+        )
+
+
+def layers_of(
+    model: Simplified, tensors: Mapping[str, Tensor]
+) -> tuple[tuple[Layer, ...], Operators]:
+    """Layers in topological order, with unique names, and the operators behind them."""
+    inputs, outputs = ([x.name for x in values] for values in (model.inputs, model.outputs))
+    parts = parted(model.nodes, tensors, inputs, outputs)
+    found = _Layers(model, tensors, groups_of(model.nodes, model.weights, set(outputs)))
+    for node in parts.before:
+        found.add((node,))
+    if parts.results:
+        found.add(parts.tail, parts.results)
+    for node in parts.behind:
+        found.add((node,))
+    return tuple(found.layers), Operators(
+        found.operators, model.opset_import, model.ir_version, behind=found.behind
+    )
+
+
+class _Layers:
+    """The layers so far, and the operators that prepare what those to come read."""
+
+    def __init__(self, model: Simplified, tensors: Mapping[str, Tensor], groups: Groups) -> None:
+        self.layers: list[Layer] = []
+        self.operators: dict[str, tuple[onnx.NodeProto, ...]] = {}
+        self.behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
+        self._weights = model.weights
+        self._tensors = tensors
+        self._groups = groups
+        self._preparing: dict[str, tuple[onnx.NodeProto, ...]] = {}
+        self._dequantised: dict[str, str] = {}
+        self._absorbed: set[str] = set()
+
+    def add(self, nodes: Sequence[onnx.NodeProto], results: tuple[str, ...] = ()) -> None:
+        """Add the layer of an operator, or the tail of these operators, whose `results` leave it.
+
+        An operator that only prepares what others read is remembered, one that belongs to another's
+        layer is left out.
+        """
+        node = nodes[-1]
+        if not self._absorbed.isdisjoint(node.output):
+            return
+        inside = {name for each in nodes for name in each.output}
+        read = [x for x in dict.fromkeys(x for n in nodes for x in reads(n)) if x not in inside]
+        before = [x for name in read if name in self._preparing for x in self._preparing[name]]
+        closure = tuple({identity(x): x for x in (*before, *nodes)}.values())
+        activations = [
+            self._dequantised.get(name, name)
+            for name in read
+            if name in self._dequantised
+            or (name not in self._weights and name not in self._preparing)
+        ]
+        made = results or tuple(name for name in node.output if name)
+        if not activations or (not results and made[0] in self._groups.in_front):
+            self._preparing.update(dict.fromkeys(made, closure))
+            if activations:
+                self._dequantised[made[0]] = activations[0]
+            return
+        name = _unique(TAIL.lower() if results else node.name or made[0], self.operators)
+        self.operators[name] = closure
+        following = () if results else self._groups.nodes_behind(node)
+        if following:
+            self.behind[name] = following
+            self._absorbed.update(identity(x) for x in following)
+        constants = dict.fromkeys(
+            x for part in (*closure, *following) for x in reads(part) if x in self._weights
+        )
+        self.layers.append(
+            Layer(
+                name,
+                TAIL if results else node.op_type,
+                tuple(dict.fromkeys(activations)),
+                made if results else tuple(ends(made, following)),
+                tuple(constants),
+                0 if results else macs(node, self._tensors),
+            )
+        )
+
+
+def ends(made: Iterable[str], behind: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """What becomes of the tensors that a layer's own node makes in the nodes behind it."""
+    following = {node.input[0]: node.output[0] for node in behind}
+    for made_name in made:
+        name = made_name
+        while name in following:
+            name = following[name]
+        yield name
+
+
+def value_of(tensor: Tensor) -> onnx.ValueInfoProto:
+    """How a model declares a tensor: without a shape if that varies."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    shape = None if tensor.varies else tensor.shape
+    return helper.make_tensor_value_info(tensor.name, kind, shape)
+
+
+def identity(node: onnx.NodeProto) -> str:
+    """A name of the node: every node makes at least one tensor, and no other node makes it."""
+    return next(str(name) for name in node.output if name)
+
+
+def _unique(name: str, taken: Mapping[str, object]) -> str:
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name}#{number}" in taken:
+        number += 1
+    return f"{name}#{number}"

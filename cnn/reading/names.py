@@ -1,0 +1,64 @@
+"""Names in a model: operators have names of their own, and no name is longer than a message holds.
+
+Exporters need not care for either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import onnx
+
+from cnn.reading.weights import Array
+
+_LONGEST = 1000
+"""Characters. Rewrites and merged networks add to names; what agents are sent has 4096 at most."""
+
+
+def tell_apart(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give operators of one name names of their own, in their bodies too: `conv`, `conv#2`.
+
+    ONNX Runtime refuses a graph with two operators of one name. Operators without a name stay so.
+    """
+    found = list(nodes)
+    taken = {node.name for node in found}
+    seen: dict[str, int] = {}
+    for node in found:
+        called = node.name
+        number = seen.get(called, 0) + 1
+        if called and number > 1:
+            while f"{called}#{number}" in taken:
+                number += 1
+            node.name = f"{called}#{number}"
+            taken.add(node.name)
+        seen[called] = number
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                tell_apart(attribute.g.node)
+
+
+def short(name: str) -> str:
+    """The name itself, or its beginning and a hash of all if it is too long."""
+    if len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: _LONGEST - len(digest) - 1]}…{digest}"
+
+
+def shorten(graph: onnx.GraphProto, weights: dict[str, Array]) -> None:
+    """Shorten the names of tensors and operators, in bodies too, and of weights."""
+    for name in [name for name in weights if len(name) > _LONGEST]:
+        weights[short(name)] = weights.pop(name)
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        if len(value.name) > _LONGEST:
+            value.name = short(value.name)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            if any(len(name) > _LONGEST for name in names):
+                names[:] = list(map(short, names))
+        if len(node.name) > _LONGEST:
+            node.name = short(node.name)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                shorten(attribute.g, {})

@@ -1,0 +1,161 @@
+"""Layers written for an older operator set of ONNX, rewritten for a newer one.
+
+A subnet has one operator set, so networks that are to share devices must be of one (`cnn.merge`).
+Each layer is converted by ONNX's own version converter as a model of its own; what used to be an
+attribute and is now an input becomes a weight of the layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import onnx
+from onnx import helper, numpy_helper, version_converter
+
+from cnn.errors import ModelError
+from cnn.network import MERGED, TAIL, Layer, Network, Tensor
+from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.reading.bodies import bodies
+from cnn.reading.layers import Operators, value_of
+from cnn.reading.weights import Array, declare
+
+_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+_FLATTENED_BEFORE = 13
+"""Until then these operators worked on all axes from `axis` on at once, since on that one only."""
+
+
+def standard_opset(operators: Operators) -> int:
+    """The version of ONNX's own operator set that the nodes were written for."""
+    return max(x.version for x in operators.opset_import if x.domain in STANDARD_DOMAINS)
+
+
+def raised(
+    network: Network, operators: Operators, weights: Mapping[str, Array], version: int
+) -> tuple[Network, Operators, dict[str, Array]]:
+    """The same network for operator set `version`, which is not older than its own.
+
+    Raises `ModelError` naming the first layer that cannot be converted into one of its kind.
+    """
+    if standard_opset(operators) == version:
+        return network, operators, dict(weights)
+    all_weights = dict(weights)
+    layers, of_layer, behind = [], {}, {}
+    for layer in network.layers:
+        nodes, made = _converted(network, layer, operators, weights, version)
+        own = len(operators.of_layer[layer.name])
+        of_layer[layer.name] = nodes[:own]
+        if len(nodes) > own:
+            behind[layer.name] = nodes[own:]
+        all_weights.update(made)
+        read = [name for node in nodes for name in node.input if name in all_weights]
+        layers.append(
+            replace(
+                layer,
+                operator=layer.operator
+                if layer.operator in (TAIL, MERGED)
+                else nodes[own - 1].op_type,
+                weights=tuple(dict.fromkeys(read)),
+            )
+        )
+    used = dict.fromkeys(name for layer in layers for name in layer.weights)
+    imports = [helper.make_opsetid("", version)]
+    imports += [x for x in operators.opset_import if x.domain not in STANDARD_DOMAINS]
+    described = {
+        name: Tensor(name, tuple(all_weights[name].shape), all_weights[name].dtype.name)
+        for name in used
+    }
+    return (
+        Network(
+            network.name,
+            tuple(layers),
+            network.tensors,
+            described,
+            network.inputs,
+            network.outputs,
+        ),
+        Operators(of_layer, tuple(imports), operators.ir_version, behind=behind),
+        {name: all_weights[name] for name in used},
+    )
+
+
+def _converted(
+    network: Network,
+    layer: Layer,
+    operators: Operators,
+    weights: Mapping[str, Array],
+    version: int,
+) -> tuple[tuple[onnx.NodeProto, ...], dict[str, Array]]:
+    """The layer's nodes for the other operator set, those behind its own last, and the weights that
+    these bring along."""
+    own = len(operators.of_layer[layer.name]) - 1
+    nodes = (*operators.of_layer[layer.name], *operators.behind.get(layer.name, ()))
+    if any(True for node in nodes for _ in bodies(node)):  # the converter leaves them as they are
+        raise _cannot(network, layer, operators, version)
+    if all(node.domain not in STANDARD_DOMAINS for node in nodes):
+        return nodes, {}
+    read = (*layer.inputs, *(name for name, _ in layer.state))
+    values = [value_of(network.tensors[name]) for name in (*read, *layer.outputs)]
+    graph = helper.make_graph(list(nodes), layer.name, values[: len(read)], values[len(read) :])
+    declare(graph, {name: weights[name] for name in layer.weights})
+    single = helper.make_model(
+        graph, opset_imports=operators.opset_import, ir_version=operators.ir_version
+    )
+    if layer.operator != MERGED and _keeps_its_meaning(
+        network, layer, nodes[own], standard_opset(operators), version
+    ):
+        return (*nodes[:own], _with_axis(nodes[own]), *nodes[own + 1 :]), {}
+    try:
+        converted = version_converter.convert_version(single, version).graph
+    except Exception as error:  # whatever the converter's C++ code throws
+        raise _cannot(network, layer, operators, version) from error
+    constants = {
+        node.output[0]: numpy_helper.to_array(node.attribute[0].t)
+        for node in converted.node
+        if node.op_type == "Constant"
+    }
+    for tensor in converted.initializer:
+        if tensor.name not in weights:
+            constants[tensor.name] = numpy_helper.to_array(tensor)
+    names = {name: f"{layer.name}#{number}" for number, name in enumerate(constants)}
+    found = []
+    for node in converted.node:
+        if node.op_type == "Constant":
+            continue
+        renamed = onnx.NodeProto()
+        renamed.CopyFrom(node)
+        renamed.input[:] = [names.get(name, name) for name in node.input]
+        found.append(renamed)
+    made = {name for node in found for name in node.output}
+    if len(found) != len(nodes) or not made.issuperset(layer.outputs):
+        raise _cannot(network, layer, operators, version)
+    return tuple(found), {names[name]: array for name, array in constants.items()}
+
+
+def _keeps_its_meaning(
+    network: Network, layer: Layer, node: onnx.NodeProto, before: int, after: int
+) -> bool:
+    """Whether flattening makes no difference, as nothing longer than 1 follows the axis."""
+    if node.op_type not in _FLATTENING or before >= _FLATTENED_BEFORE or after < _FLATTENED_BEFORE:
+        return False
+    shape = network.tensors[layer.inputs[0]].shape
+    axis = next((x.i for x in node.attribute if x.name == "axis"), 1)
+    return math.prod(shape[axis % len(shape) + 1 :]) == 1
+
+
+def _with_axis(original: onnx.NodeProto) -> onnx.NodeProto:
+    """A node with its axis written out: its default is another now."""
+    node = onnx.NodeProto()
+    node.CopyFrom(original)
+    if not any(attribute.name == "axis" for attribute in node.attribute):
+        node.attribute.append(helper.make_attribute("axis", 1))
+    return node
+
+
+def _cannot(network: Network, layer: Layer, operators: Operators, version: int) -> ModelError:
+    return ModelError(
+        f"{network.name}: layer {layer.name!r} ({layer.operator}) is written for operator set "
+        f"{standard_opset(operators)} of ONNX and cannot be brought to {version}, which another "
+        f"network has that it is to run with; export {network.name} anew for operator set {version}"
+    )

@@ -1,0 +1,228 @@
+"""Static shapes and types of every tensor of a simplified model.
+
+The shape that memory and traffic are reckoned with, of a tensor whose shape varies by frame.
+
+Where the operator says how many there can be (`NonZero`: all elements; `NonMaxSuppression`: its
+limit for each class), that many. Otherwise ONNX's inference is asked again, as if every input had
+the shape that it is reckoned with. What it leaves open has `GUESS` elements: detectors give some
+hundred boxes, and a few kilobytes do not change a plan.
+
+This is for figures only. What may be sent is bounded by `nodes.core.deployment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper, shape_inference
+
+from cnn.errors import ModelError
+from cnn.network import Tensor
+from cnn.operators import contrib
+from cnn.operators.supported import STANDARD_DOMAINS, describe, numpy_dtype
+from cnn.reading.bodies import bodies
+from cnn.reading.weights import INLINE_BYTES, Array, declare, tensor
+from cnn.simplify import Simplified
+
+GUESS = 100
+"""Elements along an axis of which nothing is known."""
+
+
+def reckoned_shape(
+    node: onnx.NodeProto,
+    output: str,
+    inferred: Sequence[int | None] | None,
+    known: Mapping[str, Tensor],
+    weights: Mapping[str, Array],
+    opset: int,
+) -> tuple[int, ...]:
+    """The shape to reckon with for an output of `node`; no axis is empty.
+
+    `inferred` has the axes that are known, and is None if not even their number is.
+    """
+    dims = _of_operator(node, known, weights) or _from_largest(node, output, known, weights, opset)
+    if dims is None or (inferred is not None and len(dims) != len(inferred)):
+        dims = (None,) if inferred is None else inferred
+    return tuple(GUESS if size is None else max(size, 1) for size in dims)
+
+
+def _of_operator(
+    node: onnx.NodeProto, known: Mapping[str, Tensor], weights: Mapping[str, Array]
+) -> Sequence[int | None] | None:
+    source = known.get(node.input[0]) if node.input else None
+    if source is None or node.domain:
+        return None
+    if node.op_type == "NonZero":
+        return len(source.shape), source.elements
+    if node.op_type == "NonMaxSuppression" and len(source.shape) == 3:
+        frames, boxes, _ = source.shape
+        scores = known.get(node.input[1])
+        limit = weights.get(node.input[2]) if len(node.input) > 2 else None
+        if scores is None or len(scores.shape) != 3:
+            return None
+        most = boxes if limit is None else min(boxes, int(np.asarray(limit).reshape(-1)[0]))
+        return frames * scores.shape[1] * most, 3
+    return None
+
+
+def _from_largest(
+    node: onnx.NodeProto,
+    output: str,
+    known: Mapping[str, Tensor],
+    weights: Mapping[str, Array],
+    opset: int,
+) -> Sequence[int | None] | None:
+    """What ONNX infers for inputs of the shapes that they are reckoned with."""
+    if not onnx.defs.has(node.op_type, opset, node.domain):
+        return None
+    names = [name for name in node.input if name]
+    if any(name not in known for name in names) or any(True for _ in bodies(node)):
+        return None
+    types = {
+        name: helper.make_tensor_type_proto(
+            helper.np_dtype_to_tensor_dtype(np.dtype(known[name].dtype)), known[name].shape
+        )
+        for name in names
+    }
+    data = {
+        name: tensor(name, weights[name])
+        for name in names
+        if name in weights and weights[name].nbytes < INLINE_BYTES
+    }
+    try:
+        found = shape_inference.infer_node_outputs(
+            onnx.defs.get_schema(node.op_type, opset, node.domain),
+            node,
+            types,
+            data,
+            None,
+            [helper.make_opsetid("", opset)],
+        ).get(output)
+    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        return None
+    if found is None or not found.HasField("tensor_type"):
+        return None
+    if not found.tensor_type.HasField("shape"):
+        return None
+    return [x.dim_value if x.HasField("dim_value") else None for x in found.tensor_type.shape.dim]
+
+
+def infer(model: Simplified, label: str) -> dict[str, Tensor]:
+    """Describe every activation and constant by name; what is no tensor, such as a sequence, is
+    left out.
+
+    Weights take part by shape only, so a model of any size can be inferred. Raises `ModelError`
+    naming the first layer whose output holds no numbers, or has a type that nobody knows.
+    """
+    weights = {
+        name: Tensor(name, tuple(array.shape), array.dtype.name)
+        for name, array in model.weights.items()
+    }
+    known = dict(weights)
+    values = _inferred(model, label)
+    for value in model.inputs:
+        known[value.name] = _tensor(value, label, f"input {value.name!r}")
+    opset = max(x.version for x in model.opset_import if x.domain in STANDARD_DOMAINS)
+    for node in model.nodes:
+        for name in filter(None, node.output):
+            what = f"an output of {describe(node)}"
+            found = values.get(name, [])
+            static = next(filter(_static, found), None)
+            if static is not None:
+                known[name] = _tensor(static, label, what)
+            elif (dtype := _dtype(found, label, what)) is not None:
+                axes = _axes(found)
+                shape = reckoned_shape(node, name, axes, known, model.weights, opset)
+                known[name] = Tensor(name, shape, dtype, varies=True)
+        if node.op_type == "Conv":
+            _check_channels(node, known, label)
+    for value in model.outputs:
+        made = values.get(value.name, [])
+        if value.name not in known and made:
+            _tensor(made[0], label, f"output {value.name!r}")
+    return known
+
+
+def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfoProto]]:
+    """By tensor name, what ONNX infers and after it what simplification has found."""
+    graph = helper.make_graph(model.nodes, "network", model.inputs, model.outputs)
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    declare(graph, model.weights)
+    own = {name for node in model.nodes if contrib.is_known(node) for name in node.output}
+    graph.value_info.extend(value for value in model.described if value.name in own)
+    proto = helper.make_model(graph, opset_imports=model.opset_import)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(
+            proto, check_type=True, strict_mode=True, data_prop=True
+        ).graph
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise ModelError(
+            f"{label}: the shapes of the model contradict each other: {reason}"
+        ) from error
+    found: dict[str, list[onnx.ValueInfoProto]] = {}
+    for value in (*inferred.value_info, *inferred.output, *model.described, *model.outputs):
+        found.setdefault(value.name, []).append(value)
+    return found
+
+
+def _dtype(values: Sequence[onnx.ValueInfoProto], label: str, what: str) -> str | None:
+    """The dtype of a tensor without a static shape; None for what is no tensor."""
+    tensors = [value.type.tensor_type for value in values if value.type.HasField("tensor_type")]
+    if values and not tensors and any(value.type.WhichOneof("value") for value in values):
+        return None
+    types = [tensor.elem_type for tensor in tensors if tensor.elem_type]
+    if not types:
+        raise ModelError(
+            f"{label}: the type and shape of {what} cannot be inferred; cut this operator and what "
+            "follows it off the model, or export the model with fixed shapes"
+        )
+    return numpy_dtype(types[0], f"{label}: {what}")
+
+
+def _axes(values: Sequence[onnx.ValueInfoProto]) -> list[int | None] | None:
+    """The axes of a tensor, None for those that are not known; None if nothing is."""
+    for value in values:
+        if value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    return None
+
+
+def _check_channels(node: onnx.NodeProto, known: Mapping[str, Tensor], label: str) -> None:
+    """What ONNX's inference lets pass and every engine refuses: another number of channels."""
+    if any(name not in known or known[name].varies for name in node.input[:2]):
+        return
+    group = next((x.i for x in node.attribute if x.name == "group"), 1)
+    source, kernel = known[node.input[0]].shape, known[node.input[1]].shape
+    if source[1] != kernel[1] * group:
+        raise ModelError(
+            f"{label}: {describe(node)} expects {kernel[1] * group} channels but gets {source[1]} "
+            f"(its input is {list(source)}); check the order of the axes in input_shape"
+        )
+
+
+def _static(value: onnx.ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    return (
+        value.type.HasField("tensor_type")
+        and tensor.HasField("shape")
+        and tensor.elem_type != onnx.TensorProto.UNDEFINED
+        and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    )
+
+
+def _tensor(value: onnx.ValueInfoProto, label: str, what: str) -> Tensor:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise ModelError(
+            f"{label}: {what} is {str(kind).removesuffix('_type')}, not a tensor; "
+            "only tensors of numbers can travel between devices"
+        )
+    tensor = value.type.tensor_type
+    dtype = numpy_dtype(tensor.elem_type, f"{label}: {what}")
+    return Tensor(value.name, tuple(dim.dim_value for dim in tensor.shape.dim), dtype)

@@ -1,0 +1,186 @@
+"""Where a network comes from: an ONNX file, a light model of the `onnx` wheel, or one built here.
+
+The `onnx` wheel carries nine networks of the ONNX model zoo with their weights left out; they are
+called `onnx-wheel:NAME`. Networks that this package builds are called `builtin:NAME`. Anything else
+is the path of a file.
+
+What holds for every model that is read, before anything looks at what it says.
+
+Names are text; every operator makes something; and only weights, the initialisers of the graph,
+lie in other files: whatever else has a tensor (constants, functions, the bodies of control flow)
+has it inside. So no library that is handed the model later opens a file that it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
+
+from cnn.errors import ModelError
+from cnn.reading.regular_files import open_regular
+from cnn.reading.weights import Array, external_contents, is_external, take
+
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
+
+
+def check_form(proto: onnx.ModelProto, label: str) -> None:
+    """Raise `ModelError` where one of these does not hold.
+
+    Fields that the `onnx` package does not know are dropped.
+    """
+    proto.DiscardUnknownFields()
+    if not proto.graph.output:
+        raise ModelError(f"{label}: the model has no output; export it again")
+    damaged = f"{label}: the file is damaged, export or download it again: "
+    outside = 0
+    for message in messages(proto):
+        kind = message.DESCRIPTOR.name.removesuffix("Proto")
+        if not all(isinstance(text, str) for text in _texts(message)):
+            raise ModelError(f"{damaged}a {kind} has a name that is no text")
+        if isinstance(message, onnx.NodeProto) and not message.output:
+            raise ModelError(f"{damaged}an operator {message.op_type!r} makes nothing")
+        if isinstance(message, onnx.GraphProto) and (name := _made_twice(message)):
+            raise ModelError(f"{damaged}two operators, or one and an input, make {name!r}")
+        if isinstance(message, onnx.TypeProto.Tensor) and message.elem_type not in _ELEMENT_TYPES:
+            raise ModelError(f"{damaged}a tensor has the element type {message.elem_type}")
+        if isinstance(message, onnx.TensorProto) and is_external(message):
+            outside += 1
+    if outside > sum(map(is_external, proto.graph.initializer)):
+        raise ModelError(
+            f"{label}: a constant of the model lies in another file, where only its weights may; "
+            "load it with onnx.load and save it with onnx.save"
+        )
+
+
+def _made_twice(graph: onnx.GraphProto) -> str | None:
+    made = {value.name for value in (*graph.input, *graph.initializer)}
+    for name in (name for node in graph.node for name in node.output if name):
+        if name in made:
+            return str(name)
+        made.add(name)
+    return None
+
+
+def messages(message: Message) -> Iterator[Message]:
+    """A message and all that are inside of it; tensors are not looked into, they may be large."""
+    waiting = [message]
+    while waiting:
+        message = waiting.pop()
+        yield message
+        if isinstance(message, onnx.TensorProto):
+            waiting.extend(message.external_data)
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                waiting.extend([value] if isinstance(value, Message) else value)
+
+
+def _texts(message: Message) -> Iterator[object]:
+    if isinstance(message, onnx.TensorProto):
+        yield message.name
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            yield from [value] if isinstance(value, str | bytes) else value
+
+
+WHEEL = "onnx-wheel:"
+BUILTIN = "builtin:"
+WHEEL_MODELS = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+BUILTIN_MODELS = ("yolov2",)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A readable origin: `label` is what messages call it, `file` is None for a built network."""
+
+    name: str
+    label: str
+    file: Path | None
+
+    def load(self) -> tuple[onnx.ModelProto, dict[str, Array], bytes]:
+        """The model without weights, its weights, and a SHA-256 over all that was read.
+
+        Raises `ModelError` if a file is missing, truncated, not ONNX or outside the model's folder.
+        """
+        digest = hashlib.sha256()
+        if self.file is None:
+            from cnn.built_in import build  # noqa: PLC0415 - built only when asked for
+
+            proto = build()
+            digest.update(proto.SerializeToString(deterministic=True))
+            return *take(proto, {}, self.label), digest.digest()
+        content = _read(self.file, self.label)
+        digest.update(hashlib.sha256(content).digest())
+        proto = _parse(content, self.label)
+        del content
+        external = external_contents(proto, self.file.parent, self.label)
+        lean, weights = take(proto, external, self.label)
+        for location, contents in external.items():
+            digest.update(location.encode() + b"\0" + contents.digest)
+        return lean, weights, digest.digest()
+
+
+def locate(path: str | Path) -> Source:
+    """Resolve what the user wrote for `path`; raises `ModelError` for an unknown short name."""
+    text = str(path)
+    if text.startswith(WHEEL):
+        name = text.removeprefix(WHEEL)
+        if name not in WHEEL_MODELS:
+            raise ModelError(_unknown(text, WHEEL, WHEEL_MODELS))
+        light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+        return Source(name, text, light / f"light_{name}.onnx")
+    if text.startswith(BUILTIN):
+        name = text.removeprefix(BUILTIN)
+        if name not in BUILTIN_MODELS:
+            raise ModelError(_unknown(text, BUILTIN, BUILTIN_MODELS))
+        return Source(name, text, None)
+    file = Path(path)
+    return Source(file.stem, text, file)
+
+
+def _unknown(text: str, prefix: str, known: tuple[str, ...]) -> str:
+    names = ", ".join(prefix + name for name in known)
+    return f"there is no network called {text}; there are {names}"
+
+
+def _read(file: Path, label: str) -> bytes:
+    try:
+        with open_regular(file) as stream:
+            return stream.read()
+    except FileNotFoundError as error:
+        raise ModelError(f"{label}: there is no such file") from error
+    except OSError as error:
+        raise ModelError(f"{label}: the file cannot be read: {error.strerror}") from error
+
+
+def _parse(content: bytes, label: str) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(
+            f"{label}: this is not an ONNX file, or it is truncated; export or download it again"
+        ) from error
+    if not proto.graph.node or not proto.opset_import:
+        raise ModelError(
+            f"{label}: this is not an ONNX model, or it is truncated: "
+            "it holds no operator or names no operator set"
+        )
+    check_form(proto, label)
+    return proto

@@ -1,0 +1,191 @@
+"""State that a network feeds back to itself: an input of a frame is an output of the frame before.
+
+In dataflow terms each pair (input, output) is an edge from the layer that makes the output to those
+that read the input, with one initial token. A firing of one phase makes the token that its next
+firing reads, so one frame per period is possible only if all layers of such a cycle are fired
+together. They are therefore merged into one layer of several operators, which keeps its state
+between frames (`Layer.state`).
+
+Layers are merged that lie on a way from a reader of the input to the maker of the output, or the
+reverse. These are the strongly connected components of the layer graph with edges both ways between
+the maker and the readers of each pair; what remains after merging them has no cycle.
+
+Source: initial tokens on the edges of a cycle, and the bound that the cycle puts on the period, are
+those of Lee and Messerschmitt, "Synchronous data flow", Proceedings of the IEEE, 1987.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import onnx
+
+from cnn.errors import ModelError
+from cnn.network import MERGED, Layer, Tensor
+from cnn.reading.layers import Operators, identity
+
+StatePairs = Mapping[str, str]
+"""Network input → the network output that takes its place in the next frame."""
+
+
+def check_names(proto: onnx.ModelProto, state: StatePairs, label: str) -> None:
+    """Raise `ModelError` if a pair names what is no input or output of the model, or if no input
+    is left that comes with a frame."""
+    inputs = [value.name for value in proto.graph.input]
+    outputs = [value.name for value in proto.graph.output]
+    for name, output in state.items():
+        if name not in inputs:
+            raise ModelError(
+                f"{label}: state names the input {name!r}, but the model's inputs are "
+                f"{', '.join(inputs)}"
+            )
+        if output not in outputs:
+            raise ModelError(
+                f"{label}: state takes {name!r} from the output {output!r}, but the model's "
+                f"outputs are {', '.join(outputs)}"
+            )
+    if inputs and state.keys() >= set(inputs):
+        raise ModelError(
+            f"{label}: state names every input of the model, so nothing is left to stream; "
+            "name only those that are fed back"
+        )
+
+
+def close_loops(
+    layers: Sequence[Layer],
+    operators: Operators,
+    tensors: Mapping[str, Tensor],
+    outputs: Collection[str],
+    state: StatePairs,
+    label: str,
+) -> tuple[tuple[Layer, ...], Operators]:
+    """The layers and operators of a network whose `state` stays within single layers.
+
+    `layers` stand in a topological order and read the inputs that `state` names; so do the results,
+    but those inputs are in `Layer.state`. Raises `ModelError` for an input that no layer reads, an
+    output that no layer makes, and a pair of unlike shape or dtype.
+    """
+    if not state:
+        return tuple(layers), operators
+    maker = {name: number for number, layer in enumerate(layers) for name in layer.outputs}
+    edges = [
+        (maker[name], number)
+        for number, layer in enumerate(layers)
+        for name in layer.inputs
+        if name in maker
+    ]
+    for name, output in state.items():
+        readers = [number for number, layer in enumerate(layers) if name in layer.inputs]
+        _check_pair(name, output, tensors, readers, maker, label)
+        for reader in readers:
+            edges += [(maker[output], reader), (reader, maker[output])]
+    merged = _Merging(layers, operators, outputs, state)
+    groups = _groups(edges, len(layers))
+    found = [merged.layer([layers[number] for number in group]) for group in groups]
+    nodes = dict(operators.of_layer)
+    for layer, group in zip(found, groups, strict=True):
+        if len(group) > 1:
+            nodes[layer.name] = merged.nodes([layers[number].name for number in group])
+    names = {layer.name for layer in found}
+    return tuple(found), replace(
+        operators,
+        of_layer={name: own for name, own in nodes.items() if name in names},
+        behind={name: own for name, own in operators.behind.items() if name in names},
+    )
+
+
+def _check_pair(
+    name: str,
+    output: str,
+    tensors: Mapping[str, Tensor],
+    readers: Sequence[int],
+    maker: Mapping[str, int],
+    label: str,
+) -> None:
+    if not readers:
+        raise ModelError(
+            f"{label}: state names the input {name!r}, which no layer reads; leave it out"
+        )
+    if output not in maker:
+        raise ModelError(
+            f"{label}: state takes {name!r} from the output {output!r}, which no layer makes"
+        )
+    given, made = tensors[name], tensors[output]
+    if made.varies:
+        raise ModelError(
+            f"{label}: state takes {name!r} from the output {output!r}, whose shape depends on the "
+            "data; only what has the same shape in every frame can be fed back"
+        )
+    if (given.shape, given.dtype) != (made.shape, made.dtype):
+        raise ModelError(
+            f"{label}: state takes {name!r}, which is {given.dtype}{list(given.shape)}, from the "
+            f"output {output!r}, which is {made.dtype}{list(made.shape)}; both must be alike: "
+            "correct the pair, or input_shape"
+        )
+
+
+class _Merging:
+    """Makes one layer of several."""
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        operators: Operators,
+        outputs: Collection[str],
+        state: StatePairs,
+    ) -> None:
+        self._operators = operators
+        self._outputs = frozenset(outputs)
+        self._state = state
+        self._readers: dict[str, set[str]] = {}
+        for layer in layers:
+            for name in layer.inputs:
+                self._readers.setdefault(name, set()).add(layer.name)
+
+    def layer(self, group: Sequence[Layer]) -> Layer:
+        """`group`, in topological order, as one layer; its state is no input of it any more."""
+        inside = {layer.name for layer in group}
+        made = [name for layer in group for name in layer.outputs]
+        read = dict.fromkeys(name for layer in group for name in layer.inputs)
+        state = tuple((name, self._state[name]) for name in read if name in self._state)
+        inputs = tuple(name for name in read if name not in made and name not in self._state)
+        first = group[0]
+        if len(group) == 1:
+            return replace(first, inputs=inputs, state=state)
+        return Layer(
+            f"{first.name}…{group[-1].name}",
+            MERGED,
+            inputs,
+            tuple(
+                name
+                for name in made
+                if name in self._outputs or self._readers.get(name, set()) - inside
+            ),
+            tuple(dict.fromkeys(name for layer in group for name in layer.weights)),
+            sum(layer.macs for layer in group),
+            state=state,
+        )
+
+    def nodes(self, group: Sequence[str]) -> tuple[onnx.NodeProto, ...]:
+        """The operators of these layers, each once, in order."""
+        of_layer, behind = self._operators.of_layer, self._operators.behind
+        found = (node for name in group for node in (*of_layer[name], *behind.get(name, ())))
+        return tuple({identity(node): node for node in found}.values())
+
+
+def _groups(edges: Iterable[tuple[int, int]], count: int) -> list[list[int]]:
+    """The strongly connected components of a graph of `count` nodes, in a topological order.
+
+    The members of each stand in ascending order; where several components could come next, it is
+    the one with the lowest member.
+    """
+    import networkx as nx  # noqa: PLC0415 (slow to import)
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(count))
+    graph.add_edges_from(edges)
+    condensed = nx.condensation(graph)
+    members = {node: sorted(data["members"]) for node, data in condensed.nodes(data=True)}
+    order = nx.lexicographical_topological_sort(condensed, key=lambda node: members[node][0])
+    return [members[node] for node in order]

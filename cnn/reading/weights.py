@@ -1,0 +1,279 @@
+"""Weights as arrays, apart from the operators that read them.
+
+A protobuf with a network's weights inside is copied whenever it is touched, and cannot pass 2 GiB.
+So the weights leave it as soon as it is parsed. Those in external files are mapped
+(`cnn.reading.weights`): they take no memory until something looks at them.
+
+Weights in files beside a model, checked before a byte of them is read.
+
+Who wrote a model chose the names of these files and the places in them. A name counts if it is that
+of a regular file inside the model's own folder, once all links are followed; a place, if that file
+has it and the weight has as many bytes. Opening a pipe would wait for its writer, and a device may
+act on being opened, so what a file is gets asked first.
+
+Weights may be larger than memory, so they are mapped. If another process truncates a mapped file,
+SIGBUS ends the process that reads it. So this module copies each file to a file without a name in
+the folder for temporary files (`TMPDIR`), and maps and hashes that copy: a model's digest is that
+of the weights that are used, whatever happens to the original.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from cnn.errors import ModelError
+from cnn.operators.supported import numpy_dtype
+from cnn.reading.regular_files import open_regular
+
+_CHUNK_BYTES = 1 << 20
+
+_is_number = re.compile(r"[0-9]{1,18}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a file held when it was read: `digest` is the SHA-256 of `data`, a map if not empty."""
+
+    file: Path
+    data: mmap.mmap | bytes
+    digest: bytes
+
+
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor's content lies in another file."""
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
+    """The file that `tensor` lies in, without links; `directory` is the model's folder.
+
+    Raises `ModelError` unless it is a regular file inside of that.
+    """
+    location = _entry(tensor, "location", what)
+    if not location or not location.isprintable():
+        raise ModelError(
+            f"{what} lies in another file and has no name for it; export the model again"
+        )
+    inside = PurePosixPath(location)
+    if inside.is_absolute() or ".." in inside.parts:
+        raise ModelError(
+            f"{what} lies in {location}, which is not beside the model; move it there and export "
+            "the model again"
+        )
+    path = directory / inside
+    try:
+        file = path.resolve(strict=True)
+        is_regular = stat.S_ISREG(file.stat().st_mode)
+        folder = directory.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        reason = getattr(error, "strerror", None) or "its links lead in a circle"
+        raise ModelError(
+            f"{what} should lie in {path}, which cannot be read ({reason}); put that file beside "
+            "the model"
+        ) from None
+    if not file.is_relative_to(folder):
+        raise ModelError(
+            f"{what} lies in {path}, a link to {file} outside of the model's folder; put a copy of "
+            "that file in the link's place"
+        )
+    if not is_regular:
+        raise ModelError(f"{what} should lie in {path}, which is no regular file")
+    return file
+
+
+def copied(file: Path) -> Contents:
+    """The content of a file that `file_of` found, as it is now; raises `ModelError`."""
+    folder = tempfile.gettempdir()
+    digest = hashlib.sha256()
+    try:
+        stream = open_regular(file, may_be_link=False)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}") from error
+    with stream:
+        size_bytes = os.fstat(stream.fileno()).st_size
+        try:
+            free_bytes = shutil.disk_usage(folder).free
+            if free_bytes < size_bytes:  # asked before, so that the disk does not get full
+                raise ModelError(
+                    f"the {size_bytes} bytes of {file} have to be copied to {folder}, which has "
+                    f"{free_bytes} left; set TMPDIR to a folder on another disk"
+                )
+            with tempfile.TemporaryFile(dir=folder) as copy:
+                while chunk := stream.read(min(_CHUNK_BYTES, size_bytes - copy.tell())):
+                    copy.write(chunk)
+                    digest.update(chunk)
+                copy.flush()
+                is_empty = copy.tell() == 0
+                data = b"" if is_empty else mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise ModelError(f"{file} cannot be copied to {folder}: {error.strerror}") from error
+    return Contents(file, data, digest.digest())
+
+
+def array_in(
+    contents: Contents,
+    tensor: onnx.TensorProto,
+    shape: tuple[int, ...],
+    dtype: np.dtype[np.generic],
+    what: str,
+) -> NDArray[np.generic]:
+    """A tensor in another file, whose `contents` these are, as a read-only array over them.
+
+    `shape` has no negative dimension. Raises `ModelError` if the tensor is not there.
+    """
+    file = contents.file
+    size_bytes = math.prod(shape) * dtype.itemsize
+    offset, length = (_number(tensor, key, what) for key in ("offset", "length"))
+    if length is not None and length != size_bytes:
+        raise ModelError(
+            f"{what} takes {size_bytes} bytes, and the model says that {length} of {file.name} "
+            "are it; export the model again"
+        )
+    end = (offset or 0) + size_bytes
+    has = len(contents.data)
+    if has < end:
+        raise ModelError(
+            f"{what} needs {end} bytes of {file}, which has {has}; the file is truncated, copy "
+            "it again"
+        )
+    if size_bytes == 0:
+        return np.zeros(shape, dtype)
+    return np.frombuffer(contents.data, dtype, math.prod(shape), offset or 0).reshape(shape)
+
+
+def _entry(tensor: onnx.TensorProto, key: str, what: str) -> str | None:
+    values = [entry.value for entry in tensor.external_data if entry.key == key]
+    if len(values) > 1:
+        raise ModelError(f"{what} has its {key} in another file twice; export the model again")
+    return values[0] if values else None
+
+
+def _number(tensor: onnx.TensorProto, key: str, what: str) -> int | None:
+    text = _entry(tensor, key, what)
+    if text is None:
+        return None
+    if _is_number(text) is None:
+        raise ModelError(
+            f"{what} lies in another file, with the {key} {text[:40]!r}, which is no number of "
+            "bytes; export the model again"
+        )
+    return int(text)
+
+
+Array = NDArray[np.generic]
+
+INLINE_BYTES = 1024
+"""Tensors below this size belong to the graph: shapes, axes and scales that inference looks at."""
+
+_MOST_DIMENSIONS = 32
+"""Of an array in every version of NumPy."""
+
+
+def take(
+    proto: onnx.ModelProto, external: Mapping[str, Contents], label: str
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """The model without its initialisers, and these by name; `proto` is used up.
+
+    `external` is what `external_contents` found. Raises `ModelError` if a weight is not there.
+    """
+    graph = proto.graph
+    if graph.sparse_initializer:
+        raise ModelError(f"{label}: the model has sparse weights; export it with dense ones")
+    arrays = {tensor.name: _array(tensor, external, label) for tensor in graph.initializer}
+    graph.ClearField("initializer")
+    lean = onnx.ModelProto()
+    lean.CopyFrom(proto)  # a protobuf message gives memory back only as a whole
+    return lean, arrays
+
+
+def external_contents(proto: onnx.ModelProto, directory: Path, label: str) -> dict[str, Contents]:
+    """The files that a model's weights lie in, as the model calls them → what they hold, in order.
+
+    Raises `ModelError` unless all of them are regular files inside of `directory`.
+    """
+    files = {
+        _location(tensor): file_of(tensor, directory, _called(tensor, label))
+        for tensor in proto.graph.initializer
+        if is_external(tensor)
+    }
+    held = {file: copied(file) for file in set(files.values())}
+    return {location: held[files[location]] for location in sorted(files)}
+
+
+def names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """Every tensor that a graph reads or gives out, in the branches of its nodes too."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from names_read(attribute.g)
+    yield from (output.name for output in graph.output)
+
+
+def tensor(name: str, array: Array) -> onnx.TensorProto:
+    """An array as an initialiser that holds its own data."""
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True)
+
+
+def described(name: str, array: Array) -> onnx.ValueInfoProto:
+    """An array as an input of its shape and dtype."""
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+    )
+
+
+def declare(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
+    """Give `graph` its small weights by value and its large ones as inputs, for inference."""
+    for name, array in weights.items():
+        if array.nbytes < INLINE_BYTES:
+            graph.initializer.append(tensor(name, array))
+        else:
+            graph.input.append(described(name, array))
+
+
+def widened(array: Array) -> Array:
+    """The exact values in float32 of an array of bfloat16, which may come as its bits (uint16)."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
+def _location(proto: onnx.TensorProto) -> str:
+    return next((entry.value for entry in proto.external_data if entry.key == "location"), "")
+
+
+def _called(proto: onnx.TensorProto, label: str) -> str:
+    return f"{label}: weight {proto.name!r}"
+
+
+def _array(proto: onnx.TensorProto, external: Mapping[str, Contents], label: str) -> Array:
+    what = _called(proto, label)
+    is_bfloat16 = proto.data_type == onnx.TensorProto.BFLOAT16
+    dtype = np.dtype(np.uint16 if is_bfloat16 else numpy_dtype(proto.data_type, what))
+    shape = tuple(proto.dims)
+    if len(shape) > _MOST_DIMENSIONS or any(size < 0 for size in shape):
+        raise ModelError(f"{what} has no possible shape; export the model again")
+    try:
+        if is_external(proto):
+            array = array_in(external[_location(proto)], proto, shape, dtype, what)
+        else:
+            array = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
+        return widened(array) if is_bfloat16 else array
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{what} does not hold the {math.prod(shape)} values it names") from error

@@ -1,0 +1,212 @@
+"""The full analysis of a graph that `csdf analyze` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from csdf.errors import (
+    CsdfError,
+    DeadlockError,
+    InconsistentGraphError,
+    PeriodBoundsError,
+    TooLargeError,
+)
+from csdf.execution.liveness import Deadlock, Remedy, check_liveness, remedies_together
+from csdf.model.consistency import firings, repetition_vector
+from csdf.model.graph import Graph
+from csdf.timing.cycle_ratio import EFFORT
+from csdf.timing.latency import Latency
+from csdf.timing.slack import slack
+from csdf.timing.throughput import CycleStep, throughput
+
+SLACK_WORK = 300_000
+"""Work up to which slack is computed without being asked for (see `csdf.timing.slack`)."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is known of a graph.
+
+    An inconsistent graph has an `inconsistency` and no `repetitions`; one that deadlocks has a
+    `deadlock` and no `period`. Where the diagnosis would take too many steps, `deadlock` is just
+    the sentence that there is one. Where the period would take too many, `unknown` says so, and
+    `bounds` are what it is proved to be at least and (None: not known) at most; without `bounds`
+    not even liveness is known. `slack` is that of `csdf.timing.slack`, None where it was not
+    computed; `latency` is there if it was asked for. `untimed` are actors without execution times:
+    if there are any, consistency and liveness are all that is known.
+    """
+
+    inconsistency: str | None
+    repetitions: Mapping[str, int] | None
+    phase_firings: int | None
+    deadlock: Deadlock | str | None
+    period: Fraction | None
+    critical: tuple[CycleStep, ...]
+    slack: Mapping[str, Fraction | None] | None = None
+    latency: Latency | None = None
+    unknown: str | None = None
+    bounds: tuple[Fraction, Fraction | None] | None = None
+    untimed: Sequence[str] = ()
+
+    @property
+    def live(self) -> bool | None:
+        """Whether it can be executed for ever; None if that is not known."""
+        if self.unknown is not None and self.bounds is None:
+            return None
+        if self.untimed:
+            return self.inconsistency is None and self.deadlock is None
+        return self.period is not None or self.bounds is not None
+
+    def as_json(self) -> dict[str, object]:
+        """For `json.dumps`; the keys are part of the command's interface."""
+        return {
+            "consistent": self.inconsistency is None,
+            "inconsistency": self.inconsistency,
+            "repetition_vector": None if self.repetitions is None else dict(self.repetitions),
+            "phase_firings": self.phase_firings,
+            "live": self.live,
+            "period": None if self.period is None else str(self.period),
+            "period_bounds": self._bounds_as_json(),
+            "critical_cycle": [
+                {
+                    "actor": step.actor,
+                    "phase": step.phase,
+                    "channel": step.channel,
+                    "for_space": step.for_space,
+                }
+                for step in self.critical
+            ],
+            "slack": self._slack_as_json(),
+            "latency": None if self.latency is None else self.latency.as_json(),
+            "deadlock": _deadlock_as_json(self.deadlock),
+            "untimed": list(self.untimed),
+        }
+
+    def _bounds_as_json(self) -> dict[str, str | None] | None:
+        if self.bounds is None:
+            return None
+        least, most = self.bounds
+        return {"at_least": str(least), "at_most": None if most is None else str(most)}
+
+    def _slack_as_json(self) -> dict[str, str | None] | None:
+        if self.slack is None:
+            return None
+        return {name: None if one is None else str(one) for name, one in self.slack.items()}
+
+
+def analyze(
+    graph: Graph,
+    slack_work: int = SLACK_WORK,
+    effort: int = EFFORT,
+    untimed: Sequence[str] = (),
+) -> Analysis:
+    """Analyse consistency, liveness, throughput and, within `slack_work` steps, slack of `graph`.
+
+    `effort` is as in `csdf.timing.throughput`. If the actors `untimed` have no execution times,
+    only consistency and liveness are analysed.
+
+    Raises `TooLargeError` if the repetition vector has numbers that nothing could be done with.
+    """
+    try:
+        repetitions = repetition_vector(graph)
+    except InconsistentGraphError as error:
+        return Analysis(str(error), None, None, None, None, ())
+    count = firings(graph, repetitions)
+    if untimed:
+        return _untimed(graph, Analysis(None, repetitions, count, None, None, (), untimed=untimed))
+    try:
+        found = throughput(graph, effort=effort)
+    except DeadlockError as error:
+        return Analysis(None, repetitions, count, _diagnosis(graph, str(error)), None, ())
+    except TooLargeError as error:
+        bounds = (error.at_least, error.at_most) if isinstance(error, PeriodBoundsError) else None
+        return Analysis(None, repetitions, count, None, None, (), unknown=str(error), bounds=bounds)
+    return Analysis(
+        None,
+        repetitions,
+        count,
+        None,
+        found.period,
+        found.critical,
+        _slack(graph, slack_work, found.period),
+    )
+
+
+def _untimed(graph: Graph, consistent: Analysis) -> Analysis:
+    """What is known of a `consistent` graph, and whether it is live."""
+    try:
+        deadlock = check_liveness(graph)
+    except TooLargeError as error:
+        return replace(consistent, unknown=str(error))
+    return replace(consistent, deadlock=None if deadlock is None else _remedied(graph, deadlock))
+
+
+def stuck(graph: Graph, sentence: str) -> Analysis:
+    """Return the analysis of a consistent graph that deadlocks, for the reason in `sentence`."""
+    repetitions = repetition_vector(graph)
+    return Analysis(None, repetitions, firings(graph, repetitions), sentence, None, ())
+
+
+def _slack(graph: Graph, work: int, period: Fraction) -> Mapping[str, Fraction | None] | None:
+    try:
+        return slack(graph, work, period)
+    except CsdfError:  # too large, or firings that overtake each other
+        return None
+
+
+def _diagnosis(graph: Graph, sentence: str) -> Deadlock | str:
+    try:
+        deadlock = check_liveness(graph)
+    except TooLargeError:
+        deadlock = None
+    return sentence if deadlock is None else _remedied(graph, deadlock)
+
+
+def _remedied(graph: Graph, deadlock: Deadlock) -> Deadlock:
+    """With changes of several channels together, where no change of a single one helps."""
+    return deadlock if deadlock.remedies else replace(deadlock, together=remedies_together(graph))
+
+
+def _deadlock_as_json(deadlock: Deadlock | str | None) -> object:
+    if deadlock is None:
+        return None
+    if isinstance(deadlock, str):
+        return {"diagnosis": deadlock, "waits": [], "cycle": [], "remedies": [], "together": []}
+    waits, cycle = (
+        [
+            {
+                "actor": wait.actor,
+                "phase": wait.phase,
+                "channel": wait.channel,
+                "for_space": wait.for_space,
+                "missing": wait.missing,
+                "on": wait.on,
+                "room_in": wait.room_in,
+            }
+            for wait in some
+        ]
+        for some in (deadlock.waits, deadlock.cycle)
+    )
+    remedies, together = map(_remedies_as_json, (deadlock.remedies, deadlock.together))
+    return {
+        "diagnosis": str(deadlock),
+        "waits": waits,
+        "cycle": cycle,
+        "remedies": remedies,
+        "together": together,
+    }
+
+
+def _remedies_as_json(remedies: Sequence[Remedy]) -> list[dict[str, object]]:
+    return [
+        {
+            "channel": remedy.channel,
+            "change": "capacity" if remedy.is_capacity else "initial tokens",
+            "now": remedy.now,
+            "needed": remedy.needed,
+            "reverse_channel": remedy.reverse,
+        }
+        for remedy in remedies
+    ]

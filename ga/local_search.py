@@ -1,0 +1,130 @@
+"""Simulated annealing: many chains side by side, each a row of one array.
+
+In every step each chain makes a random move (such as `ga.operators.move_run`) and keeps it if its
+score falls, or, at temperature T, with probability exp(−rise / T). Scores are
+logarithms of costs, so T is a relative worsening: it falls from `start` (a few per cent) to
+nothing. Now and then the worst quarter of the chains restarts from the best quarter.
+
+Source: S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi, "Optimization by simulated annealing", Science,
+1983.
+
+Steepest descent, which ends a search: the best of all moves that relieve a fullest device.
+
+Where devices are many, a random move seldom hits a device that holds the score up. Here every gene
+of such a device goes to every other device, alone and in exchange for every gene of it; the best of
+these neighbours replaces the state, until none is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ga.operators import Population
+
+Score = Callable[[Population], NDArray[np.float64]]
+
+
+def descend(
+    rng: np.random.Generator,
+    state: NDArray[np.int16],
+    pinned: NDArray[np.integer],
+    sizes: NDArray[np.float64],
+    score: Score,
+    steps: int,
+    neighbours: int,
+) -> NDArray[np.int16]:
+    """Return a state [genes] that no neighbour betters, or the best after `steps` steps.
+
+    If a state has more than so many `neighbours`, as many are drawn at random.
+
+    `sizes` [kinds, genes, devices] are what genes cost devices in the ways that the score looks
+    at.
+    """
+    value = float(score(state[None])[0])
+    for _ in range(steps):
+        near = _neighbours(state, pinned, sizes)
+        if len(near) > neighbours:
+            near = near[rng.choice(len(near), neighbours, replace=False)]
+        if not len(near):
+            return state
+        values = score(near)
+        best = int(values.argmin())
+        if values[best] >= value:
+            return state
+        state, value = near[best], float(values[best])
+    return state
+
+
+def _neighbours(
+    state: NDArray[np.int16], pinned: NDArray[np.integer], sizes: NDArray[np.float64]
+) -> Population:
+    """Return the states that relieve a device that is fullest in one of the ways."""
+    genes, devices = sizes.shape[1:]
+    places, free = np.arange(genes), pinned < 0
+    found = []
+    for fullest in {int(_loads(state, kind).argmax()) for kind in sizes}:
+        for gene in np.flatnonzero((state == fullest) & free):
+            for target in range(devices):
+                if target == fullest:
+                    continue
+                back = np.flatnonzero((state == target) & free)
+                moved = np.repeat(state[None], 1 + len(back), axis=0)
+                moved[:, gene] = target
+                moved[1:][places[: len(back)], back] = fullest
+                found.append(moved)
+    return np.concatenate(found) if found else state[None][:0]
+
+
+def _loads(state: NDArray[np.int16], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    genes, devices = sizes.shape
+    own = sizes[np.arange(genes), state]
+    return np.asarray(np.bincount(state, own, minlength=devices), dtype=np.float64)
+
+
+Move = Callable[[np.random.Generator, Population], Population]
+
+
+@dataclass(frozen=True, slots=True)
+class CoolingSchedule:
+    """`steps` moves per chain, from temperature `start`; a restart after every `epoch` steps."""
+
+    steps: int
+    start: float = 0.01
+    epoch: int = 400
+
+
+def anneal(
+    rng: np.random.Generator,
+    population: Population,
+    move: Move,
+    score: Score,
+    schedule: CoolingSchedule,
+    on_step: Callable[[int], None],
+) -> Population:
+    """Return the best state that each chain has seen, [chains, …]; `on_step` gets the steps done.
+
+    `population` holds the chains' first states; `move` makes a new state of each; `score` prices
+    states row by row, in one way for all chains, and smaller is better.
+    """
+    current, value = population.copy(), score(population)
+    best, best_value = current.copy(), value.copy()
+    for step in range(schedule.steps):
+        temperature = schedule.start * (1 - step / schedule.steps) ** 2 + 1e-9
+        moved = move(rng, current)
+        moved_value = score(moved)
+        rise = np.maximum(moved_value - value, 0.0)
+        kept = rng.random(len(rise)) < np.exp(-rise / temperature)
+        current[kept], value[kept] = moved[kept], moved_value[kept]
+        improved = value < best_value
+        best[improved], best_value[improved] = current[improved], value[improved]
+        if (step + 1) % schedule.epoch == 0:
+            order = np.argsort(value, kind="stable")
+            quarter = len(order) // 4
+            worst, leading = order[len(order) - quarter :], order[:quarter]
+            current[worst], value[worst] = current[leading], value[leading]
+        on_step(step + 1)
+    return best

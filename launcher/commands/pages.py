@@ -1,0 +1,259 @@
+"""A comparison as one HTML page that needs nothing else: plots as SVG inside it.
+
+Saving and speed-up against the number of devices with their limits drawn in (1 − 1/n and n), the
+compromises between period and weights, and for the most devices a bar per device.
+
+A matplotlib figure as an SVG element that stands in a page, the same for the same data.
+
+A sweep as one HTML page that needs nothing else: plots as SVG inside it.
+
+The history of values, what mattered (PED-ANOVA), and the value against each parameter.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from ga.sweep.study import Result
+from launcher.commands.compare import Row, StrategyComparison
+from launcher.files import write_text
+
+
+def as_svg(drawing: Figure) -> str:
+    """Return the figure as text from `<svg` on, without a date and random identifiers."""
+    stream = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "csdf-edge"}):
+        drawing.savefig(stream, format="svg", metadata={"Date": None})
+    text = stream.getvalue()
+    return text[text.index("<svg") :]
+
+
+_SWEEP_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right;"
+    "border-bottom:1px solid #ddd}svg{max-width:100%;height:auto}"
+)
+
+_WIDE = 3
+"""So many plots stand side by side."""
+
+_DECADES = 30
+"""A parameter whose largest value is this many times its smallest is drawn on a logarithmic
+axis."""
+
+
+def write_sweep(result: Result, path: Path) -> None:
+    """Write the page of a study with a finished trial; raises `BadInputError` if it cannot be."""
+    title = html.escape(f"sweep: {result.study}")
+    plots = "\n".join(as_svg(figure) for figure in _sweep_figures(result))
+    text = (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f"<style>{_SWEEP_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
+        f"<p>{len(result.trials)} trials; smaller values are better.</p>\n"
+        f"{plots}\n{_sweep_table(result)}\n</body></html>\n"
+    )
+    write_text(path, text, str(path))
+
+
+def _sweep_figures(result: Result) -> Iterator[Figure]:
+    yield _history(result)
+    if result.importance:
+        yield _importance(result)
+    yield _slices(result)
+
+
+def _history(result: Result) -> Figure:
+    """Every value, and the best so far; trials that were given up stand on the lower edge."""
+    drawing = Figure(figsize=(9, 4), layout="constrained")
+    axes = drawing.subplots()
+    done = [(trial.number, trial.value) for trial in result.trials if trial.value is not None]
+    numbers, values = [number for number, _ in done], [value for _, value in done]
+    axes.scatter(numbers, values, label="finished")
+    axes.step(numbers, list(itertools.accumulate(values, min)), where="post", label="best so far")
+    if result.usual is not None:
+        axes.axhline(result.usual, color="black", linestyle=":", label="usual parameters")
+    given_up = [trial.number for trial in result.trials if trial.state == "pruned"]
+    if given_up:
+        edge = axes.get_xaxis_transform()
+        axes.plot(given_up, [0.01] * len(given_up), "x", color="gray", transform=edge,
+                  label="given up")  # fmt: skip
+    axes.set(title="history", xlabel="trial", ylabel=result.value_name)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.grid(alpha=0.3)
+    return drawing
+
+
+def _importance(result: Result) -> Figure:
+    drawing = Figure(figsize=(9, 0.6 + 0.4 * len(result.importance)), layout="constrained")
+    axes = drawing.subplots()
+    names = list(result.importance)[::-1]
+    axes.barh(names, [100 * result.importance[name] for name in names])
+    axes.set(title="what mattered, % (PED-ANOVA)")
+    return drawing
+
+
+def _slices(result: Result) -> Figure:
+    """The value against each parameter, over finished trials."""
+    done = result.ranked
+    names = list(done[0].parameters)
+    rows = -(-len(names) // _WIDE)
+    drawing = Figure(figsize=(9, 2.6 * rows), layout="constrained")
+    places = drawing.subplots(rows, _WIDE, squeeze=False, sharey=True).ravel()
+    for axes, name in itertools.zip_longest(places, names):
+        if name is None:
+            axes.set_axis_off()
+            continue
+        given = [trial.parameters[name] for trial in done]
+        axes.scatter(given, [trial.value for trial in done], s=12)
+        if min(given) > 0 and max(given) > _DECADES * min(given):
+            axes.set_xscale("log")
+        axes.set_xlabel(name)
+        axes.grid(alpha=0.3)
+    for row in range(rows):
+        places[row * _WIDE].set_ylabel(result.value_name)
+    return drawing
+
+
+def _sweep_table(result: Result) -> str:
+    names = list(result.ranked[0].parameters)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in (
+        "trial", result.value_name, "seconds", *names))  # fmt: skip
+    body = "\n".join(
+        "<tr>"
+        + f"<td>{trial.number}</td><td>{trial.value:.6g}</td><td>{trial.seconds:.1f}</td>"
+        + "".join(f"<td>{trial.parameters[name]:.4g}</td>" for name in names)
+        + "</tr>"
+        for trial in result.ranked
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+_COMPARISON_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right;"
+    "border-bottom:1px solid #ddd}td:nth-child(2),th:nth-child(2){text-align:left}"
+    "svg{max-width:100%;height:auto}"
+)
+
+
+def write_comparison(comparison: StrategyComparison, path: Path) -> None:
+    """Write the page; raises `BadInputError` if `path` cannot be written."""
+    title = html.escape(f"{comparison.network}: ways to divide it")
+    plots = "\n".join(as_svg(figure) for figure in _comparison_figures(comparison))
+    text = (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f"<style>{_COMPARISON_STYLE}</style></head>\n<body><h1>{title}</h1>\n"
+        f"<p>Equal devices, objective {html.escape(comparison.objective)}; times are predicted. "
+        "The bound is the speed-up over one device that the busiest device's layers allow.</p>\n"
+        f"{plots}\n{_comparison_table(comparison)}\n</body></html>\n"
+    )
+    write_text(path, text, f"--html {str(path)!r}")
+
+
+def _comparison_figures(comparison: StrategyComparison) -> Iterator[Figure]:
+    counts = comparison.counts
+    if len(counts) > 1:
+        yield _lines(comparison, "speed-up bound", "speedup_bound", [float(n) for n in counts])
+        limits = [100 * (1 - 1 / n) for n in counts]
+        title = "memory saving by Eq. 2, %"
+        yield _lines(comparison, title, "memory_eq2_saving_percent", limits)
+    yield _compromises(comparison)
+    yield _bars(comparison)
+
+
+def _solved(comparison: StrategyComparison, **wanted: Any) -> list[Row]:
+    return [
+        row
+        for row in comparison.rows
+        if row.solved is not None
+        and all(getattr(row, key) == value for key, value in wanted.items())
+    ]
+
+
+def _lines(comparison: StrategyComparison, title: str, figure: str, limits: list[float]) -> Figure:
+    drawing = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = drawing.subplots()
+    axes.plot(comparison.counts, limits, color="black", linestyle=":", label="limit")
+    for strategy in comparison.strategies:
+        rows = _solved(comparison, strategy=strategy)
+        values = [getattr(row.solved, figure) for row in rows]
+        axes.plot([row.devices for row in rows], values, marker="o", label=strategy)
+    axes.set(title=title, xlabel="devices", xticks=comparison.counts)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return drawing
+
+
+def _compromises(comparison: StrategyComparison) -> Figure:
+    """Period against the heaviest device's weights, for the most devices, with all fronts."""
+    most = comparison.counts[-1]
+    drawing = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = drawing.subplots()
+    for row in _solved(comparison, devices=most):
+        assert row.solved is not None  # noqa: S101 - `_solved` has chosen such rows
+        heaviest = max(share.weight_bytes for share in row.solved.devices)
+        axes.scatter(row.solved.plan.period_s * 1e3, heaviest / 1e6, label=row.strategy, zorder=2)
+        front = row.solved.front if comparison.objective != "memory" else ()
+        periods = [candidate.period_s * 1e3 for candidate in front]
+        weights = [candidate.memory_bytes / 1e6 for candidate in front]
+        axes.scatter(periods, weights, s=6, color="gray", zorder=1)
+    axes.set(
+        title=f"{most} devices: period and weights (gray: what searches had to choose from)",
+        xlabel="ms per frame",
+        ylabel="MB of weights on the heaviest device",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return drawing
+
+
+def _bars(comparison: StrategyComparison) -> Figure:
+    """Compute time and memory of every device, a row of bars per strategy, for the most devices."""
+    rows = _solved(comparison, devices=comparison.counts[-1])
+    drawing = Figure(figsize=(9, 1 + 1.1 * max(1, len(rows))), layout="constrained")
+    table = drawing.subplots(max(1, len(rows)), 2, squeeze=False, sharex="col", sharey="col")
+    for (left, right), row in zip(table, rows, strict=False):
+        assert row.solved is not None  # noqa: S101 - `_solved` has chosen such rows
+        shares = row.solved.devices
+        places = range(1, len(shares) + 1)
+        left.bar(places, [share.compute_s * 1e3 for share in shares])
+        right.bar(places, [share.memory_bytes / 1e6 for share in shares], color="tab:orange")
+        right.set_xticks(places)
+        left.set_xticks(places)
+        left.set_ylabel(row.strategy, rotation=0, ha="right", fontsize="small")
+    table[0][0].set_title("ms per frame, by device", fontsize="medium")
+    table[0][1].set_title("MB, by device", fontsize="medium")
+    return drawing
+
+
+def _comparison_table(comparison: StrategyComparison) -> str:
+    columns = ("devices", "strategy", "ms per frame", "bound", "memory saving, %", "by Eq. 2, %",
+               "MB per frame", "search, s")  # fmt: skip
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    body = "\n".join(_table_row(row) for row in comparison.rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _table_row(row: Row) -> str:
+    if row.solved is None:
+        why = html.escape(row.refusal)
+        return f"<tr><td>{row.devices}</td><td>{row.strategy}</td><td colspan=6>{why}</td></tr>"
+    solved = row.solved
+    cells = (
+        f"{solved.plan.period_s * 1e3:.2f}",
+        f"{solved.speedup_bound:.2f}",
+        f"{solved.memory_saving_percent:.1f}",
+        f"{solved.memory_eq2_saving_percent:.2f}",
+        f"{solved.plan.bytes_per_frame / 1e6:.2f}",
+        f"{solved.seconds:.1f}",
+    )
+    shown = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f"<tr><td>{row.devices}</td><td>{html.escape(row.strategy)}</td>{shown}</tr>"

@@ -1,0 +1,73 @@
+"""What an agent takes on at most, whoever asks; the cache's quota is kept by
+`nodes.cache.blobs`.
+"""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+from nodes.core.deployment import described, tensor_bytes
+from nodes.net.gate import UNKNOWN_PER_KNOWN
+from nodes.net.listener import MAX_CONNECTIONS
+from nodes.protocol.errors import NodeError
+from nodes.protocol.messages import Deployment
+
+DEFAULT_CACHE_BYTES = 4 << 30
+DEFAULT_TENSOR_BYTES = 256 << 20
+
+PORTS = 2
+OTHER_DESCRIPTORS = 256
+"""What an agent holds besides the connections of its ports: links, files, ZeroMQ's and its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """Bytes of subnets in the cache, bytes of one tensor on the wire, connections of one port."""
+
+    cache_bytes: int = DEFAULT_CACHE_BYTES
+    tensor_bytes: int = DEFAULT_TENSOR_BYTES
+    connections: int = MAX_CONNECTIONS
+
+    def excess(self, deployment: Deployment) -> str | None:
+        """What a deployment asks for beyond the quotas, as a sentence; None if nothing."""
+        for channel in deployment.channels:
+            size = tensor_bytes(channel)
+            if channel.source_node != channel.target_node and size > self.tensor_bytes:
+                return (
+                    f"{described(channel)} has frames of {size} bytes; node {deployment.node!r} "
+                    f"takes at most {self.tensor_bytes} (node-agent --tensor-bytes)"
+                )
+        weights = {
+            blob.digest: blob.size_bytes
+            for phase in deployment.phases
+            for blob in (phase.graph, phase.weights)
+            if blob is not None
+        }
+        if sum(weights.values()) > self.cache_bytes:
+            return (
+                f"its subnets have {sum(weights.values())} bytes; the cache of node "
+                f"{deployment.node!r} takes at most {self.cache_bytes} (node-agent --cache-bytes)"
+            )
+        return None
+
+
+def allow_descriptors(connections: int) -> None:
+    """Let this process have as many descriptors as its ports may need.
+
+    ZeroMQ stops accepting when they run out, and whatever else needs one fails. Raises `NodeError`
+    if the system does not allow so many.
+    """
+    needed = PORTS * connections * (1 + UNKNOWN_PER_KNOWN) + OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        fit = (hard - OTHER_DESCRIPTORS) // (PORTS * (1 + UNKNOWN_PER_KNOWN))
+        raise NodeError(
+            f"--connections {connections} may take {needed} file descriptors, and this system "
+            f"allows {hard} (ulimit -Hn): "
+            + (f"give --connections {fit} at most, or " if fit > 0 else "")
+            + "raise that limit"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,0 +1,445 @@
+"""What a plan will do, frame by frame: its run simulated on threads, machines and links.
+
+The closed forms of `partition.prediction.timing` say what a plan can reach. What it does depends on
+more: how threads take turns on CPUs, who gets the processor when several phases could fire, how far
+FIFOs fill. So the run is simulated as a CSDF graph (`partition.prediction.simulation`), with a
+source that always has the next frame, and the latency of a frame is counted as it is measured: from
+its departure at the host to its result's arrival.
+
+The CSDF graph of a plan's run: phases, messages, credits, links, and what they run on.
+
+Every thread of a run is a processor. A device has three, the *executor*, which runs phases, the
+*I/O thread*, which decides, and the *wire thread* (ZeroMQ's), which moves bytes; the host has the
+last two. They take turns on the CPUs that they may use (`csdf.execution.shared_machine`). The
+actors of the graph, one firing per frame each:
+
+- each phase, on its device's executor;
+- *ended*: the I/O thread learns that a firing has ended, has its tensors sent and gives back the
+  places of what it read;
+- *sending* and *receiving*: wire threads move what one firing sends to another device; large
+  messages in pieces, so that both ends and the links between them work at the same time;
+- *out* and *in*: what goes to another machine, on the sender's interface and then the receiver's;
+- *arrived*: the I/O thread of a device that reads takes in the tensors that one firing sent it;
+- *credited*: the I/O thread of the producer takes in places given back;
+- the host's source and sink. If frames are dealt out to copies of the network, these have a phase
+  for each frame of a cycle, and tokens go only to and from the copy whose turn it is.
+
+Capacities are the plan's: a place is claimed when the firing that fills it begins, and free again
+when the credit has come back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from csdf.conversion.from_network import HOST, SINK, SOURCE
+from csdf.execution.shared_machine import Machine, Platform
+from csdf.execution.simulation import Timeline, simulate
+from csdf.model.graph import Actor, Channel, Graph
+from partition.plan import Plan, PlannedChannel
+from partition.prediction.run_costs import RunCosts
+
+NANOSECOND = Fraction(1, 10**9)
+
+USUAL_SLICE = Fraction(28, 10_000)
+SHORT_SLICE = Fraction(1, 10_000)
+"""Seconds for which a thread may keep a CPU that others want: Linux's usual for two to four CPUs,
+and what agents ask for (`nodes.host.time_slice`)."""
+
+MOST_TURNS = 20
+"""Into how many turns a firing is cut at most, so that long ones are simulated as fast."""
+
+LARGE_BYTES = 1 << 16
+PIECES = 4
+"""In how many pieces a message as large as that, or one that crosses a link, is on its way."""
+
+
+def executor(device: str) -> str:
+    """The processor of a device that runs its phases."""
+    return f"{device} executor"
+
+
+def io_thread(device: str) -> str:
+    """The processor of a device, or of the host, that serves the network."""
+    return f"{device} I/O"
+
+
+def wire_thread(device: str) -> str:
+    """The processor of a device, or of the host, that writes to its connections and reads them."""
+    return f"{device} wire"
+
+
+def arrived(source: str, target: str) -> str:
+    """The actor that takes in at device `target` what phase `source` sent it."""
+    return f"{source} arrived at {target}"
+
+
+def ended(phase: str) -> str:
+    """The actor that takes note of the end of a firing of `phase`; the host's are their own."""
+    return phase if phase in (SOURCE, SINK) else f"{phase} ended"
+
+
+def exact(seconds: float) -> Fraction:
+    """To whole nanoseconds."""
+    return round(seconds * 10**9) * NANOSECOND
+
+
+class RunGraph:
+    """The graph of a plan's run; `processors` says what its actors run on."""
+
+    def __init__(self, plan: Plan, costs: RunCosts) -> None:
+        self.processors: dict[str, str] = {}
+        self._plan = plan
+        self._copy = {phase.device: phase.copy for phase in plan.phases}
+        self._costs = costs
+        self._actors: dict[str, Actor] = {}
+        self._longest: dict[str, Fraction] = {}
+        self._channels: list[Channel] = []
+        self._device = {phase.name: phase.device for phase in plan.phases}
+        self._device |= {SOURCE: HOST, SINK: HOST}
+        self._sent: dict[tuple[str, str], list[PlannedChannel]] = {}
+        for channel in plan.channels:
+            if not channel.is_local:
+                key = (channel.source, channel.target_device)
+                self._sent.setdefault(key, []).append(channel)
+        self._returned = self._credits()
+        self._add_phases()
+        self._add_messages()
+        self._add_credits()
+        self._add_places()
+
+    def graph(self) -> Graph:
+        """The graph, with channels of places for capacities."""
+        return Graph(self._plan.network, tuple(self._actors.values()), tuple(self._channels))
+
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines, each with the threads that share its CPUs."""
+        return tuple(
+            Machine(
+                tuple(site.cpus),
+                {
+                    thread: cpus
+                    for device, cpus in site.devices.items()
+                    for thread in self._sharing(device)
+                },
+                site.speeds,
+                {
+                    thread: self._slice(device, thread)
+                    for device in site.devices
+                    for thread in self._sharing(device)
+                },
+                exact(self._costs.rouse_s),
+            )
+            for site in self._costs.sites
+        )
+
+    def _slice(self, device: str, thread: str) -> Fraction:
+        usual = device == HOST or thread == executor(device)
+        longest = self._longest.get(thread, Fraction(0))
+        return max(USUAL_SLICE if usual else SHORT_SLICE, longest / MOST_TURNS)
+
+    def wakes(self) -> dict[str, Fraction]:
+        """Thread → what it takes to begin to work after having waited."""
+        wakes = {}
+        for device in (HOST, *(device.name for device in self._plan.devices)):
+            wakes[io_thread(device)] = wakes[executor(device)] = exact(
+                self._costs.of(device).wake_s
+            )
+        return wakes
+
+    def ranks(self) -> dict[str, int]:
+        """Actor of an I/O thread → its turn when several have something to do: what a poll finds
+        first, then in the order in which it came. Wire threads serve connections side by side, so
+        that an old frame does not wait for the large tensors of a younger one."""
+        taken = (arrived(source, target) for source, target in self._sent)
+        ranks = dict.fromkeys(taken, 0)
+        ranks |= {ended(phase.name): 1 for phase in self._plan.phases}
+        ranks |= {_credited(t, device): 2 * (device != HOST) for t, device in self._returned}
+        return ranks | {SOURCE: 1, SINK: 2}
+
+    def results(self) -> dict[int, list[str]]:
+        """Copy of the network → the actors after whose firings its result is at the host."""
+        found: dict[int, list[str]] = {}
+        for source, target in self._sent:
+            if target == HOST:
+                copy = self._copy[self._device[source]]
+                found.setdefault(copy, []).append(arrived(source, target))
+        return found or {0: [SOURCE]}  # what goes in comes out as it is
+
+    def _sharing(self, device: str) -> list[str]:
+        if device == HOST or self._costs.of(device).wire_is_free:
+            return [io_thread(device), wire_thread(device)]
+        return [io_thread(device), wire_thread(device), executor(device)]
+
+    # ------------------------------------------------------------ parts
+
+    def _actor(self, name: str, processor: str, *seconds: float) -> str:
+        times = tuple(map(exact, seconds))
+        self._actors[name] = Actor(name, times, 1)
+        self.processors[name] = processor
+        self._longest[processor] = max(self._longest.get(processor, times[0]), *times)
+        return name
+
+    def _copy_at(self, *devices: str) -> int:
+        """The copy of the network that the one of these devices that is not the host has."""
+        return next(self._copy[device] for device in devices if device != HOST)
+
+    def _connect(
+        self,
+        source: str,
+        target: str,
+        tokens: int = 0,
+        *,
+        gives: int = 1,
+        takes: int = 1,
+        copy: int = 0,
+    ) -> None:
+        """A channel; `copy` is that of the network, if an end is the host's."""
+        name = str(len(self._channels))
+        rates = self._rates(source, gives, copy), self._rates(target, takes, copy)
+        self._channels.append(Channel(name, source, target, *rates, tokens))
+
+    def _rates(self, actor: str, rate: int, copy: int) -> tuple[int, ...]:
+        if actor in (SOURCE, SINK):
+            return tuple(rate * (dealt == copy) for dealt in self._plan.dealing)
+        return (rate,)
+
+    def _credits(self) -> dict[tuple[str, str], int]:
+        """(phase that reads, device that made) → credits that go back when it has ended."""
+        found: dict[tuple[str, str], int] = {}
+        for (source, _), channels in self._sent.items():
+            for channel in channels:
+                for target in channel.targets:
+                    key = (target, self._device[source])
+                    found[key] = found.get(key, 0) + (target == channel.targets[-1])
+        return {key: number for key, number in found.items() if number}
+
+    def _add_phases(self) -> None:
+        sends: defaultdict[tuple[str, int], float] = defaultdict(float)
+        at_once = [(*key, len(channels)) for key, channels in self._sent.items()]
+        at_once += [(*key, number) for key, number in self._returned.items()]
+        for actor, to, number in at_once:
+            device = self._device[actor]
+            sends[actor, self._copy_at(device, to)] += self._costs.of(device).message_s(number)
+        for phase in sorted(self._plan.phases, key=lambda phase: -phase.index):
+            costs = self._costs.of(phase.device)
+            seconds = phase.predicted_s + costs.executor_s
+            self._actor(phase.name, executor(phase.device), seconds)
+            seconds = costs.ended_s + sends[phase.name, phase.copy]
+            self._actor(ended(phase.name), io_thread(phase.device), seconds)
+            self._connect(phase.name, ended(phase.name))
+        host = self._costs.of(HOST)
+        for actor, seconds in ((SOURCE, host.source_s), (SINK, host.sink_s)):
+            each = (seconds + sends[actor, copy] for copy in self._plan.dealing)
+            self._actor(actor, io_thread(HOST), *each)
+
+    def _add_messages(self) -> None:
+        for (source, target), channels in self._sent.items():
+            size = sum(channel.tensor.bytes for channel in channels)
+            taker = arrived(source, target)
+            self._add_way(source, (self._device[source], target), taker, len(channels), size)
+            copy = self._copy_at(self._device[source], target)
+            for reader in dict.fromkeys(r for channel in channels for r in channel.targets):
+                self._connect(taker, reader, copy=copy)
+
+    def _add_credits(self) -> None:
+        for (target, device), number in self._returned.items():
+            taker = _credited(target, device)
+            self._add_way(target, (self._device[target], device), taker, number, 0)
+
+    def _add_way(
+        self, source: str, ends: tuple[str, str], taker: str, number: int, size: int
+    ) -> None:
+        """From `source` to where its messages, so many of so many bytes, are taken in."""
+        crosses = bool(size) and not self._costs.together(*ends)
+        pieces = PIECES if size >= LARGE_BYTES or crosses else 1
+        one, other = (self._costs.of(device) for device in ends)
+        sending_s = one.wire_s + size * one.sent_byte_s
+        receiving_s = other.wire_s + size * other.received_byte_s
+        steps = [(f"{taker}: sending", wire_thread(ends[0]), sending_s)]
+        if crosses:
+            steps += [
+                (f"{taker}: {way}", f"{device} {way}", self._costs.link_s(device, size))
+                for device, way in zip(ends, ("out", "in"), strict=True)
+            ]
+        steps.append((f"{taker}: receiving", wire_thread(ends[1]), receiving_s))
+        before, gives = ended(source), pieces
+        for actor, processor, seconds in steps:
+            self._actor(actor, processor, seconds / pieces)
+            self._connect(before, actor, gives=gives, copy=self._copy_at(*ends))
+            before, gives = actor, 1
+        self._actor(taker, io_thread(ends[1]), other.message_s(number))
+        self._connect(before, taker, takes=pieces)
+
+    def _add_places(self) -> None:
+        room: dict[tuple[str, str], int] = {}
+        for channel in self._plan.channels:
+            for target in channel.targets:
+                key = (channel.source, target)
+                room[key] = min(room.get(key, channel.capacity_frames), channel.capacity_frames)
+        for (source, target), frames in room.items():
+            device, reader = self._device[source], self._device[target]
+            if reader == device:
+                self._connect(source, target)
+                self._connect(target, source, frames)
+                continue
+            giver = ended(target)  # unless a later reader on that device gives the place back
+            if (target, device) in self._returned:
+                giver = _credited(target, device)
+            self._connect(giver, source, frames, copy=self._copy_at(device, reader))
+
+
+def _credited(target: str, device: str) -> str:
+    return f"{device} credited by {target}"
+
+
+AHEAD = 1
+"""Firings that wait for a device's executor while it runs one (`nodes.core.actor`)."""
+
+EXECUTOR_SPREAD = Fraction(1, 10)
+IO_SPREAD = Fraction(1)
+"""How much less or more than usual a phase, or serving the network, takes at most, as a share."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A run as it is predicted; frames in order, seconds since its first frame was at hand.
+
+    `sent_s` and `received_s` are when all inputs of a frame were on their way and when its last
+    output had arrived. `fifo_bytes` is the most that each device's incoming FIFOs hold at once.
+    `executor_s` and `io_s` are the processor seconds per frame of a device's executor and of the
+    threads that serve the network; the host has only the latter.
+    """
+
+    sent_s: tuple[float, ...]
+    received_s: tuple[float, ...]
+    fifo_bytes: Mapping[str, int]
+    executor_s: Mapping[str, float]
+    io_s: Mapping[str, float]
+    cycle: int = 1
+    """In how many frames the pattern recurs in which they are dealt out to copies."""
+
+    @property
+    def period_s(self) -> float:
+        """Seconds per frame while the pipeline is full, over whole cycles if there are any."""
+        full = full_frames(self.sent_s, self.received_s)
+        if len(full) > self.cycle:
+            full = full[: len(full) - (len(full) - 1) % self.cycle]
+        passed_s = self.received_s[full[-1]] - self.received_s[full[0]]
+        return passed_s / max(1, len(full) - 1)
+
+    @property
+    def latency_s(self) -> float:
+        """Median seconds from departure to arrival while the pipeline is full."""
+        full = full_frames(self.sent_s, self.received_s)
+        return statistics.median(self.received_s[k] - self.sent_s[k] for k in full)
+
+
+def full_frames(sent_s: Sequence[float], received_s: Sequence[float]) -> range:
+    """The frames, two at least of two or more, that came while the pipeline was full: neither the
+    first third, while it fills, nor those after the last one's departure, when it empties."""
+    first = len(received_s) // 3
+    last = sum(received <= sent_s[-1] for received in received_s)
+    return range(first, last) if last >= first + 2 else range(len(received_s))
+
+
+def predict(
+    plan: Plan,
+    costs: RunCosts | None = None,
+    *,
+    order: Literal["pipelined", "strict"] = "pipelined",
+    frames: int | None = None,
+    even: bool = False,
+) -> Prediction:
+    """The first `frames` frames of a run of `plan`.
+
+    Without `frames`, as many as fill the pipeline several times over; without `costs`, those that
+    are usual. If `even`, nothing takes less or more time than usual. Raises
+    `csdf.errors.TooLargeError` beyond `csdf.execution.simulation.FIRING_LIMIT`.
+    """
+    built = RunGraph(plan, costs or RunCosts.known(plan.devices))
+    if frames is None:
+        most = max((phase.skew for phase in plan.phases), default=0)
+        frames = (48 + 4 * most) * len(set(plan.dealing))
+    cycles = -(-frames // len(plan.dealing))
+    devices = [device.name for device in plan.devices]
+    timeline = simulate(
+        built.graph(),
+        cycles,
+        built.processors,
+        _turns(plan) if order == "strict" else {},
+        Platform(
+            built.machines(),
+            built.wakes(),
+            {executor(device): AHEAD for device in devices},
+            {} if even else _spread(devices),
+            built.ranks(),
+        ),
+    )
+    simulated = cycles * len(plan.dealing)
+    worked = {thread: float(time) / simulated for thread, time in timeline.worked().items()}
+    return Prediction(
+        tuple(float(firing.end) for firing in timeline.of(SOURCE)[:frames]),
+        _received_s(timeline, built.results(), plan.dealing, frames),
+        _fifo_bytes(timeline, plan),
+        {device: worked.get(executor(device), 0.0) for device in devices},
+        {
+            device: worked.get(io_thread(device), 0.0) + worked.get(wire_thread(device), 0.0)
+            for device in (HOST, *devices)
+        },
+        len(plan.dealing),
+    )
+
+
+def _spread(devices: list[str]) -> dict[str, Fraction]:
+    executors = {executor(device): EXECUTOR_SPREAD for device in devices}
+    return executors | {io_thread(device): IO_SPREAD for device in (HOST, *devices)}
+
+
+def _turns(plan: Plan) -> dict[str, list[str]]:
+    """Executor → its phases in the order of their index, for each frame of a cycle that it gets."""
+    turns: dict[str, list[str]] = {}
+    for phase in sorted(plan.phases, key=lambda phase: phase.index):
+        turns.setdefault(executor(phase.device), []).append(phase.name)
+    copy = {executor(phase.device): phase.copy for phase in plan.phases}
+    return {thread: own * plan.dealing.count(copy[thread]) for thread, own in turns.items()}
+
+
+def _received_s(
+    timeline: Timeline, results: Mapping[int, list[str]], dealing: Sequence[int], frames: int
+) -> tuple[float, ...]:
+    """When each frame was there with all before it: results are taken in frame order."""
+    ends = {copy: zip(*map(timeline.of, actors), strict=True) for copy, actors in results.items()}
+    firings = (next(ends[dealing[frame % len(dealing)]]) for frame in range(frames))
+    there = (max(float(firing.end) for firing in own) for own in firings)
+    return tuple(itertools.accumulate(there, max))
+
+
+def _fifo_bytes(timeline: Timeline, plan: Plan) -> dict[str, int]:
+    """Device → the most that its incoming FIFOs hold, as `nodes.core.fifo` counts it."""
+    changes: dict[str, list[tuple[Fraction, int]]] = {device.name: [] for device in plan.devices}
+    for channel in plan.channels:
+        if channel.target_device == HOST:
+            continue
+        came = ended(channel.source)
+        if not channel.is_local:
+            came = arrived(channel.source, channel.target_device)
+        readers = [timeline.of(ended(target)) for target in channel.targets]
+        held = changes[channel.target_device]
+        for number, firing in enumerate(timeline.of(came)):
+            held.append((firing.end, channel.tensor.bytes))
+            held.append((max(read[number].end for read in readers), -channel.tensor.bytes))
+    found = {}
+    for device, events in changes.items():
+        most = now = 0
+        for _, change in sorted(events):
+            now += change
+            most = max(most, now)
+        found[device] = most
+    return found

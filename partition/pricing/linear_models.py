@@ -1,0 +1,152 @@
+"""The linear model of how long a device takes for a batch of frames, and fair dealing by it.
+
+Two measured batch sizes determine the line. Dealing a batch out to several devices so that the last
+of them is done as early as possible is then exact: frame after frame goes to the device that would
+be done with it first.
+
+Source: Vanishree et al., "CoIn: Accelerated CNN Co-Inference through data partitioning on
+heterogeneous devices", ICACCS 2020, whose ratio of shares this is if the fixed parts vanish.
+
+Transfer times linear in bytes, fitted to measurements.
+
+Velasco-Montero et al. (2023, §III-C, Fig. 6) measured how long tensors of several sizes take to
+reach the next processor, found the times to be proportional to the bytes, and put them into the
+time of the stage that receives. Here a message may cost something by itself as well, and what is
+measured is one of two things: **processor** time of serving the network, which delays a device's
+layers, or time on the **wire**, which its link needs beside them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from partition.devices import Device
+from partition.errors import PartitionError
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Seconds for a tensor: `s_per_message` + bytes × `s_per_byte`; `rms_s` is what the
+    measurements differ from it by."""
+
+    s_per_message: float
+    s_per_byte: float
+    rms_s: float
+
+    def seconds(self, size_bytes: int) -> float:
+        """Return the seconds for a tensor of `size_bytes`."""
+        return self.s_per_message + size_bytes * self.s_per_byte
+
+
+def fit_transfer(sizes_bytes: Sequence[int], seconds: Sequence[float]) -> Transfer:
+    """Fit a line to measurements of one tensor each, by least squares with no part below 0.
+
+    >>> fit_transfer([1000, 2000], [0.002, 0.003]).seconds(3000)
+    0.004
+
+    Raises `PartitionError` for fewer than two different sizes and for times that say nothing about
+    a byte.
+    """
+    if len(set(sizes_bytes)) < 2:
+        raise PartitionError("transfers of one size only: measure tensors of two sizes at least")
+    sizes, times = np.asarray(sizes_bytes, np.float64), np.asarray(seconds, np.float64)
+    spread = sizes - sizes.mean()
+    slope = float(spread @ times / (spread @ spread))
+    fixed = float(times.mean() - slope * sizes.mean())
+    if fixed < 0:
+        fixed, slope = 0.0, float(sizes @ times / (sizes @ sizes))
+    if not slope > 0:
+        raise PartitionError(
+            "larger tensors took no longer than smaller ones: measure larger ones, or more often"
+        )
+    left = fixed + slope * sizes - times
+    return Transfer(fixed, slope, float(np.sqrt(np.mean(left**2))))
+
+
+def with_processor_time(device: Device, measured: Transfer) -> Device:
+    """Return `device` with the measured processor time of a message and of a byte."""
+    return replace(
+        device,
+        wire_s_per_message=measured.s_per_message,
+        wire_s_per_byte=measured.s_per_byte,
+    )
+
+
+def with_wire_time(device: Device, measured: Transfer) -> Device:
+    """Return `device` with the measured rate of its link; the time per message is latency, not
+    load."""
+    return replace(device, link_bytes_per_s=1 / measured.s_per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearTime:
+    """Seconds for b frames: `fixed_s` + b × `frame_s`, none for no frame."""
+
+    fixed_s: float
+    frame_s: float
+
+    def seconds(self, frames: int) -> float:
+        """Return the seconds for a batch of `frames` frames.
+
+        >>> LinearTime(fixed_s=0.5, frame_s=0.1).seconds(5)
+        1.0
+        """
+        return self.fixed_s + frames * self.frame_s if frames else 0.0
+
+
+def fit(few: tuple[int, float], many: tuple[int, float]) -> LinearTime:
+    """Return the line through two measurements (frames, seconds).
+
+    Raises `PartitionError` if more frames took no longer than fewer ones. A negative fixed part is
+    noise and counts as 0.
+
+    >>> fit((1, 0.6), (5, 1.0))
+    LinearTime(fixed_s=0.5, frame_s=0.1)
+    """
+    (less, less_s), (more, more_s) = sorted([few, many])
+    if less < 1 or less == more:
+        raise PartitionError(f"batches of {less} and {more} frames: measure two different sizes")
+    if more_s <= less_s:
+        raise PartitionError(
+            f"{more} frames took {more_s:.4g} s and {less} frames {less_s:.4g} s: measure longer "
+            "batches"
+        )
+    frame_s = (more_s - less_s) / (more - less)
+    if less_s < less * frame_s:
+        return LinearTime(0.0, more_s / more)
+    return LinearTime(less_s - less * frame_s, frame_s)
+
+
+def deal_frames(
+    devices: Sequence[LinearTime], frames: int, most: Sequence[int | None] | None = None
+) -> tuple[int, ...]:
+    """Return how many of `frames` frames each device gets so that the last is done as soon as can
+    be.
+
+    >>> deal_frames([LinearTime(0, 1.0), LinearTime(0, 3.0)], 4)
+    (3, 1)
+
+    `most` bounds what a device can take at once for want of memory (None: no bound); what is left
+    over goes to the others. Raises `PartitionError` if all together cannot take that many.
+    """
+    bounds = [None] * len(devices) if most is None else list(most)
+    dealt = [0] * len(devices)
+    ready = [
+        (device.seconds(1), number)
+        for number, device in enumerate(devices)
+        if bounds[number] is None or bounds[number]
+    ]
+    heapq.heapify(ready)
+    for _ in range(frames):
+        if not ready:
+            raise PartitionError(f"the devices' memory does not hold {frames} frames at once")
+        _, number = heapq.heappop(ready)
+        dealt[number] += 1
+        bound = bounds[number]
+        if bound is None or dealt[number] < bound:
+            heapq.heappush(ready, (devices[number].seconds(dealt[number] + 1), number))
+    return tuple(dealt)

@@ -1,0 +1,173 @@
+"""Longest processing time first (LPT), a heuristic that gives good solutions to start from.
+
+Layers, or groups of them, are assigned in order of descending size, each to the device whose load,
+relative to its speed, is then least. Graham showed that the largest load is at most 4/3 − 1/(3n)
+times the optimum on n equal devices.
+
+Source: R. L. Graham, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied
+Mathematics, 1969.
+
+Balancing of weights by exchanging layers between pairs of devices (subset sums).
+
+Two devices' layers are divided best by finding all sums that their sizes can make (the subset sum
+problem, by dynamic programming on the bits of one long integer). Doing so with pair after pair,
+until no pair helps the heaviest device, often ends at the mean, rounded up, which nothing can beat.
+
+Algorithm 1 of Villarrubia et al. (2025): split an array so that the largest sum is least.
+
+Their §6.1.3 then moves the cuts until every device has room for its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_ITEMS = 48
+"""Of two devices' layers, only so many of the largest are shared anew."""
+
+
+def rebalanced(
+    sizes: Sequence[int],
+    rooms: Sequence[int],
+    numbers: NDArray[np.intp],
+    is_free: NDArray[np.bool_],
+) -> NDArray[np.intp]:
+    """Return `numbers` [items], the device of each item, changed so that max load ÷ room is small.
+
+    Only items with `is_free` [items] move. Sizes are whole numbers ≥ 0, `rooms` [devices] > 0.
+    """
+    best = numbers.copy()
+    given, room = np.array(sizes, dtype=np.int64), np.array(rooms, dtype=np.int64)
+    load = np.bincount(best, given, len(room)).astype(np.int64)
+    improved = True
+    while improved:
+        improved = False
+        heaviest = int((load / room).argmax())
+        for other in np.argsort(load / room, kind="stable").tolist():
+            if other == heaviest:
+                continue
+            movable = np.flatnonzero(is_free & (given > 0) & np.isin(best, (heaviest, other)))
+            movable = movable[np.argsort(-given[movable], kind="stable")][:MOST_ITEMS]
+            own = movable[best[movable] == heaviest]
+            fixed = int(load[heaviest] - given[own].sum())
+            both = int(load[heaviest] + load[other])
+            target = both * int(room[heaviest]) // int(room[heaviest] + room[other])
+            chosen = _subset(given[movable].tolist(), target - fixed)
+            taken = int(given[movable[chosen]].sum())
+            after = np.array([fixed + taken, both - fixed - taken])
+            before = load[heaviest] / room[heaviest]
+            if (after / room[[heaviest, other]]).max() < before:
+                best[movable] = other
+                best[movable[chosen]] = heaviest
+                load[[heaviest, other]] = after
+                improved = True
+                break
+    return best
+
+
+def _subset(sizes: Sequence[int], target: int) -> list[int]:
+    """Return the indices of sizes whose sum is closest to `target`."""
+    reachable = [1]
+    for size in sizes:
+        reachable.append(reachable[-1] | reachable[-1] << size)
+    target = min(max(target, 0), sum(sizes))
+    below = (reachable[-1] & ((1 << target + 1) - 1)).bit_length() - 1
+    above_bits = reachable[-1] >> target
+    above = target + (above_bits & -above_bits).bit_length() - 1 if above_bits else below
+    left = below if target - below <= above - target else above
+    chosen = []
+    for index in range(len(sizes) - 1, -1, -1):
+        if not reachable[index] >> left & 1:
+            chosen.append(index)
+            left -= sizes[index]
+    return chosen
+
+
+Report = Callable[[int, int, int], int]
+"""(device number, first level, level after the last) → bytes that the device has no room for."""
+
+
+def balanced_split(sizes: Sequence[int], runs: int) -> tuple[int, list[int]]:
+    """Return the least possible largest sum of at most `runs` runs of `sizes`, and the cuts.
+
+    >>> balanced_split([7, 2, 5, 10, 8], 2)
+    (18, [3])
+
+    Binary search over the bound, with a greedy check: a run takes what still fits. A cut at i
+    stands before `sizes[i]`. Takes O(len(sizes) × log(sum of sizes)) steps.
+    """
+    least, most = max(sizes), sum(sizes)
+    while least < most:
+        bound = (least + most) // 2
+        if len(_greedy(sizes, bound)) < runs:
+            most = bound
+        else:
+            least = bound + 1
+    return least, _greedy(sizes, least)
+
+
+def _greedy(sizes: Sequence[int], bound: int) -> list[int]:
+    """Where to cut so that no run sums to more than `bound`, each run as long as it can be."""
+    cuts = []
+    held = 0
+    for place, size in enumerate(sizes):
+        held += size
+        if held > bound:
+            cuts.append(place)
+            held = size
+    return cuts
+
+
+def refined(cuts: Sequence[int], levels: int, report: Report) -> tuple[list[int], int]:
+    """Move `cuts` until `report` is 0 for every run; return them and the number of moves.
+
+    From the first run to the last: a run that is too large gives its last level to the next one,
+    until it fits. If then the last is too large, the same from the last to the first: a run gives
+    its first level to the one before. Runs may become empty. Run i is that of device i.
+    """
+    ends = [0, *cuts, levels]
+    moves = 0
+    for run in range(len(ends) - 2):
+        while ends[run + 1] > ends[run] and report(run, ends[run], ends[run + 1]) > 0:
+            ends[run + 1] -= 1
+            moves += 1
+    for run in range(len(ends) - 2, 0, -1):
+        while ends[run] < ends[run + 1] and report(run, ends[run], ends[run + 1]) > 0:
+            ends[run] += 1
+            moves += 1
+    return ends[1:-1], moves
+
+
+def longest_first(
+    rng: np.random.Generator,
+    count: int,
+    sizes: NDArray[np.float64],
+    pinned: NDArray[np.integer],
+    spread: float = 0.0,
+) -> NDArray[np.int16]:
+    """Return `count` assignments, [count, items]; the first by the sizes as they are.
+
+    `sizes` [items, devices] is what each item costs on each device. In all but the first, the order
+    is by sizes that are multiplied with random factors in 1 ± `spread`. Pinned items (−1: free)
+    are loaded first.
+    """
+    items, devices = sizes.shape
+    blur = rng.uniform(1 - spread, 1 + spread, (count, items))
+    blur[0] = 1.0
+    order = np.argsort(-sizes.mean(axis=1) * blur, axis=1, kind="stable")
+    assigned = np.empty((count, items), dtype=np.int16)
+    load = np.zeros((count, devices))
+    for item in np.flatnonzero(pinned >= 0):
+        assigned[:, item] = pinned[item]
+        load[:, pinned[item]] += sizes[item, pinned[item]]
+    rows = np.arange(count)
+    for now in order.T:
+        free = pinned[now] < 0
+        best = (load + sizes[now]).argmin(axis=1)
+        chosen = np.where(free, best, assigned[rows, now])
+        assigned[rows, now] = chosen
+        load[rows, chosen] += np.where(free, sizes[now, chosen], 0.0)
+    return assigned
