@@ -239,7 +239,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys\n"
-        "from launcher import cli\n"
+        "from launcher.commands import launch as cli\n"
         "try:\n    cli.main(['--help'])\n"
         "except SystemExit as end:\n    assert not end.code\n"
         "heavy = {'numpy', 'onnx', 'scipy', 'deap', 'zmq', 'pydantic', 'PIL'} & set(sys.modules)\n"

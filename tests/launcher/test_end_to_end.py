@@ -190,7 +190,7 @@ def test_an_address_where_nobody_listens_ends_with_2(launcher: Launcher) -> None
             path.read_text().replace("- name: b", f"- name: b\n    address: {address}")
             + "run:\n  connect_timeout_s: 0.5\n"
         )
-        code, out, err = launcher.run.runner("cluster.yaml", "--json")
+        code, out, err = launcher.run("cluster.yaml", "--json")
     assert code == 2
     sentence = json.loads(out)["error"]
     assert "'b'" in sentence

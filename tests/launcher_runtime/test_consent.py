@@ -12,7 +12,7 @@ from launcher.run.consent import hearing_consent
 
 LATE = """
 import os, signal
-from launcher import cli
+from launcher.commands import launch as cli
 from launcher.run.consent import hearing_consent
 
 def perform(request, as_json):
