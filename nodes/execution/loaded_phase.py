@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nodes.execution.rehearsal import RehearsedPhase
 from nodes.executors.base import LoadedSubnet
-from nodes.executors.trial import synthetic_input
+from nodes.executors.synthetic_inputs import synthetic_input
 from nodes.host.control_groups import room_bytes
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment, PhaseSpec

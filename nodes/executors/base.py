@@ -1,20 +1,36 @@
-"""What an engine must be able to do for an agent: prepare subnets, load them, run them.
+"""Defines the interface between an agent and an engine that runs ONNX models.
 
-An `Executor` is one engine on one machine, a `LoadedSubnet` one loaded ONNX model. Implementations
-differ in how they keep memory low and where they compute; `tests/nodes/executors/conformance.py`
-says what all of them promise.
+An `Executor` is one engine on one machine. It prepares subnets (costly, at most once per subnet and
+machine), loads them, and a `LoadedSubnet` runs one. Subnets are ONNX files whose weights may lie in
+other files beside them; all their input shapes are static.
 
-Checks what a subnet is given, the same for every engine.
+An implementation needs a module under `nodes.executors` with a class of these methods, a name in
+`nodes.executors.registry`, and a subclass of `tests/nodes/executors/conformance.py`, the test of
+everything that this module requires. `InputCheck` and `OutputAllocator` do the parts that are the
+same for every engine.
 
-Whether this machine has a GPU that CUDA can use.
+**Threads.** An agent opens the executor before it starts any thread. It calls `prepare` in a thread
+made for that call, and waits for it; then it calls `load`, `LoadedSubnet.run`, `LoadedSubnet.close`
+and `resume` in one other thread, the same one for as long as the agent lives. It calls `interrupt`
+and `close` in a third thread, at any time. So `interrupt` and `close` must be safe while any other
+method runs, and two subnets may run at once. Nothing else happens concurrently.
+
+**Errors.** A method raises ExecutorError for whatever makes an engine or a subnet unusable: a
+missing library, a broken file, an unsupported operator, a wrong input, a failure in the engine. Its
+text is one sentence that names the subnet, says what is wrong, and says what the user can do; it is
+shown as it is. The agent survives any other exception, too, but reports it with its type. An engine
+that crashes ends the agent, so whatever may crash on a file should happen in a child process first.
+
+**Files.** A launcher sends the files, so they are not trusted. An implementation must examine each
+one (`nodes.executors.onnx.file.inspect`) before its engine opens it, and write only under the cache
+directory that it was given. Once the executor is open, the agent's process loses access to other
+files where the kernel supports that (`nodes.host.sandbox`).
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -27,21 +43,25 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 class ExecutorError(NodeError):
-    """An engine cannot be had, or cannot load or run a subnet: which, why, and what to do."""
+    """An engine is not available, or cannot prepare, load or run a subnet.
+
+    The text is one sentence: which subnet or engine, what is wrong, what to do.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How to load a subnet.
-
-    `threads` ≥ 1 compute one run. `fp16` lets engines that can compute in half precision
-    (TensorRT); outputs then agree with the model to about 1e-2 instead of 1e-4.
-    `workspace_bytes` bounds the scratch memory that TensorRT may use while it builds and runs.
-    """
+    """How to prepare and load a subnet."""
 
     threads: int = 1
+    """CPU threads that compute one run, at least 1; ExecutorError otherwise. An engine may use
+    fewer."""
     fp16: bool = False
+    """Lets an engine compute in half precision where it can (TensorRT). Outputs then agree with the
+    model to about 1e-2 of their largest magnitude instead of 1e-4; dtypes stay the same. Engines
+    that cannot ignore it."""
     workspace_bytes: int = 256 << 20
+    """The most scratch memory that TensorRT may use while it builds and runs an engine."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -50,101 +70,136 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output of a subnet: NumPy's name of its dtype, and its shape. An output that
-    varies has another shape in every run, and () here."""
+    """The dtype and shape of a subnet's input or output."""
 
     dtype: str
+    """NumPy's name in native byte order: float16/32/64, int8 to int64, uint8 to uint64 or bool."""
     shape: tuple[int, ...]
+    """All dimensions; () for a scalar, and for an output that varies."""
     varies: bool = False
+    """Whether an output may have another shape in every run. Inputs never do."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of one such tensor; 0 where they vary."""
+        """Bytes of one such tensor; 0 for one that varies."""
         if self.varies:
             return 0
         return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
 
 
 class LoadedSubnet(Protocol):
-    """A loaded subnet. Not thread-safe: one run at a time per subnet; two subnets may overlap."""
+    """A subnet that is ready to run.
+
+    One thread at a time may call a subnet's methods, but runs of two subnets may overlap.
+    """
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
-        """The model's inputs in its own order."""
+        """The model's inputs by name, in the model's order. Constant; available after `close`."""
         ...
 
     @property
     def outputs(self) -> Mapping[str, TensorSpec]:
-        """The model's outputs in its own order."""
+        """The model's outputs by name, in the model's order. Constant; available after `close`."""
         ...
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute all outputs.
+        """Compute all outputs from one frame's inputs. Blocks until they are there.
 
-        `inputs` maps exactly the names of `self.inputs` to arrays of those dtypes and shapes, in
-        any memory layout (C-contiguous is fastest; read-only is fine); they are not kept or
-        changed. The returned arrays are C-contiguous and belong to the caller: no later run or
-        `close` touches them, so they can be sent without a copy.
+        `inputs` must map exactly the names of `self.inputs` to arrays of exactly those dtypes and
+        shapes. They may be read-only, not contiguous (contiguous ones are not copied) and not
+        aligned. An implementation must neither change them nor refer to them after it has returned.
+
+        Returns one array for each of `self.outputs`, in that order: C-contiguous, of the dtype and,
+        unless the output varies, the shape stated there. The arrays belong to the caller, who may
+        keep, change or send them: neither a later run nor `close` may touch their memory, and no
+        two of them may share memory.
+
+        The values must agree with ONNX's definition of the operators to about 1e-4 of the output's
+        largest magnitude. Runs are independent of each other.
 
         Raises ExecutorError, naming the subnet and the tensor, if an input is missing, unknown or
-        of another dtype or shape, or if the engine fails.
+        of another dtype or shape; and naming the subnet if it is closed, if it was interrupted, or
+        if the engine fails. The subnet must stay usable after an error about its inputs.
         """
         ...
 
     def close(self) -> None:
-        """Give the memory back. Idempotent; `run` afterwards raises ExecutorError."""
+        """Free everything that the subnet holds. A second call does nothing.
+
+        `run` raises ExecutorError afterwards.
+        """
         ...
 
 
 OnPrepared: TypeAlias = Callable[[Path], None]
-"""Called in the thread that called `prepare`, once per graph, in order, when it is ready."""
+"""Takes the path of a graph that is prepared. An executor calls it in the thread that called
+`prepare`, once for each graph passed, in their order, as soon as this and all earlier ones are
+prepared. What it raises ends `prepare`."""
 
 
 class Executor(Protocol):
-    """An engine on this machine. An agent runs its subnets in the thread that loaded them."""
+    """An engine on this machine."""
 
     def describe(self) -> str:
-        """Name, version and where it computes, e.g. `ONNX Runtime 1.31.0 (CPU)`."""
+        """Return the engine's name, its version, and where it computes.
+
+        For example `ONNX Runtime 1.31.0 (CPU)`. Users read it; plans and profiles record it.
+        """
         ...
 
     def prepare(
         self, graphs: Sequence[Path], options: LoadOptions, on_done: OnPrepared | None = None
     ) -> None:
-        """Do the costly part of `load` for several graphs, outside this process where it helps.
+        """Do the costly part of `load` for several graphs, and keep the results in the cache.
 
-        Blocks until all are done (call it from a thread of its own) and leaves the results in the
-        cache directory. `load` works without it, by preparing that one graph itself. Raises
-        ExecutorError, naming the graph, if one cannot be prepared.
+        Blocks until all are done, which may take minutes. What takes much memory or may crash
+        should happen in a child process, whose death must end in an ExecutorError. A graph may
+        occur several times, and may be prepared already. `load` must also work without this.
+
+        Raises ExecutorError for the first graph that cannot be prepared, naming its file and, where
+        the engine states it, the operator; or if it was interrupted. Graphs before that one stay
+        prepared.
         """
         ...
 
     def load(self, graph: Path, options: LoadOptions) -> LoadedSubnet:
-        """Load an ONNX file, its external weights beside it.
+        """Load the ONNX file `graph`, whose external weights lie beside it.
 
-        Raises ExecutorError, naming the file and the operator where the engine tells, if it is
-        missing or broken or holds what the engine cannot compute.
+        Prepares the graph first if the cache lacks its result, or the result is damaged or from
+        another version of the engine. The files must stay unchanged until the subnet is closed:
+        an engine may map its weights instead of copying them.
+
+        Raises ExecutorError, naming the file or the subnet and, where the engine states it, the
+        operator, if a file is missing, broken, refused or holds what the engine cannot compute, if
+        an input's shape is dynamic, or if it was interrupted.
         """
         ...
 
     def interrupt(self) -> None:
-        """Make `prepare`, `load` and `run` raise ExecutorError soon, ending child processes.
+        """Make `prepare`, `load` and `run` raise ExecutorError soon, and end child processes.
 
-        Holds until `resume`, also for calls that have yet to begin; from any thread, and returns at
-        once. A run ends between two layers, or within one where the engine looks: not for sure.
+        Applies to calls under way and to those that begin before `resume`. May be called from any
+        thread, several times, and must return at once. An engine that cannot end a run at any point
+        ends it as soon as it can; if that takes too long, the agent ends its whole process.
         """
         ...
 
     def resume(self) -> None:
-        """Subnets may be prepared, loaded and run again."""
+        """Allow `prepare`, `load` and `run` again after `interrupt`."""
         ...
 
     def close(self) -> None:
-        """End child processes that still run. Subnets already loaded stay usable."""
+        """End child processes for good. Subnets that are loaded stay usable.
+
+        May be called from any thread; a call under way that needs a child raises ExecutorError, and
+        so does every later one.
+        """
         ...
 
 
 class InputCheck:
-    """Turns the mapping given to `Subnet.run` into arrays that an engine can read by pointer."""
+    """Checks the inputs of `LoadedSubnet.run`, and arranges them so that pointers can be passed."""
 
     def __init__(self, subnet: str, specs: Mapping[str, TensorSpec]) -> None:
         self._subnet = subnet
@@ -153,10 +208,10 @@ class InputCheck:
         )
 
     def arrays(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The inputs in the model's order, C-contiguous and aligned to their elements.
+        """Return the inputs in the model's order, C-contiguous and aligned to their elements.
 
-        Arrays that are so already are returned themselves, others copied. Raises ExecutorError
-        naming the subnet and the input if one is missing, unknown, or of another dtype or shape.
+        Copies only arrays that are not so already. Raises ExecutorError naming the subnet and the
+        input if one is missing, unknown, or of another dtype or shape.
         """
         arrays = []
         for name, dtype, shape in self._expected:
@@ -183,8 +238,10 @@ class InputCheck:
 
 
 class OutputAllocator:
-    """Makes fresh output arrays, so that no run writes into what an earlier one returned; but for
-    outputs that vary, whose size only the engine knows."""
+    """Makes new output arrays for each run, except for outputs that vary.
+
+    Only the engine can say how large those are.
+    """
 
     def __init__(self, specs: Mapping[str, TensorSpec]) -> None:
         self._specs = tuple(
@@ -194,27 +251,11 @@ class OutputAllocator:
         )
 
     def allocate(self) -> dict[str, Array]:
-        """One uninitialised C-contiguous array per output, in the model's order."""
+        """Return an uninitialised C-contiguous array for each output, in the model's order."""
         return {name: np.empty(shape, dtype) for name, dtype, shape in self._specs}
 
 
 def address(array: Array) -> int:
-    """Where the array's first element lies."""
+    """Return the address of the array's first element."""
     pointer: int = array.__array_interface__["data"][0]
     return pointer
-
-
-@cache
-def cuda_devices() -> int:
-    """The number of CUDA devices, asked of the driver itself; 0 without a driver.
-
-    A package that can use a GPU says nothing about there being one.
-    """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0
-    return count.value

@@ -1,11 +1,12 @@
-"""What engines made from subnets, kept on disk: optimised models, TensorRT engines.
+"""Caches on disk what engines make from subnets: optimised models and TensorRT engines.
 
-An entry is a directory named by its key, with its files and `entry.json`, which holds their sizes
-and CRC-32s. It is made in a private directory and renamed into place, so a reader sees all of it or
-nothing; what a crash, a full disk or a bad card has damaged nevertheless fails its check and is
-made anew, so nobody waits for the disk. Several agents may share the directory: whoever renames
-first wins, and what one has just found another may evict. A key names, between dashes, the blob
-that its entry is made from, which keeps both from eviction (`nodes.cache.room`).
+An entry is a directory named by its key. It contains the files and `entry.json` with their sizes
+and CRC-32s. An entry is made in a private directory and renamed into place, so a reader sees all of
+it or nothing. It is not flushed to the disk: an entry that a crash, a full disk or a bad card has
+damaged fails its check and is made anew. Several agents may share the directory: the first one to
+rename an entry wins, and an agent may evict what another has just found. A key contains, between
+dashes, the digest of the blob that its entry is made from; a pin of the blob keeps both from
+eviction (`nodes.cache.room`).
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ _ENTRY = "entry.json"
 _CHUNK = 1 << 20
 _LIGHT = "-light"
 
-_LITTLE_BYTES = 1 << 20
-"""A disk that has no more is full, as far as engines and their models go."""
+_LEAST_FREE_BYTES = 1 << 20
+"""A disk with less free space counts as full: no engine could write its model."""
 
 _IS_THERE = (errno.ENOTEMPTY, errno.EEXIST)
 _ATTEMPTS = 8
-"""At renaming an entry into place, where others make and evict the same one at the same time."""
+"""Attempts to rename an entry into place while other agents make and evict the same one."""
 
-_Look: TypeAlias = tuple[tuple[int, ...], ...]
-"""What differs, for each file of an entry, when it has been written to."""
+_FileIds: TypeAlias = tuple[tuple[int, int, int], ...]
+"""Device, inode and time of change of each file of an entry; they change when it is written to."""
 
 
 class NoRoomError(ExecutorError):
-    """An entry takes more than it may."""
+    """An entry takes more room than it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A subnet to prepare, and the key that the result gets; `is_light`: with little memory.
+    """A subnet to prepare, and the key of the result.
 
-    `source_bytes` are those of its graph and weights.
+    `is_light`: with little memory. `source_bytes` is the size of its graph and weights.
     """
 
     graph: Path
@@ -60,27 +61,29 @@ class Job:
 
     @property
     def lighter(self) -> Job | None:
-        """The same, prepared with less memory; None if there is no such way."""
+        """The same subnet prepared with less memory; None if there is no such way."""
         if self.is_light or not self.key.startswith("onnxruntime-"):
             return None
         return replace(self, key=self.key + _LIGHT, is_light=True)
 
     @staticmethod
-    def is_of_light(key: str) -> bool:
-        """Whether a key is that of a light job."""
+    def is_light_key(key: str) -> bool:
+        """Return whether a key belongs to a light job."""
         return key.endswith(_LIGHT)
 
 
 class PreparedFiles:
-    """The entries under one directory, of `room` if it is bounded.
+    """The entries under the directory `root`.
 
-    An entry that is made here takes `limit_bytes` at most.
+    `room` is the cache directory that they belong to, if that is bounded. `limit_bytes` is the most
+    that an entry made through this object may take. Raises ExecutorError if the directory cannot be
+    used.
     """
 
     def __init__(self, root: Path, room: Room | None = None, limit_bytes: float = math.inf) -> None:
         self._root = root
         self._limit_bytes = limit_bytes
-        self._verified: dict[str, _Look] = {}
+        self._verified: dict[str, _FileIds] = {}
         self.room = room
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,52 +95,55 @@ class PreparedFiles:
 
     @property
     def root(self) -> Path:
-        """Where the entries lie."""
+        """Return the directory of the entries."""
         return self._root
 
     def clear_leftovers(self) -> None:
-        """Remove what processes that are gone have left half-written; may raise OSError."""
+        """Remove what processes that have ended left half-written; may raise OSError."""
         clear_left_behind(self._root.glob(f"{PARTIAL}.*"))
 
     def find(self, key: str) -> Path | None:
-        """The directory of an entry whose files are as they were made, marked as just used.
+        """Return the directory of an intact entry and mark it as just used; None without one.
 
-        A damaged entry is removed and not found. Content is read once per instance, and again if
-        somebody has written to it. Another agent may evict the entry at any moment.
+        A damaged entry is removed. The content of each entry is read once per instance, and again
+        if it has been written to. Another agent may evict the entry at any moment.
         """
         entry = self._root / key
         try:
             found = entry.stat()
-            look = self._intact_look(entry, self._verified.get(key))
+            file_ids = self._intact_files(entry, self._verified.get(key))
             with contextlib.suppress(OSError):  # another user's, or gone
                 os.utime(entry)
             if not os.path.samestat(entry.stat(), found):
                 return None
         except OSError:
             return None
-        if look is None:
+        if file_ids is None:
             self._remove_damaged(key)
             return None
-        self._verified[key] = look
+        self._verified[key] = file_ids
         return entry
 
-    def _intact_look(self, entry: Path, verified: _Look | None) -> _Look | None:
-        """How the files of an entry look; None if they are not what was written."""
+    def _intact_files(self, entry: Path, verified: _FileIds | None) -> _FileIds | None:
+        """Return the ids of an entry's files; None if they are not what was written.
+
+        Files whose ids are `verified` are not read.
+        """
         try:
             content = json.loads((entry / _ENTRY).read_text("utf-8"))
             files = [(entry / name, size, crc) for name, (size, crc) in content["files"].items()]
-            looks = []
+            ids = []
             for path, size, _ in files:
                 status = path.stat()
                 if status.st_size != size:
                     return None
-                looks.append((status.st_dev, status.st_ino, status.st_mtime_ns))
-            look = tuple(looks)
-            if look != verified and any(_crc32(path) != crc for path, _, crc in files):
+                ids.append((status.st_dev, status.st_ino, status.st_mtime_ns))
+            file_ids = tuple(ids)
+            if file_ids != verified and any(_crc32(path) != crc for path, _, crc in files):
                 return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        return look
+        return file_ids
 
     def _remove_damaged(self, key: str) -> None:
         self.discard(key)
@@ -152,9 +158,9 @@ class PreparedFiles:
 
     @contextmanager
     def making(self, key: str) -> Iterator[Path]:
-        """A private directory that becomes the entry `key` when the block ends well.
+        """Yield a private directory that becomes the entry `key` if the block ends without error.
 
-        Raises ExecutorError if the disk is full or refuses, `NoRoomError` if the limit is reached.
+        Raises ExecutorError if the disk is full or refuses, NoRoomError if the limit is reached.
         """
         try:
             made = make_folder(self._root, PARTIAL)
@@ -179,7 +185,11 @@ class PreparedFiles:
             ) from error
 
     def _is_too_large(self, folder: Path) -> bool:
-        """Engines do not say why they could not write; but no file can outgrow the limit."""
+        """Return whether the limit is reached.
+
+        Engines do not report why they could not write, but no file can become longer than the
+        limit.
+        """
         sizes = [path.stat().st_size for path in folder.iterdir()]
         return sum(sizes) > self._limit_bytes or max(sizes, default=0) >= self._limit_bytes
 
@@ -206,7 +216,7 @@ class PreparedFiles:
 
 def _is_full(folder: Path) -> bool:
     disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize < _LITTLE_BYTES
+    return disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES
 
 
 def _crc32(path: Path) -> int:

@@ -1,14 +1,15 @@
-"""Does the costly part of loading in a child process that exits.
+"""Prepares subnets in a child process, which takes its memory and its crashes with it.
 
-Optimising a subnet or building an engine holds the weights once more, and what it leaves in the
-heap does not come back: in the agent itself it would count for ever. One child does any number of
-subnets, one after the other, so its peak is that of the largest. Where memory runs out the
-child says so or is killed, and its work then goes to another that needs less (`Job.lighter`).
+Optimising a subnet or building an engine holds the weights once more, and memory that it leaves in
+the heap is not returned to the system: an agent that did this itself would keep it. One child
+prepares any number of subnets, one after the other, so its peak is that of the largest. Where
+memory runs out, the child reports that or is killed; another child then does its work in a way that
+needs less (`Job.lighter`).
 
-What a child writes is bounded. Before it is asked for an entry, room for it is reserved under the
-cache's quota (`Room.reserve`). How much an entry takes nobody knows beforehand, because optimisers
-compute whatever is constant: a guess is reserved first and, if that does not suffice, all that can
-be had. `preparing_child` is what the child does.
+What a child writes is bounded. Before each entry, room for it is reserved under the cache's quota
+(`Room.reserve`). The size of an entry is not known in advance, because optimisers compute whatever
+is constant. So an estimate is reserved first and, if that does not suffice, all the room there is.
+The child's side is `nodes.executors.preparing_child`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
 CHILD = (sys.executable, "-m", "nodes.executors.preparing_child")
 """The child's command."""
 
-_GUESS, _GUESS_BYTES = 2, 8 << 20
-"""An entry takes about what its subnet does, more where weights are packed beside the originals."""
+_ESTIMATE, _ESTIMATE_BYTES = 2, 8 << 20
+"""The room that is reserved first: this many times the subnet's size, plus so many bytes. An entry
+is about as large as its subnet, and larger where weights are packed beside the originals."""
 
 Engine: TypeAlias = Literal["onnxruntime", "tensorrt"]
 
@@ -42,7 +44,7 @@ log = logging.getLogger("node-agent")
 
 
 class NoMemoryError(ExecutorError):
-    """The child had too little memory: it was killed, or says so."""
+    """The child had too little memory: it was killed, or reported it."""
 
 
 _LACKING: Mapping[str, type[ExecutorError]] = {"room": NoRoomError, "memory": NoMemoryError}
@@ -53,7 +55,7 @@ class CrashedError(ExecutorError):
 
 
 class PreparingProcess:
-    """Runs children for one engine."""
+    """Prepares subnets for one engine, in child processes."""
 
     def __init__(self, engine: Engine, cache: PreparedFiles) -> None:
         self._engine = engine
@@ -65,9 +67,10 @@ class PreparingProcess:
     def prepare(
         self, jobs: Iterable[Job], options: LoadOptions, on_done: Callable[[Job], None]
     ) -> None:
-        """Make what the cache lacks; `on_done` for each job, in order, as soon as it is there.
+        """Make the entries that the cache lacks.
 
-        Raises ExecutorError at the first that fails.
+        Calls `on_done` for each job, in order, as soon as its entry and all earlier ones exist.
+        Raises ExecutorError for the first that fails.
         """
         waiting = list(jobs)
         missing = {job.key: job for job in waiting if self._cache.find(job.key) is None}
@@ -87,11 +90,11 @@ class PreparingProcess:
     def make(
         self, jobs: Sequence[Job], options: LoadOptions, on_done: Callable[[Job], None]
     ) -> None:
-        """Make `jobs` in order in one child, whatever the cache holds.
+        """Make the entries of `jobs` in order in one child, whatever the cache holds.
 
-        If its memory runs out, those that are left are made in the way that takes less of it; if
-        the engine crashes, so is the one with which it did. Raises ExecutorError at the first that
-        fails, and if the child dies.
+        If memory runs out, the remaining jobs are done in their lighter variants; if the engine
+        crashes, only the job with which it crashed. Raises ExecutorError for the first job that
+        fails, and if the child dies for another reason.
         """
         left = list(jobs)
 
@@ -120,10 +123,10 @@ class PreparingProcess:
     ) -> None:
         child = self._begin()
         self._children.add(child)
-        if self._is_interrupted:  # asked for only after it was added: `interrupt` sees it then
+        if self._is_interrupted:  # `interrupt` kills every child that was added before
             child.kill()
         try:
-            self._shut_in(child, jobs)
+            self._send_places(child, jobs)
             for job in jobs:
                 self._make_one(child, job, options)
                 on_done(job)
@@ -134,16 +137,16 @@ class PreparingProcess:
                 self._cache.clear_leftovers()
 
     def _make_one(self, child: subprocess.Popen[str], job: Job, options: LoadOptions) -> None:
-        """Have the child make one entry, in the room that it is likely to need, or else in all."""
+        """Let the child make one entry, in the room that it probably needs, or else in all."""
         room = self._cache.room
         if room is None:
-            self._ask(child, job, options, None)
+            self._request(child, job, options, None)
             return
-        guess_bytes = _GUESS * job.source_bytes + _GUESS_BYTES
-        for wanted_bytes in (guess_bytes, room.quota_bytes):
+        estimate_bytes = _ESTIMATE * job.source_bytes + _ESTIMATE_BYTES
+        for wanted_bytes in (estimate_bytes, room.quota_bytes):
             with _reserved(room, wanted_bytes) as limit_bytes:
                 try:
-                    self._ask(child, job, options, limit_bytes)
+                    self._request(child, job, options, limit_bytes)
                 except NoRoomError as error:
                     if limit_bytes < wanted_bytes or wanted_bytes == room.quota_bytes:
                         raise _too_large(error, room) from error
@@ -160,8 +163,8 @@ class PreparingProcess:
             env={**os.environ, "PYTHONPATH": _python_path()},
         )
 
-    def _shut_in(self, child: subprocess.Popen[str], jobs: Sequence[Job]) -> None:
-        """Tell the child, once, which folders are all that it may open (`nodes.host.sandbox`)."""
+    def _send_places(self, child: subprocess.Popen[str], jobs: Sequence[Job]) -> None:
+        """Send the child, once, the only folders that it may open (`nodes.host.sandbox`)."""
         assert child.stdin is not None  # noqa: S101 - it is a pipe
         folders = sorted({str(job.graph.resolve().parent) for job in jobs})
         places = {
@@ -169,17 +172,17 @@ class PreparingProcess:
             "cache": str(self._cache.root.resolve()),
             "folders": folders,
         }
-        with contextlib.suppress(BrokenPipeError):  # it has died; that shows later
+        with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed later
             child.stdin.write(json.dumps(places) + "\n")
 
-    def _ask(
+    def _request(
         self,
         child: subprocess.Popen[str],
         job: Job,
         options: LoadOptions,
         limit_bytes: int | None,
     ) -> None:
-        """Have the child make one entry of at most so many bytes; raises ExecutorError."""
+        """Let the child make one entry of at most `limit_bytes`, and wait; raises ExecutorError."""
         assert child.stdin is not None  # noqa: S101 - they are pipes
         assert child.stdout is not None  # noqa: S101
         request = {
@@ -189,7 +192,7 @@ class PreparingProcess:
             "job": {**asdict(job), "graph": str(job.graph.resolve())},
             "limit_bytes": limit_bytes,
         }
-        with contextlib.suppress(BrokenPipeError):  # it has died; that shows below
+        with contextlib.suppress(BrokenPipeError):  # it has died, which is noticed below
             child.stdin.write(json.dumps(request) + "\n")
             child.stdin.flush()
         line = child.stdout.readline()
@@ -200,7 +203,7 @@ class PreparingProcess:
             raise _LACKING.get(answer["lacks"], ExecutorError)(answer["reason"])
 
     def _end_of(self, child: subprocess.Popen[str], job: Job) -> ExecutorError:
-        """What to raise on account of a child that has ended before it had done `job`."""
+        """Return the error for a child that ended before it had done `job`."""
         what = f"subnet {job.subnet}: the process that prepares it"
         if self._is_interrupted:
             return ExecutorError(f"{what} was stopped")
@@ -218,16 +221,16 @@ class PreparingProcess:
         return ExecutorError(f"{what} ended unexpectedly (exit code {code})")
 
     def interrupt(self) -> None:
-        """End the children that run, and those begun before `resume`; from any thread.
+        """End the children that run, and those that start before `resume`; from any thread.
 
-        Who waits for them gets an ExecutorError.
+        Calls that wait for them raise ExecutorError.
         """
         self._is_interrupted = True
         for child in tuple(self._children):
             child.kill()
 
     def resume(self) -> None:
-        """Children may run again, unless this is closed."""
+        """Allow children again, unless this is closed."""
         self._is_interrupted = self._is_closed
 
     def close(self) -> None:
@@ -246,7 +249,7 @@ def _too_large(error: NoRoomError, room: Room) -> NoRoomError:
 
 @contextmanager
 def _reserved(room: Room, size_bytes: int) -> Iterator[int]:
-    """`Room.reserve`, with an ExecutorError if the disk fails."""
+    """Reserve room as `Room.reserve` does; raises ExecutorError if the disk fails."""
     try:
         with room.reserve(size_bytes) as granted:
             yield granted
@@ -258,7 +261,7 @@ def _reserved(room: Room, size_bytes: int) -> Iterator[int]:
 
 
 def _end(child: subprocess.Popen[str]) -> None:
-    """Kill and reap it, and close its pipes, also when what was last written to it never left."""
+    """Kill the child, wait for its end and close its pipes, even with unsent data in them."""
     child.kill()
     child.wait()
     for pipe in (child.stdin, child.stdout):
@@ -268,6 +271,6 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 def _python_path() -> str:
-    """Where the child finds this package, whatever directory the agent was started in."""
+    """Return a PYTHONPATH by which the child finds this package from any directory."""
     here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))

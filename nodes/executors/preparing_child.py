@@ -1,17 +1,17 @@
-"""The process that prepares subnets, one after the other, within bounds.
+"""Runs in a process of its own and prepares subnets, one after the other, within bounds.
 
-It is started as `python -m nodes.executors.preparing_child`, and reads a JSON line from its
-standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`. From then
-on it can open nothing else (`nodes.host.sandbox`), unless its engine is one for a GPU.
-It reads another line per subnet, `{"engine": …, "cache": directory, "options": {…}, "job": {…},
-"limit_bytes": …}`, answers each with a JSON line, `{"done": key}` or `{"failed": key, "reason":
-sentence, "lacks": "room", "memory" or ""}`, and exits when its input is closed, so that it never
-outlives the agent that started it.
+The process is started as `python -m nodes.executors.preparing_child`. It first reads a JSON line
+from its standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`,
+and from then on can open only these folders (`nodes.host.sandbox`), unless its engine is one for a
+GPU. For each subnet it then reads a line `{"engine": …, "cache": directory, "options": {…}, "job":
+{…}, "limit_bytes": …}` and replies with a line `{"done": key}` or `{"failed": key, "reason":
+sentence, "lacks": "room", "memory" or ""}`. It exits when its input is closed, so it never outlives
+the agent that started it.
 
 No file that it writes becomes longer than `limit_bytes` (`RLIMIT_FSIZE`), and an entry that takes
-more as a whole is not kept; while they are written, its two files may take twice that. Nor can it
-have more memory than the node has free (`RLIMIT_DATA`): ONNX Runtime leaves a constant that does
-not fit uncomputed, or says that memory has run out, and nobody is killed for it.
+more as a whole is not kept; its two files may take twice that while they are written. The process
+cannot have more memory than the node has free (`RLIMIT_DATA`). ONNX Runtime then does not compute a
+constant that does not fit, or reports that memory has run out, and the kernel kills no process.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from nodes.host.sandbox import shut_optimiser_in
 from nodes.host.time_slice import ask_for_usual_slices
 
 _LEAST_MEMORY_BYTES = 64 << 20
-"""What the child may always try to have: the kernel may find more than it says is free."""
+"""The child is always allowed this much, since the kernel may find more memory than it reports."""
 
 _FILE, _DATA = resource.RLIMIT_FSIZE, resource.RLIMIT_DATA
 
 _OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory")
-"""How ONNX Runtime says it."""
+"""Parts of ONNX Runtime's messages for this."""
 
 
 def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, PreparedFiles], Any]:
-    """Import the engine, outside the bounds of a job, and return what prepares a subnet for it."""
+    """Import the engine, outside the bounds of a job, and return its function for preparing."""
     if engine == "tensorrt":
         from nodes.executors.tensor_rt.build import build  # noqa: PLC0415 - one engine per child
 
@@ -65,9 +65,9 @@ def _maker(engine: str, *, is_light: bool) -> Callable[[Job, LoadOptions, Prepar
 
 
 def work(input_: TextIO, output: TextIO) -> None:
-    """What the child does."""
+    """Read requests from `input_` and write replies to `output`, until `input_` is closed."""
     os.umask(0o077)
-    _volunteer()
+    _be_killed_first()
     ask_for_usual_slices()
     give_back_at_once()
     first = input_.readline()
@@ -116,10 +116,11 @@ def _no_memory(job: Job) -> str:
 
 @contextmanager
 def _bounds(job: Job, limit_bytes: int | None, *, has_gpu: bool) -> Iterator[None]:
-    """No file longer than `limit_bytes`, and no more memory than there is.
+    """Within the block, allow no file longer than `limit_bytes`, and no more memory than is free.
 
     The memory of an engine that `has_gpu` is not bounded, since drivers map far more than they use.
-    Weights that are mapped count towards the bound although they are pages of a file.
+    Mapped weights count towards the kernel's bound although they are pages of a file, so the bound
+    is higher by twice their size.
     """
     former = {kind: resource.getrlimit(kind) for kind in (_FILE, _DATA)}
     try:
@@ -143,7 +144,7 @@ def _limit(kind: int, limit_bytes: int) -> None:
 
 
 def _data_bytes() -> int:
-    """What counts towards RLIMIT_DATA now."""
+    """Return the bytes of this process that count towards RLIMIT_DATA."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
             if line.startswith("VmData:"):
@@ -151,14 +152,14 @@ def _data_bytes() -> int:
     return 0
 
 
-def _volunteer() -> None:
-    """Where memory runs out, let this process be killed and not the agent."""
+def _be_killed_first() -> None:
+    """Let the kernel kill this process rather than the agent where memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 
 def _read(input_: TextIO, lines: SimpleQueue[str]) -> None:
-    """Hand on what the agent asks for, and end this process when the agent is gone or is done."""
+    """Pass on the agent's requests; end this process when the agent closes its pipe or ends."""
     for line in input_:
         lines.put(line)
     os._exit(0)

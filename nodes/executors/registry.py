@@ -1,4 +1,4 @@
-"""Opens the engine that a node has."""
+"""Opens the executor for the engine that is installed on a node."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from nodes.cache.room import Room
-from nodes.executors.base import Executor, ExecutorError, cuda_devices
+from nodes.executors.base import Executor, ExecutorError
+from nodes.executors.cuda import cuda_devices
 from nodes.host.heap import keep_one_heap
 
 EngineName: TypeAlias = Literal["auto", "onnxruntime", "tensorrt"]
 
 
 def open_executor(name: EngineName, cache: Path, *, room: Room | None = None) -> Executor:
-    """The engine called `name`, keeping what it prepares under `cache`, within `room` if given.
+    """Open the executor called `name`, which keeps prepared subnets under `cache`.
 
-    `auto` is TensorRT where it is installed and a GPU is there, else ONNX Runtime. `tensorrt` is
-    its own Python API where that is installed, else ONNX Runtime's TensorRT execution provider.
-    Open it before starting threads (`keep_one_heap`). Raises ExecutorError with the wheel to
-    install if there is no such engine.
+    `auto` is TensorRT where it is installed and there is a GPU, else ONNX Runtime. `tensorrt` uses
+    TensorRT's Python API where that is installed, else ONNX Runtime's TensorRT execution provider.
+    `room` bounds the cache if given. Call this before starting threads (`keep_one_heap`). Raises
+    ExecutorError with the wheel to install if the engine is missing.
     """
     keep_one_heap()
     if name == "auto":
@@ -56,7 +57,7 @@ def _onnx_runtime(cache: Path, *, tensorrt: bool = False, room: Room | None = No
 
 
 def tensorrt_missing() -> str | None:
-    """What TensorRT lacks here and what to do about it; None if it can be used."""
+    """Return why TensorRT cannot be used here and what to do about it; None if it can."""
     if find_spec("tensorrt") is None:
         return (
             "it is not installed: `pip install tensorrt cuda-python`; on a Jetson it comes with "

@@ -19,7 +19,7 @@ from launcher.errors import BadInputError
 from launcher.plan.files import PLAN, read_plan
 from nodes.cache.blobs import BlobStore, CacheError
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx.file import check_written, inspect
+from nodes.executors.onnx.file import check_optimised, inspect
 from nodes.protocol.messages import BlobInfo
 from tests.fuzz.good import PLANS
 from tests.fuzz.model_files import LOCATIONS, external, lay_out, plain
@@ -78,7 +78,7 @@ def test_a_path_that_leaves_is_noticed(place: Path) -> None:
 @in_one_place
 def test_of_the_model_files_of_an_agent(place: Path, location: str) -> None:
     path = model(place, location)
-    for look_through in (inspect, check_written):
+    for look_through in (inspect, check_optimised):
         with kept_inside(place):
             try:
                 look_through(path)

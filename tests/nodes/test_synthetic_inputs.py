@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nodes.executors.trial import synthetic_input
+from nodes.executors.synthetic_inputs import synthetic_input
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

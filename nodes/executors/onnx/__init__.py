@@ -1,1 +1,1 @@
-"""ONNX Runtime as an executor, and ONNX files without the `onnx` package."""
+"""Runs subnets with ONNX Runtime, and reads ONNX files without the `onnx` package."""

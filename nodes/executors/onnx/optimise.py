@@ -1,132 +1,152 @@
-"""Lets ONNX Runtime write a subnet down as it would run it on this CPU, with its weights outside.
+"""Optimises a subnet with ONNX Runtime for this CPU, and writes its weights to a file of their own.
 
-Loaded with optimisation off, such a file's weights stay pages of the file (`onnx_sessions`).
+An agent loads the result with optimisation off (`nodes.executors.onnx.sessions`), so that its
+weights stay pages of the file.
 
-What optimising a subnet takes, and how to do without most of it where memory is short.
-
-ONNX Runtime lays convolutions' weights out anew and packs those of matrices, which takes their
-bytes once more, and a copy of the largest when it writes them down. Its other optimisations leave
-weights in the file that they came in: then only one at a time is copied. ResNet50 computes 21 %
-more slowly that way (91 instead of 75 ms).
+`optimise` lays the weights of convolutions out anew and packs those of matrices. That takes their
+bytes once more, and a copy of the largest one when it is written. `optimise_lightly` leaves weights
+as they are, and then ONNX Runtime copies only one at a time; ResNet50 computes 21 % more slowly
+that way (91 instead of 75 ms).
 
 Measured with ONNX Runtime 1.31, bytes that no file backs, above a process that has imported it:
 ResNet50 (102 MB of weights, the largest 9 MB) 113 MB, lightly 13 MB; ResNet152 (240 MB) 250 MB;
 VGG16 (553 MB, the largest 411 MB) 944 MB, lightly 403 MB.
+
+An engine that crashes takes its process with it. Both functions therefore load the result as an
+agent will load it and run it once on synthetic inputs, in the child process that prepares subnets
+and before the result can be found in the cache. A crash then ends only this child.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from nodes.executors.base import LoadOptions
-from nodes.executors.onnx.file import TENSOR, OnnxFile, external_entries, walk
-from nodes.executors.onnx.mistakes import mistaken_optimizers
+from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
+from nodes.executors.onnx.file import OnnxFile
 from nodes.executors.onnx.packing import UNPACKED, multiplies_single_rows, packs_others, realign
+from nodes.executors.onnx.schema import TENSOR, external_entries, walk
 from nodes.executors.onnx.sessions import (
-    INLINE_BYTES,
     engine_errors,
     import_onnxruntime,
     keep_packing_off,
+    light_optimising_options,
+    loading_options,
     optimising_options,
+    shrink_arena,
+    tensor_specs,
 )
 from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.trial import try_out
+from nodes.executors.synthetic_inputs import synthetic_input
 
 MODEL = "model.onnx"
+"""The optimised model's name in its entry of the cache."""
+
 _WEIGHTS = "model.weights"
 
 OWN_BYTES = 40 << 20
-"""What the process that optimises takes besides weights: the interpreter and ONNX Runtime 24 MB,
+"""Memory of the process that optimises, besides weights: the interpreter and ONNX Runtime 24 MB,
 optimising 16 MB."""
+
+_LARGEST_EXAMINED_BYTES = 64 << 20
+"""The largest model file that is read into memory; subnets keep their weights in other files."""
 
 
 def needed_bytes(file: OnnxFile) -> int:
-    """About what optimising a subnet fully takes; weights inside the model file do not count."""
+    """Return about how much memory `optimise` takes; weights inside the model file do not count."""
     weights = sum(path.stat().st_size for path in file.external)
     return OWN_BYTES + weights + weights // 20 + max(_weight_sizes(file.path), default=0)
 
 
 def _weight_sizes(path: Path) -> Iterator[int]:
-    """The bytes of each weight that lies in another file and says its length."""
+    """Yield the bytes of each weight that lies in another file and states its length."""
     for kind, message, _ in walk(memoryview(path.read_bytes())):
         if kind == TENSOR:
             length = dict(external_entries(message) or ()).get("length")
             yield int(length or 0)
 
 
-def optimise_lightly(
-    job: Job,
-    options: LoadOptions,
-    cache: PreparedFiles,
-) -> None:
-    """Optimise one subnet in this process, and run it once as `options` say.
+def optimise(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
+    """Optimise one subnet fully in this process, and run it once as `options` say.
 
     Raises ExecutorError if ONNX Runtime cannot.
     """
     ort = import_onnxruntime()
     with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
-        light = ort.SessionOptions()
-        light.log_severity_level = 4
-        light.intra_op_num_threads = light.inter_op_num_threads = 1
-        light.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        light.optimized_model_filepath = str(folder / MODEL)
-        light.enable_cpu_mem_arena = False
-        keep_packing_off(light)
-        for key, value in (
-            ("external_initializers_file_name", _WEIGHTS),
-            ("external_initializers_min_size_in_bytes", str(INLINE_BYTES)),
-        ):
-            light.add_session_config_entry(f"session.optimized_model_{key}", value)
-        ort.InferenceSession(
-            str(job.graph),
-            light,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=mistaken_optimizers(job.graph),
-        )
-        try_out(ort, job.subnet, folder / MODEL, options, packs=False)
+        model, weights = folder / MODEL, folder / _WEIGHTS
 
+        def write(*, packs: bool) -> None:
+            _write(ort, job, optimising_options(ort, model, _WEIGHTS), packs=packs)
 
-"""The optimised model's name in its entry."""
-
-
-_LARGEST_LOOKED_THROUGH = 64 << 20
-"""Bytes of a model file that is read into memory; subnets keep their weights in other files."""
-
-
-def optimise(
-    job: Job,
-    options: LoadOptions,
-    cache: PreparedFiles,
-) -> None:
-    """Optimise one subnet in this process, and run it once as `options` say.
-
-    Raises ExecutorError if ONNX Runtime cannot.
-    """
-    ort = import_onnxruntime()
-    with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
-
-        def write() -> None:
-            session_options = optimising_options(ort, job.graph, folder / MODEL, _WEIGHTS)
-            if unpacked:
-                keep_packing_off(session_options)
-            ort.InferenceSession(
-                str(job.graph),
-                session_options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=mistaken_optimizers(job.graph),
-            )
-
-        is_small = job.graph.stat().st_size <= _LARGEST_LOOKED_THROUGH
-        unpacked = is_small and multiplies_single_rows(job.graph.read_bytes())
-        write()
-        if unpacked and packs_others((folder / MODEL).read_bytes()):
-            unpacked = False
-            write()
-        weights = folder / _WEIGHTS
-        if not unpacked and weights.exists() and not realign(folder / MODEL, weights):
-            unpacked = True
-            write()
-        if unpacked:
+        is_small = job.graph.stat().st_size <= _LARGEST_EXAMINED_BYTES
+        packs = not (is_small and multiplies_single_rows(job.graph.read_bytes()))
+        write(packs=packs)
+        if not packs and packs_others(model.read_bytes()):
+            packs = True
+            write(packs=packs)
+        if packs and weights.exists() and not realign(model, weights):
+            packs = False
+            write(packs=packs)
+        if not packs:
             (folder / UNPACKED).touch()
-        try_out(ort, job.subnet, folder / MODEL, options, packs=not unpacked)
+        try_out(ort, job.subnet, model, options, packs=packs)
+
+
+def optimise_lightly(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
+    """Optimise one subnet with little memory in this process, and run it once as `options` say.
+
+    Raises ExecutorError if ONNX Runtime cannot.
+    """
+    ort = import_onnxruntime()
+    with cache.making(job.key) as folder, engine_errors(ort, job.subnet, "load"):
+        model = folder / MODEL
+        _write(ort, job, light_optimising_options(ort, model, _WEIGHTS), packs=False)
+        try_out(ort, job.subnet, model, options, packs=False)
+
+
+def _write(ort: Any, job: Job, session_options: Any, *, packs: bool) -> None:
+    """Make a session of a subnet, which writes the optimised model as its options say."""
+    if not packs:
+        keep_packing_off(session_options)
+    ort.InferenceSession(
+        str(job.graph),
+        session_options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=faulty_optimizers(job.graph),
+    )
+
+
+def try_out(ort: Any, subnet: str, model: Path, options: LoadOptions, *, packs: bool) -> None:
+    """Load the optimised `model` and run it once; raises ExecutorError if ONNX Runtime cannot.
+
+    A network that needs a particular whole number as input refuses the synthetic zeros. It must not
+    pass the trial even so: nothing behind the refusing layer has run, and may crash.
+    """
+    settings = loading_options(ort, options, optimised=True)
+    if not packs:
+        keep_packing_off(settings)
+    with engine_errors(ort, subnet, "load"):
+        session = ort.InferenceSession(
+            str(model),
+            settings,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=faulty_optimizers(model),
+        )
+    specs = tensor_specs(subnet, session.get_inputs())
+    tensor_specs(subnet, session.get_outputs(), may_vary=True)
+    inputs = {name: synthetic_input(spec.dtype, spec.shape) for name, spec in specs.items()}
+    try:
+        with engine_errors(ort, subnet, "run"):
+            session.run(None, inputs)
+    except ExecutorError as error:
+        zeros = ", ".join(name for name, array in inputs.items() if array.dtype.kind in "iu")
+        if not zeros:
+            raise
+        raise ExecutorError(
+            f"{error}; this was a trial with 0 for {zeros}: if the network needs another value "
+            "there, set it under `model: inputs:`"
+        ) from error
+    del session
+    shrink_arena(ort)

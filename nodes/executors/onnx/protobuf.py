@@ -1,7 +1,10 @@
-"""Just enough of the protocol buffers' wire format to read and edit an ONNX file without `onnx`.
+"""Reads and writes the wire format of protocol buffers, as far as ONNX files use it.
 
-A message is a sequence of fields, each a key (`number << 3 | wire type`) and a value. Whatever is
-not asked for is skipped unread, so a file of any size costs a few pages of memory.
+A message is a sequence of fields, each a key (`number << 3 | wire type`) and a value. Readers skip
+the fields that they do not need without reading them, so a file of any size costs a few pages of
+memory. The numbers of ONNX's fields are in `nodes.executors.onnx.schema`.
+
+Readers raise ValueError or IndexError where a message is malformed.
 """
 
 from __future__ import annotations
@@ -14,13 +17,13 @@ _LARGEST_KEY = (1 << 32) - 1
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """The fields of a message; raises ValueError or IndexError where it is malformed."""
+    """Yield each field's number and value: an integer, or the bytes of any other type."""
     for number, value, _ in parts(message):
         yield number, value
 
 
 def parts(message: memoryview) -> Iterator[tuple[int, memoryview | int, memoryview]]:
-    """The fields of a message, each with all of its bytes, the key included; raises as `fields`."""
+    """Yield each field's number, its value, and all of its bytes including the key."""
     position, end = 0, len(message)
     while position < end:
         began = position
@@ -45,15 +48,36 @@ def parts(message: memoryview) -> Iterator[tuple[int, memoryview | int, memoryvi
 
 
 def submessages(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields that are messages, texts or bytes; each is valid until the next is asked for."""
+    """Yield the number and bytes of each field that is a message, a text or bytes.
+
+    The bytes are valid until the next field is requested.
+    """
     for number, value in fields(message):
         if isinstance(value, memoryview):
             with value:
                 yield number, value
 
 
+def nested(message: memoryview, path: tuple[int, ...]) -> Iterator[memoryview]:
+    """Yield all messages that this path of field numbers leads to, outermost number first.
+
+    Each is valid until the next one is requested.
+    """
+    if not path:
+        yield message
+        return
+    for number, value in submessages(message):
+        if number == path[0]:
+            yield from nested(value, path[1:])
+
+
+def has_field(message: memoryview, wanted: int) -> bool:
+    """Return whether a message has a field of this number."""
+    return any(number == wanted for number, _ in fields(message))
+
+
 def text_field(message: memoryview, wanted: int) -> str | None:
-    """The last of such fields, as every reader of protocol buffers takes it."""
+    """Return a field's text, None without one; of several the last, as the format prescribes."""
     text = None
     for number, value in submessages(message):
         if number == wanted:
@@ -62,7 +86,7 @@ def text_field(message: memoryview, wanted: int) -> str | None:
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A field that is a message, a text or bytes."""
+    """Return a serialised field that is a message, a text or bytes."""
     return _encoded(number << 3 | _BYTES) + _encoded(len(content)) + content
 
 

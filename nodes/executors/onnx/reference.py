@@ -1,12 +1,12 @@
-"""The whole model in plain ONNX Runtime, to check the distributed one against.
+"""Runs the whole model in plain ONNX Runtime, as the reference for distributed results.
 
 `python -m nodes.executors.onnx.reference MODEL INPUTS OUTPUTS [--threads N] [--unfused]` runs MODEL
 on every `INPUTS/NNNNNN.npz` (input name → array) in order of name and writes its outputs to a file
-of the same name under OUTPUTS. It shares no setting with the executor that it checks: ONNX Runtime
-as it is by default, on the CPU; with `--unfused` it fuses no operators. One JSON line per frame on
-standard output: `{"frame": "000000", "seconds": 0.07}`.
+of the same name under OUTPUTS. It uses ONNX Runtime's default settings on the CPU, and shares none
+with the executor that it checks; with `--unfused`, ONNX Runtime fuses no operators. For each frame
+it prints a JSON line: `{"frame": "000000", "seconds": 0.07}`.
 
-Exit code 0: all frames written. 2: one sentence on standard error says what was wrong.
+Exit code 0: all frames are written. 2: one sentence on standard error says what was wrong.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pathlib import Path
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError
-from nodes.executors.onnx.mistakes import mistaken_optimizers
-from nodes.executors.onnx.sessions import (
-    engine_errors,
-    import_onnxruntime,
-)
+from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
+from nodes.executors.onnx.sessions import engine_errors, import_onnxruntime
 
 _SILENT = 4
 
 
 def run(model: Path, inputs: Path, outputs: Path, threads: int, *, is_fused: bool = True) -> None:
-    """Run all frames; raises ExecutorError for a model or a frame that cannot be used."""
+    """Run `model` on all frames of `inputs`; see the module's docstring.
+
+    Raises ExecutorError for a model or a frame that cannot be used.
+    """
     ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.log_severity_level = _SILENT
@@ -47,7 +47,7 @@ def run(model: Path, inputs: Path, outputs: Path, threads: int, *, is_fused: boo
             str(model),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=mistaken_optimizers(model),
+            disabled_optimizers=faulty_optimizers(model),
         )
     names = [output.name for output in session.get_outputs()]
     for path in frames:
@@ -69,7 +69,7 @@ def _read(path: Path) -> dict[str, Array]:
 
 
 def _write(path: Path, arrays: dict[str, Array]) -> None:
-    """Like `numpy.savez`, which cannot store a tensor that is called `file`."""
+    """Write an archive as `numpy.savez` does, which cannot store a tensor called `file`."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -77,7 +77,7 @@ def _write(path: Path, arrays: dict[str, Array]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m nodes.executors.onnx.reference", description=__doc__.partition("\n")[0]
     )

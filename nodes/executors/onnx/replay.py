@@ -1,22 +1,24 @@
-"""Steps of a computation, run again to find where a distributed run went wrong.
+"""Runs steps of a computation again, to find where a distributed run went wrong.
 
 `python -m nodes.executors.onnx.replay STEPS` reads a JSON file: `folder`, a list of `frames`, and a
-list of `steps`. Every step runs one ONNX `graph` on each frame in plain ONNX Runtime, at a `level`
+list of `steps`. Every step runs one ONNX `graph` on each frame, in plain ONNX Runtime at a `level`
 of fusion (`all`, `basic`, `none`), or at the level `agent` as an agent on this machine runs it. Its
-inputs are arrays that are there or that earlier steps made, its outputs are kept:
+inputs are arrays that exist or that earlier steps made, and its outputs are written to files:
 
     {"graph": "…/a3f0", "level": "all", "moved": 0.0, "how": "alike",
      "inputs": {"x": ["in/0.npy", [[1, 0, 8]]]}, "outputs": {"y": "chain/4.npy"}}
 
-Files are named from FOLDER/FRAME/. Of an input only the elements within the bounds are fed: [axis,
-start, stop], none for all of it. `outputs` may name tensors inside the graph as well; one that
-the graph does not have is left out. `moved` m moves every element of floating-point inputs by m
-times its size, and zeros by m times the largest size (1 if all are zero). `how` says in which
-directions: `alike`, all move up; `mixed`, half of them, always the same ones, move down, because a
-network that normalises its input hardly notices one that is scaled; `evenly`, all move up by as
-much as zeros. Only one graph is loaded at a time. One JSON line per step on standard output.
+File names are relative to FOLDER/FRAME/. The bounds [axis, start, stop] after an input's file
+select the elements that are fed; an empty list selects all. `outputs` may name tensors inside the
+graph, too; a name that the graph does not have is ignored. `moved` m moves every element of
+floating-point inputs by m times its magnitude, and zeros by m times the largest magnitude (1 if all
+are zero).
+`how` gives the directions. `alike`: all elements move up. `mixed`: half of them, always the same
+ones, move down, because a network that normalises its input hardly notices a scaled one. `evenly`:
+all move up by as much as zeros do. Only one graph is loaded at a time. For each step it prints a
+JSON line.
 
-Exit code 0: all is computed. 2: one sentence on standard error says what was wrong.
+Exit code 0: all steps are computed. 2: one sentence on standard error says what was wrong.
 """
 
 from __future__ import annotations
@@ -31,12 +33,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from nodes.executors.base import Array, ExecutorError, LoadOptions
-from nodes.executors.onnx.mistakes import mistaken_optimizers
+from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
 from nodes.executors.onnx.protobuf import field, submessages, text_field
-from nodes.executors.onnx.sessions import (
-    engine_errors,
-    import_onnxruntime,
-)
+from nodes.executors.onnx.schema import GraphField, ModelField, NodeField, ValueInfoField, graphs
+from nodes.executors.onnx.sessions import engine_errors, import_onnxruntime
 from nodes.executors.registry import open_executor
 
 How: TypeAlias = Literal["alike", "mixed", "evenly"]
@@ -44,18 +44,18 @@ How: TypeAlias = Literal["alike", "mixed", "evenly"]
 _Compute: TypeAlias = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 _AGENT = "agent"
-"""The level of a step that is run by an agent's engine; and its cache's folder."""
+"""The level of a step that an agent's executor runs, and the name of its cache's folder."""
 
 _SILENT = 4
-
-_GRAPH, _NODE, _OUTPUT, _NAME, _NODE_OUTPUT = 7, 1, 12, 1, 2
-"""Fields of ONNX's ModelProto, GraphProto, ValueInfoProto and NodeProto."""
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def run(wanted: Mapping[str, Any]) -> None:
-    """Carry out all steps; raises ExecutorError for a graph or an array that cannot be used."""
+    """Run all steps of a parsed STEPS file; see the module's docstring.
+
+    Raises ExecutorError for a graph or an array that cannot be used.
+    """
     ort = import_onnxruntime()
     folder = Path(wanted["folder"])
     for number, step in enumerate(wanted["steps"]):
@@ -75,7 +75,7 @@ def run(wanted: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _engine(ort: Any, step: Mapping[str, Any], folder: Path) -> Iterator[_Compute]:
-    """What computes a step's outputs from its inputs."""
+    """Load a step's graph, and yield what computes its outputs from its inputs."""
     graph = Path(step["graph"])
     if step["level"] == _AGENT:
         subnet = open_executor("onnxruntime", folder / _AGENT).load(graph, LoadOptions())
@@ -93,7 +93,11 @@ def _engine(ort: Any, step: Mapping[str, Any], folder: Path) -> Iterator[_Comput
 
 
 def moved(array: Array, by: float, how: How) -> Array:
-    """`array` moved by `by` times its size, see the module's docstring; in its own dtype."""
+    """Return `array` moved by `by` times its magnitude, in its own dtype.
+
+    The module's docstring explains `how`. Arrays of other than floating-point dtypes stay as they
+    are.
+    """
     if by == 0.0 or array.dtype.kind != "f":
         return array
     sizes = np.abs(array.astype(np.float64))
@@ -110,22 +114,23 @@ def moved(array: Array, by: float, how: How) -> Array:
 
 
 def with_outputs(model: bytes, wanted: Iterable[str]) -> bytes:
-    """A serialised model that also gives those of `wanted` which are made inside it.
+    """Return a serialised model with those tensors inside it that are `wanted` as outputs, too.
 
     Protocol buffers merge a message that comes in two pieces, so outputs can be appended.
     """
     made: set[str] = set()
     given: set[str] = set()
-    for part, graph in submessages(memoryview(model)):
-        if part == _GRAPH:
-            for kind, value in submessages(graph):
-                if kind == _OUTPUT:
-                    given.add(text_field(value, _NAME) or "")
-                elif kind == _NODE:
-                    made |= {str(v, "utf-8") for k, v in submessages(value) if k == _NODE_OUTPUT}
+    for graph in graphs(memoryview(model)):
+        for kind, value in submessages(graph):
+            if kind == GraphField.OUTPUT:
+                given.add(text_field(value, ValueInfoField.NAME) or "")
+            elif kind == GraphField.NODE:
+                made |= {str(v, "utf-8") for k, v in submessages(value) if k == NodeField.OUTPUT}
     more = [name for name in wanted if name in made - given]
-    outputs = b"".join(field(_OUTPUT, field(_NAME, name.encode())) for name in more)
-    return model + field(_GRAPH, outputs) if more else model
+    outputs = b"".join(
+        field(GraphField.OUTPUT, field(ValueInfoField.NAME, name.encode())) for name in more
+    )
+    return model + field(ModelField.GRAPH, outputs) if more else model
 
 
 def _session(ort: Any, graph: Path, level: str, outputs: Iterable[str]) -> Any:
@@ -144,7 +149,7 @@ def _session(ort: Any, graph: Path, level: str, outputs: Iterable[str]) -> Any:
             with_outputs(graph.read_bytes(), outputs),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=mistaken_optimizers(graph),
+            disabled_optimizers=faulty_optimizers(graph),
         )
 
 
@@ -155,11 +160,11 @@ def _read(path: Path, within: Sequence[tuple[int, int, int]]) -> Array:
         raise ExecutorError(f"{path} cannot be read as an array: {error}") from error
     bounds = {axis: slice(start, stop) for axis, start, stop in within}
     part = array[tuple(bounds.get(axis, slice(None)) for axis in range(array.ndim))]
-    return np.asarray(part)  # an array of no axes has become a number
+    return np.asarray(part)  # indexing an array of no axes returned a scalar
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command; returns its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         (file,) = given

@@ -1,8 +1,9 @@
-"""ONNX Runtime as an executor: weights file-backed, activations shared, outputs without a copy.
+"""Runs subnets with ONNX Runtime, with file-backed weights and outputs that are not copied.
 
-On the CPU a subnet is optimised once (`onnx_optimise`), cached (`prepared`), and the result loaded
-with optimisation off: its weights are then pages of a file and not of the heap. With a GPU the
-subnet is loaded as it is, since the optimised file is one for the CPU.
+On the CPU a subnet is optimised once (`nodes.executors.onnx.optimise`) and cached
+(`nodes.executors.prepared`). The result is loaded with optimisation off, so its weights are pages
+of a file and not of the heap. With a GPU the subnet is loaded as it is, because the optimised file
+is specific to the CPU.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from nodes.executors.base import (
     TensorSpec,
     address,
 )
-from nodes.executors.onnx.file import OnnxFile, check_written, inspect
-from nodes.executors.onnx.mistakes import mistaken_optimizers
+from nodes.executors.onnx.faulty_optimizers import faulty_optimizers
+from nodes.executors.onnx.file import OnnxFile, check_optimised, inspect
 from nodes.executors.onnx.optimise import MODEL, needed_bytes
 from nodes.executors.onnx.packing import UNPACKED
 from nodes.executors.onnx.sessions import (
@@ -51,7 +52,7 @@ from nodes.host.heap import give_back_free_memory, large_blocks_apart
 log = logging.getLogger("node-agent")
 
 _FORMAT = 5
-"""Raised whenever `onnx_optimise` changes what it writes."""
+"""A number to increase whenever `optimise` would write something else for the same subnet."""
 
 
 class OnnxRuntimeExecutor:
@@ -66,9 +67,9 @@ class OnnxRuntimeExecutor:
     ) -> None:
         """Use the GPU where ONNX Runtime offers one, through TensorRT if `tensorrt`.
 
-        `room`: what the cache may take; what ONNX Runtime itself keeps for TensorRT is counted, and
-        not bounded while it is written.
-        Raises ExecutorError if ONNX Runtime is not installed.
+        `room` bounds the cache if given. Files that ONNX Runtime itself keeps for TensorRT count
+        towards it, but are not bounded while they are written. Raises ExecutorError if ONNX Runtime
+        is not installed.
         """
         self._ort = import_onnxruntime()
         self._providers = gpu_providers(self._ort, tensorrt=tensorrt)
@@ -78,7 +79,7 @@ class OnnxRuntimeExecutor:
         self._loaded: set[OnnxRuntimeSubnet] = set()
 
     def describe(self) -> str:
-        """Engine, version and where it computes."""
+        """Return the engine's name, its version and where it computes."""
         names = [name.removesuffix("ExecutionProvider") for name in self._providers]
         return f"ONNX Runtime {self._ort.__version__} ({', '.join([*names, 'CPU'])})"
 
@@ -101,7 +102,7 @@ class OnnxRuntimeExecutor:
             session = self._session(file, graph, options, optimised=False)
         else:
             session = self._optimised_session(file, options)
-        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._run_options, self._unloaded)
+        subnet = OnnxRuntimeSubnet(self._ort, file.name, session, self._run_options, self._forget)
         self._loaded.add(subnet)
         return subnet
 
@@ -122,7 +123,7 @@ class OnnxRuntimeExecutor:
         return self._session(file, found, options, optimised=True)
 
     def _affordable(self, file: OnnxFile) -> Job:
-        """The job that was done already, else the one that memory has room for now."""
+        """Return the job whose result is cached, else the one for which there is memory now."""
         job = self._job(file)
         lighter = job.lighter
         if lighter is None or self._cache.find(job.key) is not None:
@@ -140,7 +141,7 @@ class OnnxRuntimeExecutor:
         return lighter
 
     def _prepared(self, job: Job) -> Path | None:
-        """Where its result lies, or the lighter one's."""
+        """Return the cached model of `job`, or else of its lighter variant."""
         for one in (job, job.lighter):
             entry = None if one is None else self._cache.find(one.key)
             if entry is not None:
@@ -151,15 +152,15 @@ class OnnxRuntimeExecutor:
         session_options = loading_options(self._ort, options, optimised=optimised)
         entry = path.parent
         if optimised:
-            check_written(path)
-        if optimised and (Job.is_of_light(entry.name) or (entry / UNPACKED).exists()):
+            check_optimised(path)
+        if optimised and (Job.is_light_key(entry.name) or (entry / UNPACKED).exists()):
             keep_packing_off(session_options)
         with engine_errors(self._ort, file.name, "load"), large_blocks_apart():
             session = self._ort.InferenceSession(
                 str(path),
                 session_options,
                 providers=provider_arguments(self._providers, options, self._cache.root),
-                disabled_optimizers=mistaken_optimizers(path),
+                disabled_optimizers=faulty_optimizers(path),
             )
         session.disable_fallback()
         return session
@@ -173,13 +174,13 @@ class OnnxRuntimeExecutor:
     def interrupt(self) -> None:
         """End the child process and the run under way, and let none begin until `resume`.
 
-        ONNX Runtime looks before each layer, and before each turn of a loop.
+        ONNX Runtime checks before each layer, and before each iteration of a loop.
         """
         self._run_options.terminate = True
         self._child.interrupt()
 
     def resume(self) -> None:
-        """Child processes and runs may begin again."""
+        """Allow child processes and runs again."""
         self._run_options.terminate = False
         self._child.resume()
 
@@ -187,8 +188,8 @@ class OnnxRuntimeExecutor:
         """End the child process if one runs."""
         self._child.close()
 
-    def _unloaded(self, subnet: OnnxRuntimeSubnet) -> None:
-        """After the last subnet the memory that they shared is given back."""
+    def _forget(self, subnet: OnnxRuntimeSubnet) -> None:
+        """Forget a closed subnet; after the last one, free the memory that all shared."""
         self._loaded.discard(subnet)
         if not self._loaded:
             shrink_arena(self._ort)
@@ -220,16 +221,16 @@ class OnnxRuntimeSubnet:
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
-        """The model's inputs."""
+        """Return the model's inputs."""
         return self._inputs
 
     @property
     def outputs(self) -> Mapping[str, TensorSpec]:
-        """The model's outputs."""
+        """Return the model's outputs."""
         return self._outputs
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute all outputs; see `Subnet.run`."""
+        """Compute all outputs; see `LoadedSubnet.run`."""
         session, binding = self._session, self._binding
         if session is None:
             raise ExecutorError(f"subnet {self._name} is closed; load it again")
@@ -248,7 +249,7 @@ class OnnxRuntimeSubnet:
         return outputs
 
     def _with_varying(self, outputs: dict[str, Array]) -> dict[str, Array]:
-        """All outputs in order: those of varying shape lie in the engine's memory until now."""
+        """Return all outputs in order, with copies of the varying ones from the engine's memory."""
         made = self._binding.get_outputs()
         found = dict(zip((*outputs, *self._varying), made, strict=True))
         self._binding.clear_binding_outputs()
@@ -258,7 +259,7 @@ class OnnxRuntimeSubnet:
         }
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the session and its memory."""
         if self._session is not None:
             self._session = self._binding = None
             self._on_close(self)
@@ -266,7 +267,7 @@ class OnnxRuntimeSubnet:
 
 @memoised
 def _cpu() -> str:
-    """What kind of CPU this is: an optimised model is for its instructions."""
+    """Return what identifies this kind of CPU, since an optimised model is for its instructions."""
     wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features",
               "CPU implementer", "CPU architecture", "CPU variant", "CPU part")  # fmt: skip
     try:

@@ -1,19 +1,20 @@
-"""Everything that we tell ONNX Runtime: options, the shared arena, providers, its errors in words.
+"""Configures ONNX Runtime's sessions so that they use little memory, and explains its errors.
 
-Memory (measured by `benchmarks/executor_memory.py`):
+The settings, with what `benchmarks/executor_memory.py` measured:
 
-- One arena for all sessions of the process instead of one each, so that fifty subnets hold the
-  largest live set of any of them and not the sum of all. It grows by regions so large that most
-  subnets fit into one, and untouched pages cost nothing; regions of just what is asked for would
-  stay apart until all subnets are closed, which a network of ever longer concatenations (DenseNet)
-  fills with holes. It keeps its first region for ever, so that one is made as small as can be.
-- No memory patterns: a pattern is one block as large as a whole run's activations laid out side by
-  side; without it each tensor is taken from the arena, where freed ones are used again.
-- No reuse of tensors that is planned when a subnet is loaded: such a tensor is kept from its first
-  use to its last, whatever lies between. Freed at once instead, a Swin transformer's tensors take
-  15 MB in the arena and not 39, YOLOv8's 6 and not 9, and all of 12 networks were computed as fast
-  or up to 4 % faster. For a GPU it stays as it comes.
-- A thread pool per session even so: the process-wide one cannot be kept from spinning.
+- All sessions of the process share one arena, so that fifty subnets hold the largest live set of
+  any of them and not the sum of all. The arena grows by regions so large that most subnets fit into
+  one; untouched pages cost nothing. Regions of just the requested size would stay apart until all
+  subnets are closed, and a network of ever longer concatenations (DenseNet) would fill them with
+  holes. The arena never frees its first region, which is therefore as small as possible.
+- Memory patterns are off. A pattern is one block as large as all activations of a run side by side;
+  without it each tensor is taken from the arena, which uses freed memory again.
+- Reuse of tensors that is planned at loading is off on the CPU, because such a tensor is kept from
+  its first use to its last, whatever lies between. Freed at once instead, a Swin transformer's
+  tensors take 15 MB in the arena and not 39, YOLOv8's 6 and not 9, and all of 12 networks were
+  computed as fast or up to 4 % faster.
+- Each session has a thread pool of its own, because the threads of a process-wide pool cannot be
+  kept from spinning.
 """
 
 from __future__ import annotations
@@ -28,31 +29,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec, cuda_devices
+from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.cuda import cuda_devices
 
 if TYPE_CHECKING:
     import onnxruntime
 
 INLINE_BYTES = 1024
-"""Initialisers below this size stay inside an optimised model: ONNX Runtime must read shapes."""
-
-MISTAKEN_OPTIMIZERS = ["Pad_Fusion"]
-"""Optimisers of ONNX Runtime (1.31 at least) that change results: this one folds a `Pad` of zeros
-into the `MaxPool` behind it, whose own padding is −∞, which is wrong where values are negative."""
+"""Initialisers below this size stay inside an optimised model, since ONNX Runtime reads shapes from
+them when it loads the model."""
 
 _REGION_BYTES = 32 << 20
-"""Address space of the arena's regions, at least; the bookkeeping of one takes 1/32 of that in
-memory."""
+"""The least address space of the arena's regions. The bookkeeping of a region takes 1/32 of its
+address space in memory."""
 
 _FIRST_REGION_BYTES = 16 << 10
-"""Of the region that is never given back: more than the smallest of all models needs."""
+"""The size of the region that is never freed: more than the smallest of all models needs."""
 
 _GROW_BY_DOUBLING = 0
 _SILENT = 4
 
 _NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
-"""Without it ONNX Runtime 1.31, once imported on Linux, has a database of what it is to report to
-its maker open in ~/.cache, and a thread for it. It looks only while it is imported."""
+"""Unless this variable is set while ONNX Runtime 1.31 is imported on Linux, it opens a database in
+~/.cache of what to report to its maker, and starts a thread for it."""
 
 _NUMPY_NAMES = {
     "tensor(float16)": "float16",
@@ -74,8 +73,10 @@ _arena_made = False
 
 
 def import_onnxruntime() -> Any:
-    """The `onnxruntime` module, which tells nobody of what it does; raises ExecutorError naming the
-    wheel to install."""
+    """Return the `onnxruntime` module, with its telemetry off.
+
+    Raises ExecutorError naming the wheel to install.
+    """
     os.environ[_NO_TELEMETRY] = "1"
     try:
         import onnxruntime  # noqa: PLC0415
@@ -85,13 +86,13 @@ def import_onnxruntime() -> Any:
             f"onnxruntime-gpu wheel of its JetPack ({error})"
         ) from error
     onnxruntime.set_default_logger_severity(_SILENT)
-    if hasattr(onnxruntime, "disable_telemetry_events"):  # of use where it was imported before
+    if hasattr(onnxruntime, "disable_telemetry_events"):  # for where it was imported before
         onnxruntime.disable_telemetry_events()
     return onnxruntime
 
 
 def gpu_providers(ort: Any, *, tensorrt: bool) -> tuple[str, ...]:
-    """The GPU execution providers to use, in order of preference; none without a GPU."""
+    """Return the GPU execution providers to use, in order of preference; none without a GPU."""
     wanted = ["CUDAExecutionProvider"]
     if tensorrt:
         wanted.insert(0, "TensorrtExecutionProvider")
@@ -102,9 +103,9 @@ def gpu_providers(ort: Any, *, tensorrt: bool) -> tuple[str, ...]:
 def provider_arguments(
     providers: tuple[str, ...], options: LoadOptions, cache: Path
 ) -> list[str | tuple[str, dict[str, str]]]:
-    """`providers` with their settings, and the CPU last, as InferenceSession takes them.
+    """Return `providers` with their settings, and the CPU last, as InferenceSession takes them.
 
-    TF32 is off: with it a GPU would agree with the model to 1e-3 only.
+    TF32 is off, because with it a GPU agrees with the model only to 1e-3.
     """
     arguments: list[str | tuple[str, dict[str, str]]] = []
     for provider in providers:
@@ -128,14 +129,12 @@ def provider_arguments(
     return [*arguments, "CPUExecutionProvider"]
 
 
-def optimising_options(
-    ort: Any, graph: Path, model: Path, weights_name: str
-) -> onnxruntime.SessionOptions:
-    """Options that make a session write itself, optimised for this CPU, to `model`.
+def optimising_options(ort: Any, model: Path, weights_name: str) -> onnxruntime.SessionOptions:
+    """Return options that make a session write itself, fully optimised, to `model`.
 
-    A session made from bytes finds its weights beside `graph`, where this version can. Weights that
-    kernels repack are saved repacked where it can (1.21 and later), so that they too are
-    file-backed when the model is loaded.
+    The weights go to a file beside it called `weights_name`. Where ONNX Runtime can (1.21 and
+    later), weights that kernels pack are saved packed, so that these are file-backed, too, when the
+    model is loaded.
     """
     options = _session_options(ort, threads=1)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -146,14 +145,30 @@ def optimising_options(
         ("optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)),
         ("save_external_prepacked_constant_initializers", "1"),
         ("use_device_allocator_for_initializers", "1"),
-        ("model_external_initializers_file_folder_path", str(graph.parent.resolve())),
     ):
         options.add_session_config_entry(f"session.{key}", value)
     return options
 
 
+def light_optimising_options(ort: Any, model: Path, weights_name: str) -> Any:
+    """Return options like `optimising_options`, but without the optimisations that copy weights."""
+    options = _session_options(ort, threads=1)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(model)
+    options.enable_cpu_mem_arena = False
+    for key, value in (
+        ("external_initializers_file_name", weights_name),
+        ("external_initializers_min_size_in_bytes", str(INLINE_BYTES)),
+    ):
+        options.add_session_config_entry(f"session.optimized_model_{key}", value)
+    return options
+
+
 def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
-    """Options for a session that runs: in the shared arena, silent, never spinning."""
+    """Return options for a session that runs, in the shared arena.
+
+    `optimised`: the model was written by `optimising_options`, and is loaded as it is.
+    """
     level = ort.GraphOptimizationLevel
     session_options = _session_options(ort, options.threads)
     session_options.graph_optimization_level = (
@@ -166,7 +181,7 @@ def loading_options(ort: Any, options: LoadOptions, *, optimised: bool) -> Any:
 
 
 def keep_packing_off(options: Any) -> None:
-    """Let a session use weights as they lie in their file."""
+    """Let a session use weights as they are in their file, without packing them."""
     options.add_session_config_entry("session.disable_prepacking", "1")
 
 
@@ -178,7 +193,7 @@ def _session_options(ort: Any, threads: int) -> Any:
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # What was looked through as ONNX is not to be read as anything else.
+    # The file was examined as ONNX and must not be read as another format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     return options
 
@@ -206,7 +221,7 @@ def _make_shared_arena(ort: Any) -> None:
         _run_smallest_and_shrink(ort)
 
 
-# `Identity` on one float, serialised: model {ir_version: 7, opset 13, graph g(x) → y}.
+# A serialised model: {ir_version: 7, opset 13, graph g(x) → y}, with `Identity` on one float.
 _IDENTITY = (
     b'\x08\x07:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12'
     b"\x04\n\x02\x08\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
@@ -214,17 +229,17 @@ _IDENTITY = (
 
 
 def shrink_arena(ort: Any) -> None:
-    """Give the shared arena's unused memory, but for its first region, to the allocator below."""
+    """Return the shared arena's unused memory, except its first region, to the heap."""
     if _arena_made:
         _run_smallest_and_shrink(ort)
 
 
 def _run_smallest_and_shrink(ort: Any) -> None:
-    """ONNX Runtime shrinks an arena at the end of a run only, so the smallest of all models is run.
+    """Run the smallest of all models, because ONNX Runtime shrinks an arena only after a run.
 
-    The first time it makes the arena's first region. A shrunken arena grows by `_REGION_BYTES` from
-    then on, whatever had been asked of it before: after a failed request for 100 GB it would map
-    regions of 16 GB, whose bookkeeping is 500 MB, for the smallest tensor.
+    The first call makes the arena's first region. Shrinking also lets the arena grow by
+    `_REGION_BYTES` again: after a failed request for 100 GB it would otherwise map regions of
+    16 GB, whose bookkeeping is 500 MB, for the smallest tensor.
     """
     options = _session_options(ort, threads=1)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -236,9 +251,10 @@ def _run_smallest_and_shrink(ort: Any) -> None:
 
 
 def tensor_specs(subnet: str, arguments: Any, *, may_vary: bool = False) -> dict[str, TensorSpec]:
-    """Names, dtypes and shapes of a session's inputs, or of its outputs, which may vary.
+    """Return the dtypes and shapes of a session's inputs or outputs by name, in order.
 
-    Raises ExecutorError for a dynamic shape of an input, or a type that NumPy does not know.
+    A tensor of dynamic shape is one that varies if `may_vary`. Raises ExecutorError for one
+    otherwise, or for a type that NumPy does not have.
     """
     specs = {}
     for argument in arguments:
@@ -262,7 +278,10 @@ def tensor_specs(subnet: str, arguments: Any, *, may_vary: bool = False) -> dict
 
 @contextmanager
 def engine_errors(ort: Any, subnet: str, doing: str) -> Iterator[None]:
-    """Translates what ONNX Runtime raises inside the block into an ExecutorError."""
+    """Translate what ONNX Runtime raises inside the block into an ExecutorError.
+
+    `doing` is a verb that completes "cannot … it".
+    """
     try:
         yield
     except ExecutorError:
@@ -288,7 +307,7 @@ _UNIMPLEMENTED = re.compile(
 
 
 def explain(message: str) -> str:
-    """ONNX Runtime's message as a clause that says what is wrong and what to do."""
+    """Return ONNX Runtime's message as a clause that says what is wrong and what to do."""
     match = _CODE.match(message)
     code, text = (match["code"], match["text"]) if match else ("", message)
     text = " ".join(text.split())

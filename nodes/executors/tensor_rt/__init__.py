@@ -1,1 +1,1 @@
-"""TensorRT as an executor."""
+"""Runs subnets with TensorRT on a GPU."""

@@ -1,7 +1,7 @@
 """Builds a TensorRT engine from an ONNX subnet, for the GPU of this machine.
 
-Written against the documented Python API of TensorRT 10 and 11 and the names in their bindings'
-wheels (10.16, 11.4); see `tensor_rt` for what has been run.
+It is written against the documented Python API of TensorRT 10 and 11 and the names in the wheels of
+their bindings (10.16, 11.4). `nodes.executors.tensor_rt.executor` says which parts have been run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions
+from nodes.executors.cuda import Cuda
 from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.tensor_rt.cuda_memory import Cuda
 from nodes.executors.tensor_rt.layout import (
     ParserError,
     parser_failure,
@@ -21,13 +21,13 @@ from nodes.executors.tensor_rt.layout import (
 )
 
 ENGINE = "engine.plan"
-"""The serialised engine's name in its entry."""
+"""The serialised engine's name in its entry of the cache."""
 
 _TIMINGS = "timings"
 
 
 def import_tensorrt() -> Any:
-    """The `tensorrt` module; raises ExecutorError naming the wheel to install."""
+    """Return the `tensorrt` module; raises ExecutorError naming the wheel to install."""
     try:
         import tensorrt  # noqa: PLC0415
     except (ImportError, OSError) as error:  # OSError: its libraries are missing
@@ -39,7 +39,7 @@ def import_tensorrt() -> Any:
 
 
 def make_logger(trt: Any) -> Any:
-    """A logger that prints nothing and remembers the last error."""
+    """Return a logger that prints nothing and keeps the last error in its `text`."""
 
     class LastError(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -54,10 +54,10 @@ def make_logger(trt: Any) -> Any:
 
 
 def build(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
-    """Build an engine and keep it under the job's key.
+    """Build an engine and store it in `cache` under the job's key.
 
-    Float32 without TF32 unless `options.fp16`, so that results agree with the model to 1e-4.
-    Raises ExecutorError naming the operator if TensorRT cannot.
+    It computes in float32 without TF32 unless `options.fp16`, so that results agree with the model
+    to 1e-4. Raises ExecutorError naming the operator if TensorRT cannot build it.
     """
     trt = import_tensorrt()
     version = str(trt.__version__)
@@ -91,7 +91,7 @@ def build(job: Job, options: LoadOptions, cache: PreparedFiles) -> None:
 
 def _parse(trt: Any, logger: Any, network: Any, job: Job) -> None:
     parser = trt.OnnxParser(network, logger)
-    # From the file, not from its bytes: only so are weights beside it found.
+    # Parsing the bytes instead would not find the weights beside the file.
     if not parser.parse_from_file(str(job.graph)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         raise ExecutorError(

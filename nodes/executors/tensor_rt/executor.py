@@ -1,16 +1,16 @@
-"""TensorRT through its own Python API: engines built once per device, run on one stream.
+"""Runs subnets with TensorRT's Python API: engines are built once per device and share one stream.
 
-**What has been run**: everything in `tensor_rt_plan` (keys, dtypes, buffer layout, error texts), on
-machines without TensorRT. **What has not**: this module, `tensor_rt_build` and `cuda_memory`. They
-are written against the documented API of TensorRT 10 and 11 and cuda-python 12.6 and later, and
-most names they use were found in the bindings' wheels (TensorRT 10.16 and 11.4; those of
-cuda-python by importing cuda-bindings 13.5), but TensorRT's libraries and a GPU were not to be had.
-The conformance suite (`tests/nodes/executors/test_tensor_rt.py`) runs by itself where they are.
+**What has been run**: everything in `layout` (keys, dtypes, buffer layout, messages), on machines
+without TensorRT. **What has not**: this module, `build` and `nodes.executors.cuda`. They are
+written against the documented API of TensorRT 10 and 11 and of cuda-python 12.6 and later. Most
+names that they use were found in the bindings' wheels (TensorRT 10.16 and 11.4; those of
+cuda-python by importing cuda-bindings 13.5), but neither TensorRT's libraries nor a GPU were
+available. The conformance suite (`tests/nodes/executors/test_tensor_rt.py`) runs where they are.
 
-Each subnet has one block of device memory for its inputs and outputs and one of page-locked host
-memory beside it; all share the scratch memory for activations. A run copies the inputs in, queues
-copy, engine and copy back on the stream, waits, and copies the outputs into arrays of the caller's
-own.
+Each subnet has one block of device memory for its inputs and outputs, and a block of page-locked
+host memory of the same layout; all subnets share the scratch memory for activations. A run copies
+the inputs into host memory, queues the copy to the device, the engine and the copy back on the
+stream, waits for the stream, and copies the outputs into new arrays.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from nodes.executors.base import (
     OutputAllocator,
     TensorSpec,
 )
+from nodes.executors.cuda import Cuda, Scratch
 from nodes.executors.onnx.file import OnnxFile, inspect
 from nodes.executors.prepared import Job, PreparedFiles
 from nodes.executors.preparing import PreparingProcess
 from nodes.executors.tensor_rt.build import ENGINE, import_tensorrt, make_logger
-from nodes.executors.tensor_rt.cuda_memory import Cuda, Scratch, view
 from nodes.executors.tensor_rt.layout import (
     check_operators,
     engine_key,
     lay_out,
     tensor_spec,
+    view,
     wants_fp16_flag,
 )
 
@@ -51,8 +52,10 @@ class TensorRtExecutor:
     """TensorRT on this machine's first GPU, keeping engines under `cache`."""
 
     def __init__(self, cache: Path, room: Room | None = None) -> None:
-        """`room`: what the cache may take. Raises ExecutorError if TensorRT, cuda-python or a GPU
-        is missing."""
+        """Open the first GPU; `room` bounds the cache if given.
+
+        Raises ExecutorError if TensorRT, cuda-python or a GPU is missing.
+        """
         self._trt = import_tensorrt()
         self._version = str(self._trt.__version__)
         self._cuda = Cuda()
@@ -67,7 +70,7 @@ class TensorRtExecutor:
         self._child = PreparingProcess("tensorrt", self._cache)
 
     def describe(self) -> str:
-        """Engine, version and GPU."""
+        """Return the engine's name, its version and the GPU."""
         major, minor = self._gpu.capability
         return f"TensorRT {self._version} ({self._gpu.name}, compute capability {major}.{minor})"
 
@@ -116,11 +119,11 @@ class TensorRtExecutor:
             return self._runtime.deserialize_cuda_engine(content)
 
     def interrupt(self) -> None:
-        """End the child process if one runs, and let none begin until `resume`."""
+        """End the child process if one runs, and start none until `resume`."""
         self._child.interrupt()
 
     def resume(self) -> None:
-        """Child processes may be used again."""
+        """Allow child processes again."""
         self._child.resume()
 
     def close(self) -> None:
@@ -129,7 +132,7 @@ class TensorRtExecutor:
 
 
 class TensorRtSubnet:
-    """An engine with its buffers."""
+    """A subnet's engine with its buffers."""
 
     def __init__(self, executor: TensorRtExecutor, name: str, engine: Any) -> None:
         trt, cuda = executor._trt, executor._cuda
@@ -160,16 +163,16 @@ class TensorRtSubnet:
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
-        """The model's inputs."""
+        """Return the model's inputs."""
         return self._inputs
 
     @property
     def outputs(self) -> Mapping[str, TensorSpec]:
-        """The model's outputs."""
+        """Return the model's outputs."""
         return self._outputs
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute all outputs; see `Subnet.run`."""
+        """Compute all outputs; see `LoadedSubnet.run`."""
         executor = self._executor
         with executor._lock:
             if self._engine is None:
@@ -201,7 +204,7 @@ class TensorRtSubnet:
         return self._device + offset, self._pinned + offset, binding.spec.size_bytes
 
     def close(self) -> None:
-        """Give the memory back; the last subnet takes the scratch memory along."""
+        """Free the memory; closing the last subnet frees the scratch memory, too."""
         executor = self._executor
         with executor._lock:
             if self._engine is None:

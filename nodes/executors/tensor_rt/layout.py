@@ -1,21 +1,25 @@
-"""The pure parts of the TensorRT executor: keys, dtypes, buffer layout, errors in words.
+"""Computes keys, dtypes, buffer layouts and error messages for the TensorRT executor.
 
-Nothing here imports TensorRT, so all of it is tested on any machine.
+Nothing here imports TensorRT, so tests cover all of it on any machine.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from nodes.executors.base import ExecutorError, LoadOptions, TensorSpec
+import numpy as np
+
+from nodes.executors.base import Array, ExecutorError, LoadOptions, TensorSpec
+from nodes.executors.cuda import Gpu
 
 ALIGNMENT_BYTES = 256
-"""What CUDA aligns its allocations to, and TensorRT expects of tensor addresses."""
+"""CUDA aligns its allocations to this, and TensorRT requires it of tensor addresses."""
 
 _FORMAT = 1
-"""Raised whenever an engine would be built otherwise from the same facts."""
+"""A number to increase whenever `build` would build another engine from the same facts."""
 
 _LAST_WITH_FP16_FLAG = 10
 
@@ -32,16 +36,8 @@ _NUMPY_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """What an engine is built for: the GPU's name and its compute capability."""
-
-    name: str
-    capability: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
 class Binding:
-    """A tensor of an engine and its place, from the start of the one block that holds all."""
+    """A tensor of an engine and its offset in the one block that holds all its tensors."""
 
     name: str
     spec: TensorSpec
@@ -50,7 +46,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class ParserError:
-    """One of the ONNX parser's complaints; `node` and `operator` may be empty."""
+    """An error of TensorRT's ONNX parser; `node` and `operator` may be empty."""
 
     node: str
     operator: str
@@ -58,18 +54,21 @@ class ParserError:
 
 
 def engine_key(digest: str, version: str, gpu: Gpu, options: LoadOptions) -> str:
-    """The cache key of an engine: of everything that its content or its validity hangs on."""
+    """Return an engine's cache key, from everything that its content or its validity depends on.
+
+    `digest` is the subnet's SHA-256 in hex.
+    """
     facts = (_FORMAT, version, gpu, options.fp16, options.workspace_bytes)
     return f"tensorrt-{digest}-{sha256(repr(facts).encode()).hexdigest()[:16]}"
 
 
 def timing_key(version: str, gpu: Gpu) -> str:
-    """The cache key of the builder's timings, which all subnets share."""
+    """Return the cache key of the builder's timings, which all subnets share."""
     return f"tensorrt-timing-{sha256(repr((version, gpu)).encode()).hexdigest()}"
 
 
 def check_operators(subnet: str, version: str, contrib_layer: str) -> None:
-    """Raises ExecutorError if the subnet has a layer with an operator of ONNX Runtime's own."""
+    """Raise ExecutorError if the subnet has a layer with an operator of ONNX Runtime's own."""
     if contrib_layer:
         raise ExecutorError(
             f"subnet {subnet}: layer {contrib_layer} is an operator of ONNX Runtime's own, which "
@@ -79,11 +78,11 @@ def check_operators(subnet: str, version: str, contrib_layer: str) -> None:
 
 
 def wants_fp16_flag(subnet: str, version: str, options: LoadOptions) -> bool:
-    """Whether to set `BuilderFlag.FP16`.
+    """Return whether to set `BuilderFlag.FP16`.
 
     Up to TensorRT 10 the builder chooses precisions, float32 unless allowed otherwise; from 11 on
-    networks are strongly typed, the model's own types rule and the flag is gone. Raises
-    ExecutorError if half precision is asked of the latter.
+    networks are strongly typed: the model's own types decide, and the flag does not exist. Raises
+    ExecutorError if `options` request half precision from the latter.
     """
     if options.fp16 and int(version.partition(".")[0]) > _LAST_WITH_FP16_FLAG:
         raise ExecutorError(
@@ -94,7 +93,7 @@ def wants_fp16_flag(subnet: str, version: str, options: LoadOptions) -> bool:
 
 
 def tensor_spec(subnet: str, name: str, data_type: str, shape: Sequence[int]) -> TensorSpec:
-    """The spec of a tensor from TensorRT's data type name and dimensions.
+    """Return a tensor's spec from TensorRT's name of its data type and its dimensions.
 
     Raises ExecutorError for a dynamic dimension (TensorRT: -1) or a type that NumPy lacks.
     """
@@ -114,9 +113,9 @@ def tensor_spec(subnet: str, name: str, data_type: str, shape: Sequence[int]) ->
 
 
 def lay_out(tensors: Mapping[str, TensorSpec]) -> tuple[tuple[Binding, ...], int]:
-    """Places for all tensors in one block, each aligned, none overlapping; and the block's size.
+    """Return an aligned place for every tensor in one block, and the block's size in bytes.
 
-    Empty tensors get an address of their own too.
+    Places do not overlap. Empty tensors have an address of their own, too.
     """
     bindings = []
     offset = 0
@@ -127,8 +126,20 @@ def lay_out(tensors: Mapping[str, TensorSpec]) -> tuple[tuple[Binding, ...], int
     return tuple(bindings), max(offset, ALIGNMENT_BYTES)
 
 
+def view(block: int, binding: Binding) -> Array:
+    """Return a tensor's place in the block of host memory at address `block`, as an array.
+
+    The array shares the memory and does not keep it alive.
+    """
+    size = max(binding.spec.size_bytes, 1)
+    place = (ctypes.c_byte * size).from_address(block + binding.offset_bytes)
+    flat = np.frombuffer(memoryview(place), np.uint8)[: binding.spec.size_bytes]
+    array: Array = flat.view(binding.spec.dtype).reshape(binding.spec.shape)
+    return array
+
+
 def parser_failure(subnet: str, version: str, errors: Sequence[ParserError]) -> str:
-    """The first of the parser's complaints as a sentence, and how many more there are."""
+    """Return the parser's first error as a sentence, with the number of further ones."""
     if not errors:
         return f"subnet {subnet}: TensorRT {version} cannot read it and does not say why"
     first = errors[0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from launcher.results.comparison.tolerance import Outputs
 from nodes.executors.base import LoadOptions
-from nodes.executors.onnx.mistakes import mistaken_about
+from nodes.executors.onnx.faulty_optimizers import faulty_optimizers_of
 from nodes.executors.onnx.sessions import import_onnxruntime, loading_options
 from tests.agreement.drawn.sketch import Tensor
 
@@ -60,7 +60,7 @@ class Graph:
             model if isinstance(model, bytes) else str(model),
             options,
             providers=["CPUExecutionProvider"],
-            disabled_optimizers=mistaken_about(
+            disabled_optimizers=faulty_optimizers_of(
                 model if isinstance(model, bytes) else model.read_bytes()
             ),
         )

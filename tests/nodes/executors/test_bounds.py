@@ -224,5 +224,5 @@ def test_a_network_is_prepared_fully_in_what_it_is_said_to_need(
     engine = OnnxRuntimeExecutor(tmp_path / "derived")
     engine.prepare([graph], OPTIONS)
     (entry,) = (tmp_path / "derived").iterdir()
-    assert not Job.is_of_light(entry.name)
+    assert not Job.is_light_key(entry.name)
     engine.close()

@@ -70,7 +70,7 @@ def test_a_packed_product_behind_a_weight_of_any_size(
     cpu.prepare(graphs, OPTIONS)
     entries = list((tmp_path / "derived").iterdir())
     assert len(entries) == len(graphs)
-    assert not any(Job.is_of_light(entry.name) for entry in entries)
+    assert not any(Job.is_light_key(entry.name) for entry in entries)
     for entry in entries:
         offsets = packed_offsets(entry / "model.onnx")
         assert offsets

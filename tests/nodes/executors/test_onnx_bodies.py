@@ -9,8 +9,9 @@ import pytest
 from onnx import helper
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.onnx.file import MOST_BODIES, check_written, inspect
+from nodes.executors.onnx.file import check_optimised, inspect
 from nodes.executors.onnx.protobuf import field
+from nodes.executors.onnx.schema import MOST_BODIES
 from tests.nodes.executors.test_onnx_file import (
     external,
     with_an_engines_operator,
@@ -45,7 +46,7 @@ def test_control_flow_is_taken_and_its_bodies_are_looked_through(tmp_path: Path)
 
 @pytest.mark.parametrize("depth", [MOST_BODIES + 1, 30])
 def test_bodies_are_not_nested_without_end(tmp_path: Path, depth: int) -> None:
-    with pytest.raises(ExecutorError, match="more than 16 graphs one inside of the other"):
+    with pytest.raises(ExecutorError, match="more than 16 graphs nested in one another"):
         looked_through(tmp_path, nested(depth))
 
 
@@ -70,7 +71,7 @@ def test_the_optimiser_may_keep_the_weights_of_a_body_in_its_file(tmp_path: Path
         )
         (tmp_path / "w").write_bytes(b"1234")
         if location == "w":
-            check_written(path)
+            check_optimised(path)
             continue
         with pytest.raises(ExecutorError, match="outside its own directory"):
-            check_written(path)
+            check_optimised(path)

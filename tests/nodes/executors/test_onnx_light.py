@@ -24,7 +24,7 @@ from tests.nodes.executors.test_onnx_runtime import wide
 
 
 def entries(tmp_path: Path) -> list[bool]:
-    return [Job.is_of_light(path.name) for path in (tmp_path / "derived").iterdir()]
+    return [Job.is_light_key(path.name) for path in (tmp_path / "derived").iterdir()]
 
 
 def test_what_a_subnet_takes_follows_from_its_weights(tmp_path: Path) -> None:

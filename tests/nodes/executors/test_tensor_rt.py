@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from nodes.executors.base import Executor, ExecutorError, LoadOptions, TensorSpec
 from nodes.executors.registry import tensorrt_missing
-from nodes.executors.tensor_rt.cuda_memory import view
 from nodes.executors.tensor_rt.executor import TensorRtExecutor
 from nodes.executors.tensor_rt.layout import (
     ALIGNMENT_BYTES,
@@ -25,6 +24,7 @@ from nodes.executors.tensor_rt.layout import (
     parser_failure,
     tensor_spec,
     timing_key,
+    view,
     wants_fp16_flag,
 )
 from tests.nodes.executors.conformance import ExecutorConformance

@@ -20,26 +20,28 @@ from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS
 
 CRASHING = """
-import importlib, os, signal, sys
-from nodes.executors import preparing_child, trial
+import os, signal, sys
+from nodes.executors import preparing_child
+from nodes.executors.onnx import optimise
 
-def try_out(ort, subnet, *others, **options):
-    if subnet == "bad":
+real = optimise.try_out
+
+def try_out(ort, subnet, model, options, *, packs):
+    if subnet == "bad" and (packs or sys.argv[1] == "always"):
         os.kill(os.getpid(), signal.SIGSEGV)
-    trial.try_out(ort, subnet, *others, **options)
+    real(ort, subnet, model, options, packs=packs)
 
-for module in sys.argv[1:]:
-    importlib.import_module(f"nodes.executors.{module}").try_out = try_out
+optimise.try_out = try_out
 preparing_child.work(sys.stdin, sys.stdout)
 """
 
 
-def crash_in(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
-    """Let children crash on `bad` in these modules' ways of optimising."""
+def crash(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """Let children crash on `bad`: `always`, or only with weights that are `packed`."""
     real = subprocess.Popen
 
     def crashing(_: object, **options: object) -> subprocess.Popen[str]:
-        return real([sys.executable, "-c", CRASHING, *modules], **options)
+        return real([sys.executable, "-c", CRASHING, when], **options)
 
     monkeypatch.setattr(subprocess, "Popen", crashing)
 
@@ -52,7 +54,7 @@ def jobs(tmp_path: Path) -> list[Job]:
 def test_it_is_optimised_less_and_the_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    crash_in(monkeypatch, "onnx_optimise")
+    crash(monkeypatch, "packed")
     child = PreparingProcess("onnxruntime", PreparedFiles(tmp_path / "derived"))
     done: list[Job] = []
     with caplog.at_level(logging.WARNING):
@@ -69,7 +71,7 @@ def test_it_is_optimised_less_and_the_others_are_not(
 def test_where_that_crashes_too_one_sentence_names_subnet_signal_and_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash_in(monkeypatch, "onnx_optimise", "onnx_light")
+    crash(monkeypatch, "always")
     child = PreparingProcess("onnxruntime", PreparedFiles(tmp_path / "derived"))
     wanted = jobs(tmp_path)
     done: list[Job] = []
@@ -82,12 +84,16 @@ def test_where_that_crashes_too_one_sentence_names_subnet_signal_and_file(
 
 
 def test_what_cannot_compute_on_synthetic_inputs_is_not_published(tmp_path: Path) -> None:
-    """Whole numbers are made up as zeros, by which nothing can be divided."""
+    """Synthetic whole numbers are zeros, by which nothing can be divided; the error says so."""
     shape = (TensorProto.INT64, (4,))
     divide = helper.make_node("Div", ["a", "b"], ["c"])
     proto = models.model("d", [divide], [("a", *shape), ("b", *shape)], [("c", *shape)])
     child = PreparingProcess("onnxruntime", PreparedFiles(tmp_path / "derived"))
     job = Job(models.save(proto, tmp_path), "divide", "onnxruntime-divide")
-    with pytest.raises(ExecutorError, match=r"subnet divide: .* cannot run it: .*division by zero"):
+    with pytest.raises(
+        ExecutorError,
+        match=r"subnet divide: .* cannot run it: .*division by zero; this was a trial with 0 for "
+        r"a, b: if the network needs another value there, set it under `model: inputs:`",
+    ):
         child.prepare([job], OPTIONS, lambda _: None)
     assert list((tmp_path / "derived").iterdir()) == []

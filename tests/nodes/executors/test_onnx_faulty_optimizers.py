@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from nodes.executors.onnx import reference
-from nodes.executors.onnx.mistakes import mistaken_optimizers
-from nodes.executors.onnx.sessions import MISTAKEN_OPTIMIZERS
+from nodes.executors.onnx.faulty_optimizers import FAULTY_FOR_ALL, faulty_optimizers
 from tests.cnn.models import constant, convolution, graph, model, node, save, value
 
 
@@ -27,16 +26,16 @@ def with_branches(directory: Path) -> Path:
 
 
 def test_folding_is_off_where_there_are_bodies(tmp_path: Path) -> None:
-    found = mistaken_optimizers(with_branches(tmp_path))
-    assert found == [*MISTAKEN_OPTIMIZERS, "ConstantFolding"]
+    found = faulty_optimizers(with_branches(tmp_path))
+    assert found == [*FAULTY_FOR_ALL, "ConstantFolding"]
 
 
 @pytest.mark.parametrize("model", [convolution().SerializeToString(), b"", b"\x3a\xff\xff", b"x"])
 def test_and_on_elsewhere(model: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    assert mistaken_optimizers(path) == MISTAKEN_OPTIMIZERS
+    assert faulty_optimizers(path) == FAULTY_FOR_ALL
     path.write_bytes(model)
-    assert mistaken_optimizers(path) == MISTAKEN_OPTIMIZERS
+    assert faulty_optimizers(path) == FAULTY_FOR_ALL
 
 
 def test_the_whole_model_runs_with_its_branches(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Names the optimisers of ONNX Runtime that must be switched off for a model.
+
+Each entry below was wrong in ONNX Runtime 1.31, and perhaps in other versions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nodes.executors.onnx.protobuf import fields, submessages, text_field
+from nodes.executors.onnx.schema import ModelField, OperatorSetField, has_bodies
+
+FAULTY_FOR_ALL = ["Pad_Fusion"]
+"""For every model: this one folds a `Pad` of zeros into the `MaxPool` behind it, whose own padding
+is −∞, which is wrong where values are negative."""
+
+_FAULTY_WITH_BODIES = ["ConstantFolding"]
+"""For models whose operators have bodies: this one replaces an `If` by the branch that is taken and
+loses tensors that branches inside branches read. Loading such a model then fails, or the process
+crashes. silero-vad is an example."""
+
+_FAULTY_WITHOUT_ROUND = ["WeightBiasQuantization"]
+"""For models of an operator set without `Round`: this one quantises a bias by that operator, and
+then the model cannot be loaded."""
+
+_OPERATOR_SET_OF_ROUND = 11
+
+
+def faulty_optimizers(model: Path) -> list[str]:
+    """Return the names to pass to ONNX Runtime as `disabled_optimizers` for a model file.
+
+    For a file that is missing or no model, those for every model: the engine's own error says more.
+    """
+    try:
+        return faulty_optimizers_of(model.read_bytes())
+    except (OSError, ValueError, IndexError):
+        return [*FAULTY_FOR_ALL]
+
+
+def faulty_optimizers_of(model: bytes) -> list[str]:
+    """Return the same for a serialised model; raises ValueError or IndexError if it is none."""
+    return [
+        *FAULTY_FOR_ALL,
+        *(_FAULTY_WITH_BODIES if has_bodies(memoryview(model)) else ()),
+        *(_FAULTY_WITHOUT_ROUND if _operator_set(model) < _OPERATOR_SET_OF_ROUND else ()),
+    ]
+
+
+def _operator_set(model: bytes) -> int:
+    """Return the version of ONNX's own operators.
+
+    A model that does not state it cannot be loaded, so any number will do for it.
+    """
+    found = _OPERATOR_SET_OF_ROUND
+    for part, operator_set in submessages(memoryview(model)):
+        if part == ModelField.OPSET_IMPORT and not text_field(
+            operator_set, OperatorSetField.DOMAIN
+        ):
+            for number, value in fields(operator_set):
+                if number == OperatorSetField.VERSION and isinstance(value, int):
+                    found = value
+    return found
