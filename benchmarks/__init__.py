@@ -1,1 +1,1 @@
-"""The project's numbers, each with one command: `python -m benchmarks.NAME`."""
+"""Measures the project's published figures, each with one command: `python -m benchmarks.NAME`."""

@@ -1,12 +1,12 @@
-"""What adapting to a slow node brings, in the laboratory (`benchmarks.lab`):
+"""Measures what adapting to a slow node gains, in the laboratory (`benchmarks.lab`):
 
     python -m benchmarks.adaptation [--frames 300] [--starve 0.4] [--repetitions 2] [--json]
 
-Three emulated boards run a network. When `--at` results are in, the middle board is left with
-`--starve` of its processor, as a board that runs hot or has another program to serve. Told are
-frames per second before that, while the old plan goes on, and after the change of plans; and the
-same without adapting, in turn. Frames differ, and every result must be that of its frame (those of
-the first `KINDS` frames stand for all of their kind): lost, doubled and wrong ones are counted.
+Three emulated boards run a network. After `--at` results, the middle board keeps only `--starve`
+of its processor, like a board that overheats or runs another program. The benchmark reports frames
+per second before that, while the old plan continues, and after the change of plans, and the same
+without adapting, in alternation. Frames differ, and every result must be that of its frame (the
+first `KINDS` frames represent all others); lost, doubled and wrong results are counted.
 
 It needs root; see docs/laboratory.md for what emulation leaves out.
 """

@@ -1,9 +1,9 @@
-"""How far a distributed run is from the whole model: `python -m benchmarks.agreement [NETWORK …]`.
+"""Compares distributed runs with the whole model: `python -m benchmarks.agreement [NETWORK …]`.
 
 Layers are dealt out to devices at random, every phase's subnet is cut out and run by plain ONNX
 Runtime in topological order, and every tensor that crosses from one phase to another, or leaves the
 network, is compared with the same tensor of the *original* model, unsimplified and unoptimised. The
-few tensors that simplification has made are compared with the simplified model run as a whole.
+few tensors that simplification creates are compared with the simplified model run as a whole.
 """
 
 from __future__ import annotations

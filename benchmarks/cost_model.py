@@ -1,10 +1,10 @@
-"""The vectorised cost model: how far from plans, and how fast: `python -m benchmarks.cost_model`.
+"""Compares the vectorised cost model with plans, and times it: `python -m benchmarks.cost_model`.
 
 Networks are divided over 2 to 10 equal devices in three ways: contiguous cuts, runs of layers of
 random lengths, and every layer by itself at random. Each division is priced by `CostModel` and made
-into a plan; told is by what the estimate of period, energy, latency and fullest device exceeds the
-plan's figure, in per cent, as the least, the median and the most. Beside it the processor time of
-pricing one assignment, in a population of 64 (median of `--repetitions`).
+into a plan. The benchmark reports by how many per cent the estimates of period, energy, latency and
+fullest device exceed the plan's figures (least, median, most), and the processor time of pricing
+one assignment in a population of 64 (median of `--repetitions`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What converting, scheduling and proving costs as networks grow: `python -m benchmarks.csdf_cost`.
+"""Times conversion, scheduling and proof for growing networks: `python -m benchmarks.csdf_cost`.
 
 Dense blocks as in DenseNet (every layer reads up to eight before it), in three series: spread at
 random over ten devices; three layers after each other per device, on up to a thousand devices; and
 three layers per device spread at random. Skews are those of fewest bytes, the proof is that of a
-plan, and the period is that of the phase graph with times drawn at random. Times in milliseconds,
-best of three, one thread. The last line of a series tells with which power of the number of
-channels each time grows, from its first line to its last.
+plan, and the period is that of the phase graph with times drawn at random. Times are in
+milliseconds, best of three, one thread. The last line of a series gives the power of the number of
+channels with which each time grows from its first line to its last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random live CSDF graphs of a given size, the same ones every time."""
+"""Makes random live CSDF graphs of a given size, the same ones every time."""
 
 from __future__ import annotations
 

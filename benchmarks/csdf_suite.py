@@ -1,9 +1,9 @@
-"""What `csdf analyze --json` costs as a whole process: `python -m benchmarks.csdf_suite [FOLDER]`.
+"""Measures `csdf analyze --json` as a process: `python -m benchmarks.csdf_suite [FOLDER]`.
 
 FOLDER holds graphs in SDF3 XML or JSON; without it, the reference graphs of the tests
 and random graphs of the sizes for which limits are stated are taken. Each process runs on one
-core. Seconds, by the clock and of the processor, are medians of several runs, all graphs in turn;
-memory is the most of them. `over` marks what took longer than the limit for its size.
+core. Wall and processor seconds are medians of several runs, all graphs in turn; memory is the
+largest of them. `over` marks what took longer than the limit for its size.
 """
 
 from __future__ import annotations

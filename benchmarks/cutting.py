@@ -1,13 +1,12 @@
-"""What cutting costs an engine: `python -m benchmarks.cutting [--json] [--repetitions 9] [NET …]`.
+"""Measures what cutting costs an engine: `python -m benchmarks.cutting [--json] [NET …]`.
 
 Networks are cut in two ways, into equal numbers of consecutive layers and into runs of random
 lengths dealt out to a few devices, and each phase's subnet is run by ONNX Runtime on one thread. A
-repetition runs every division of a network once; what a division takes longer than the whole
-network in the same repetition, in processor time and in the median, is what cutting costs. Terms
-per phase, per tensor and per byte that enter or
-leave phases (as `partition.prediction.timing.cut_bytes` counts them) are fitted to it by least
-squares without negative terms: each term by itself, then all together.
-`partition.prediction.timing` rests on it.
+repetition runs every division of a network once. The cost of cutting is the median processor time
+by which a division exceeds the whole network in the same repetition. Terms per phase, per tensor
+and per byte that enter or leave phases (as `partition.prediction.timing.cut_bytes` counts them) are
+fitted to it by least squares without negative terms: each term by itself, then all together. The
+constants of `partition.prediction.timing` come from it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Proven optima, beside what other strategies find; and how much of true Pareto fronts they have.
+"""Compares strategies with proven optima and with true Pareto fronts.
 
     python -m benchmarks.exact [--cases 0,1] [--strategies vertical,…] [--front] [--json]
 
 Optima: strategy `exact` on networks of Yin et al. (2022) in six contiguous stages, and on smaller
 ones for any layer on any device. Objective memory is lexicographic as theirs: the largest weights
 of a stage, the weights beyond caches of 8 MiB at 8 bits per weight (32 MiB here, at 32 bits), the
-bytes between stages. Each other strategy is given the same problem, and the best of its front in
-the first of the objective's goals is told, relative to the optimum, or to the bound where none is
-proved. (Beside an optimum of memory it is the front for objective period, of which weights are a
-part, as `vertical` goes by Eq. 2 of Tang & Stefanov, activations included, if asked for memory.)
-They may beat a contiguous optimum, because they need not be contiguous. Seconds are by the
-clock.
+bytes between stages. Each other strategy solves the same problem, and the report gives the best of
+its front in the first of the objective's goals, relative to the optimum, or to the bound where none
+is proved. (For an optimum of memory this is the front of objective period, which includes weights,
+because `vertical` minimises Eq. 2 of Tang & Stefanov, activations included, for objective memory.)
+A strategy may beat a contiguous optimum where it need not be contiguous. Seconds are wall time.
 
 Fronts (--front): problems of twelve layers or fewer, whose front of (period, largest weights, bytes
 sent) is known by enumeration; the share of its hypervolume that a strategy's front has.

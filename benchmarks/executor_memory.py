@@ -1,4 +1,4 @@
-"""What loaded subnets hold, and what the loading costs in time: the memory model's constants.
+"""Measures the memory of loaded subnets and the time of loading, for the memory model's constants.
 
     python -m benchmarks.executor_memory [--networks resnet50 …] [--runs 15] [--json]
 
@@ -9,8 +9,8 @@ Three tables, every row measured in a process of its own that has imported what 
    in alternation);
 2. a network cut into more and more subnets, all loaded in one process and run in turn, beside what
    `partition.prediction.memory_budget` and `partition.prediction.memory.live_bytes` predict of it;
-3. many equal subnets without weights, to see what a session itself costs, and the time that a run
-   of the smallest subnet takes above ONNX Runtime's own `session.run`.
+3. many equal subnets without weights, for the cost of a session itself, and the time by which a
+   run of the smallest subnet exceeds ONNX Runtime's own `session.run`.
 """
 
 from __future__ import annotations

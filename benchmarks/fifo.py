@@ -1,4 +1,4 @@
-"""How much of what ZeroMQ can do is left of it in a FIFO, and what keys cost: `benchmarks.fifo`.
+"""Compares the rate of our FIFOs with that of bare ZeroMQ, and measures what keys cost.
 
     python -m benchmarks.fifo [--rounds 11] [--capacity 8] [--json]
 
@@ -6,9 +6,9 @@ Two processes, a writer and a reader. For each size and transport they take turn
 a burst through bare pyzmq (`PUSH`/`PULL`, `copy=False`, default settings, nothing but the bytes),
 the same burst through our FIFO (header, credits, order, bound), and over TCP once more through a
 FIFO that is encrypted and authenticated (CURVE), as between machines. The machine is not quiet, so
-each burst is compared with its neighbours: told are the medians of the rates and of the ratios.
-Last, tokens of 1 KB as fast as they go: microseconds per token from end to end, which include
-making, sending, receiving, checking and giving back.
+each burst is compared with its neighbours; the report gives the medians of the rates and of the
+ratios. Last, tokens of 1 KB at full rate: microseconds per token from end to end, which include
+making, sending, receiving, checking and releasing it.
 """
 
 from __future__ import annotations

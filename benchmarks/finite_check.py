@@ -1,9 +1,9 @@
-"""What looking for NaN and infinity costs: `python -m benchmarks.finite_check`.
+"""Times the checks for NaN and infinity: `python -m benchmarks.finite_check`.
 
-`check: results` looks at each final result, `check: phases` at everything that leaves a phase. Told
-are microseconds per tensor of some sizes, and, as the worst that phases can be, the time for the
-outputs of all layers of ResNet50 (every layer a phase) beside the time of a frame of the whole
-network in ONNX Runtime with one thread. Both are measured in turn; medians.
+`check: results` examines each final result, `check: phases` every output of a phase. The benchmark
+reports microseconds per tensor of some sizes and, as the worst case of phases, the time for the
+outputs of all layers of ResNet50 (every layer a phase) and of a frame of the whole network in ONNX
+Runtime with one thread. Both are measured in alternation; the figures are medians.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ launcher after the other, each a process of its own with a few frames. Processes
 (`benchmarks.chaos.keyless`).
 
 Quiet times and floods alternate. Each round measures the stream's rate in two windows of
-`WINDOW_S`, one quiet and one flooded, without other launchers, and divides the second by the
-first. The benchmark reports the median over all rounds. For the rest of each flood the other
-two agents are flooded too, and launchers come to them; all must succeed. The agents' resident
-memory is read after `WARM_S` of streaming and after every flood. `--minutes` is the time of
-floods in all; quiet times come on top. All processes share this machine's processors, so what
-the attacker takes counts against the stream.
+`WINDOW_S`, one quiet and one flooded, without other launchers, and divides the second by the first.
+The benchmark reports the median over all rounds. For the rest of each flood the other two agents
+are flooded too, and launchers come to them; all must succeed. The agents' resident memory is read
+after `WARM_S` of streaming and after every flood. `--minutes` is the time of floods in all; quiet
+times come on top. All processes share this machine's processors, so what the attacker takes counts
+against the stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The paper's genetic algorithm on ResNet50 for 2 to 10 devices, beside Table 3 of the paper.
+"""Runs the paper's genetic algorithm on ResNet50 for 2 to 10 devices, and compares it with Table 3.
 
     python -m benchmarks.ga_table3 [--json] [--unseeded] [--seed N]
 

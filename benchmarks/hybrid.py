@@ -1,14 +1,14 @@
-"""Strategy `hybrid` on VGG16 and YOLOv2 for 2 to 10 equal devices, beside Table 3 of the paper.
+"""Runs strategy `hybrid` for 2 to 10 equal devices, and compares it with Table 3 of the paper.
 
     python -m benchmarks.hybrid [NETWORK …] [--devices 2,4] [--objective memory] [--run 4] [--json]
 
-One plan per row. Saving per device is 100 (1 − max β / total β) under Eq. 2 of Tang & Stefanov
-(2021), of all layers of the rewritten network against the whole network on one device; its limit is
-100 (1 − 1/n). The speed-up's bound is the work of the whole network on one device against that of
-the busiest device, halos and cutting included; the period adds what the wire costs. All are figures
-of the cost model, the paper's speed-ups are measurements. Seconds are processor time of one thread.
-With `--run N`, the plan for N devices is also run, subnet by subnet, and compared with the whole
-model.
+The networks are VGG16 and YOLOv2, one plan per row. Saving per device is 100 (1 − max β / total β)
+under Eq. 2 of Tang & Stefanov (2021), of all layers of the rewritten network against the whole
+network on one device; its limit is 100 (1 − 1/n). The speed-up's bound is the work of the whole
+network on one device against that of the busiest device, halos and cutting included; the period
+adds the cost of the wire. All are figures of the cost model; the paper's speed-ups are
+measurements. Seconds are processor time of one thread. With `--run N`, the plan for N devices is
+also run, subnet by subnet, and compared with the whole model.
 
 Goals: saving within 1 point of its limit, and a bound of at least 0.95 n.
 """

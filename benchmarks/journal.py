@@ -1,14 +1,14 @@
-"""What a journal costs, and what it is worth: `python -m benchmarks.journal`.
+"""Measures what a journal costs, and tests that it survives kills: `python -m benchmarks.journal`.
 
 Cost: the handwritten digits of the examples (8 × 8 pixels in, ten scores out: frames so small that
-nothing hides the journal) stream over two nodes on this machine, with a journal and without, in
-turn; told is the median of the ratios of neighbours. Beside it, what the journal alone takes for a
-result of 40 bytes and one of 4 kB, in microseconds, the disk included.
+nothing hides the journal) stream over two nodes on this machine, with and without a journal in
+alternation; the report gives the median ratio of neighbours. It also gives the microseconds that
+the journal alone takes for a result of 40 bytes and one of 4 kB, the disk included.
 
-Worth: a batch of 100 000 such frames is begun, and the launcher killed outright (SIGKILL) several
-times at random moments and launched again with `--resume`. Then every frame must have exactly one
-record in the journal, every result must be bit for bit that of the same frame in a run that nobody
-interrupted, and no record may have been written anew.
+Survival: a batch of 100 000 such frames runs, and the launcher is killed (SIGKILL) several times at
+random moments and launched again with `--resume`. Then every frame must have exactly one record in
+the journal, every result must be bit for bit that of the same frame in an uninterrupted run, and no
+record may have been written twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does a pipeline over n boards do n times as much as one? In the laboratory (`benchmarks.lab`):
+"""Measures in the laboratory how a pipeline's rate scales with the number of boards:
 
     python -m benchmarks.lab_scaling [--devices 2 4] [--repetitions 3] [--seconds 15] [--json]
                                     [--strategy auto] [--profiled]
@@ -11,7 +11,7 @@ For each n, n emulated boards are made. In alternation, `--repetitions` times:
   results, from when the pipeline is full until its last frame departs.
 
 **Scaling efficiency** is a pipeline's rate ÷ the mean of the summed rates of the replicas before
-and after it; told are the median and the spread. Beside it stands where the rest went: what the
+and after it; the report gives the median and the spread. It also says where the rest went: what the
 slices computed per frame against the replicas, how busy the busiest slice was, and what the agents'
 other threads computed. Results of the pipeline are compared with the whole model's.
 

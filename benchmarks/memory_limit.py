@@ -1,4 +1,4 @@
-"""A network of which no board can hold more than about a third, where whoever tries is killed:
+"""Runs a network on boards that can hold about a third of it, and are killed if they hold more:
 
     python -m benchmarks.memory_limit [--model resnet50.onnx] [--devices 4] [--repetitions 3]
                                       [--json]
@@ -11,10 +11,9 @@ by their control groups from the agent's first byte on: loading and optimising i
 - ONNX Runtime, loading it on one board as it is, must be killed there;
 - the pipeline over all boards must run, and compute what the whole network computes.
 
-What is told of each board is the most that was held of memory that no file backs, which is what the
-kernel cannot take back, read from its control group all the while. `max_usage` has the page cache
-in it, which grows to any limit; `failcnt` is how often it had to be dropped to stay below.
-It needs root.
+For each board the report gives the most memory that no file backed, which the kernel cannot
+reclaim, read from its control group throughout. `max_usage` includes the page cache, which grows to
+any limit; `failcnt` is how often the page cache had to be dropped to stay below it. It needs root.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One FIFO by itself, blocking at both ends: what the contract tests and the benchmark drive.
+"""Provides a single FIFO that blocks at both ends, for the contract tests and the benchmark.
 
-Made of exactly what an agent's channels are made of (`core.fifo`, `wire`), without phases between.
-`put` waits for a credit, `get` for a token, and the token's place is given back when it is done
-with. Used by one thread per end.
+It consists of the parts of an agent's channels (`nodes.core.fifo`, `nodes.net.wire`), without
+phases. `put` waits for a credit, `get` for a token, whose place is released after use. One thread
+uses each end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pareto fronts: the true one of a small problem, and how much of it a search has found.
+"""Finds the true Pareto front of a small problem, and how much of it a search has found.
 
 A point is (period in seconds, largest memory share in bytes, bytes between devices per frame), all
-to be minimised. The memory share is a device's weights relative to its room, rooms being 1 on
+to be minimised. The memory share is a device's weights divided by its room, where rooms are 1 on
 average.
 
 Of two sets of points, the one with the larger **hypervolume** is better: the volume of all that its

@@ -1,17 +1,17 @@
-"""Does a plan do what is predicted of it? `python -m benchmarks.prediction [--json]`
+"""Compares runs with their predictions: `python -m benchmarks.prediction [--json]`.
 
 Plans of three networks on two and three nodes of this machine, in both orders, are run by the
-launcher and simulated (`partition.prediction.simulation`) with what the same run's agents
-measured while they warmed up. Compared are, for the frames that come while the pipeline is full:
-the **period** (the median over blocks of eight frames of the mean time between results), the
+launcher and simulated (`partition.prediction.simulation`) with what the same run's agents measured
+while they warmed up. For the results that arrive while the pipeline is full it compares the
+**period** (the median over blocks of eight frames of the mean time between results), the
 **latency** (median time from a frame's departure at the launcher to its result, the source always
 having the next frame), and the **most bytes that the incoming FIFOs of a node held** at once. A
-second prediction takes the processor seconds that each phase really took in the run: what is left
-of the error then is the model's, not the profile's.
+second prediction uses the processor seconds that each phase took in the run itself; its remaining
+error is the model's and not the profile's.
 
-All cases take turns, `--repetitions` times; told are each run and the medians. Nodes are bound to a
-CPU each (of three, the first and the last share one) and compute with one thread; the launcher is
-bound to the first one's.
+All cases take turns, `--repetitions` times; the report gives each run and the medians. Each node is
+bound to a CPU (of three, the first and the last share one) and computes with one thread; the
+launcher is bound to the first one's.
 """
 
 from __future__ import annotations

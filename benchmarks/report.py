@@ -1,9 +1,9 @@
-"""What every benchmark says with `--json`: one object, which `benchmarks.results` draws a table of.
+"""Makes the object that every benchmark prints with `--json`, from which `docs/results.md` is made.
 
-A benchmark hands its figures to `report`, prints the object that it gets (`print_json`), and
-that is saved as `benchmarks/results/NAME.json`, or `NAME-WHAT.json` where it ran in several ways,
-whose titles then differ. A figure is a number with the bound that was asked
-of it; whether the bound is kept is computed, never stated.
+A benchmark passes its figures to `report` and prints the object that it returns (`print_json`). The
+user saves that as `benchmarks/results/NAME.json`, or as `NAME-WHAT.json` where a benchmark ran in
+several ways, whose titles then differ. A figure is a number with a required bound; whether the
+bound holds is always computed.
 """
 
 from __future__ import annotations

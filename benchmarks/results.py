@@ -2,12 +2,11 @@
 
     python -m benchmarks.results [--check] [--json]
 
-Each file is what a benchmark printed with `--json` (`benchmarks.report`), called by its name, or by
-that and a word more (`table3-memory.json`) where it ran in several ways. For each there is a
-section: its command, when and where it ran, every figure with its spread beside what was asked of
-it, and its tables and pictures. With `--check` nothing is written, and the exit
-code is 1 if the page is not what the files say. `--json` writes nothing either: it prints what was
-asked and whether it is held.
+Each file is what a benchmark printed with `--json` (`benchmarks.report`). It has the benchmark's
+name, followed by another word (`table3-memory.json`) where a benchmark ran in several ways. Each
+gets a section: its command, when and where it ran, every figure with its spread and its required
+bound, and its tables and pictures. With `--check` nothing is written, and the exit code is 1 if the
+page differs from the files. `--json` prints the bounds and whether they hold, and writes nothing.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Segments for Edge TPUs, beside the tables of Villarrubia et al. (2025).
+"""Segments networks for Edge TPUs, and compares the result with Villarrubia et al. (2025).
 
     python -m benchmarks.segmentation [--json]
 
 All networks at 8 bits per weight, on devices with a cache of 8 MiB.
 
-Synthetic networks in 4 segments: `sequential-count` beside their Table 4 (their compiler),
-`sequential-balanced` and `sequential-profiled` beside Table 6. A device holds its weights; while
-they do not fit beside its inputs, whole layers of them stay with the host.
+Synthetic networks in 4 segments: `sequential-count` is compared with their Table 4 (their
+compiler), `sequential-balanced` and `sequential-profiled` with Table 6. A device holds its weights;
+as long as they do not fit beside its inputs, whole layers of them stay on the host.
 
-Keras networks in as many segments as in Table 5: the heaviest segment of `sequential-balanced`, the
-optimum of all cuts by depth (found by another way, a dynamic program over all of them), and that of
-`sequential-count`, weights of layers added up. Beside it the speed-up over one device by the cost
-model and by Table 7. For that, layers take seconds in proportion to their weights, as stages of
-equal weights do in their Figure 10, and so many that one device takes the time of Table 7.
+Keras networks in as many segments as in Table 5: the heaviest segment of `sequential-balanced`, of
+the best cuts by depth (found independently, by a dynamic program over all of them), and of
+`sequential-count`, as sums of weights. Further, the speed-up over one device by the cost model and
+by Table 7. For that, layers take seconds in proportion to their weights, as stages of equal weights
+do in their Figure 10, scaled so that one device takes the time of Table 7.
 """
 
 from __future__ import annotations

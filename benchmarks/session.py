@@ -1,16 +1,16 @@
-"""All that `docs/results.md` shows, measured in one go: `make bench`, on a machine left alone.
+"""Measures all figures of `docs/results.md` in one session: `make bench`, on an idle machine.
 
     python -m benchmarks.session [--minutes 90] [--folder build/session] [--only NAME …] [--list]
 
-One benchmark after the other, the most important first; each one's object goes to
-`FOLDER/NAME.json` and what it says on the way to `FOLDER/log/NAME.txt`. What the minutes left do
-not suffice for is left out, and what is there already is not measured again, so that a session may
-be interrupted and started anew. A benchmark that takes much longer than it should is interrupted.
+Runs one benchmark after the other, the most important first. Each one's object goes to
+`FOLDER/NAME.json`, and its other output to `FOLDER/log/NAME.txt`. A benchmark for which the minutes
+do not suffice is omitted, and one whose file exists is not repeated, so a session may be
+interrupted and restarted. A benchmark that takes much longer than expected is interrupted.
 
     cp build/session/*.json build/session/*.svg benchmarks/results/ && make results
 
-makes the page of it. Most benchmarks need root; peers has torch where $TORCH_PYTHON names a Python
-that has it.
+then makes the page from it. Most benchmarks need root. `peers` includes torch if $TORCH_PYTHON
+names a Python that has it.
 """
 
 from __future__ import annotations

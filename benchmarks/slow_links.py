@@ -1,17 +1,17 @@
-"""What the planner chooses as links get slower, and whether it is right, in the laboratory:
+"""Tests whether the planner chooses well as links get slower, in the laboratory:
 
     python -m benchmarks.slow_links [--devices 4] [--links 1Gbit/s 100Mbit/s 10Mbit/s]
                                     [--repetitions 2] [--seconds 12] [--profile FILE] [--json]
 
-Emulated accelerator boards are measured (`csdf-edge partition profile`). For every rate, which all
-boards' links and the launcher's own then have, `auto` plans, by these times and not by measured
-plans. Measured in alternation, both over links of this rate, are one board alone, frames and
-results over the same links, and the plan that was chosen; where that is one board, the plan with
-several boards that it was preferred to, the one of the shortest predicted period. Before, both are
-deployed once over fast links, because moving weights is not what is measured here.
+Emulated accelerator boards are profiled (`csdf-edge partition profile`). Then, for every rate, all
+boards' links and the launcher's own get that rate, and `auto` plans with the profiled times of
+layers, not with measured plans. Two runs alternate over these links: one board alone, and the
+chosen plan. Where the chosen plan is one board, the second run is the plan of several boards with
+the shortest predicted period. Both are first deployed once over fast links, because moving weights
+is not measured here.
 
-Rates are those of the steady state, results are compared with the whole model's. It needs root; see
-docs/laboratory.md for what emulation leaves out.
+Rates are those of the steady state, and results are compared with the whole model's. It needs root;
+see docs/laboratory.md for what emulation leaves out.
 """
 
 from __future__ import annotations

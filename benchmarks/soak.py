@@ -1,11 +1,11 @@
-"""Mixed load and faults at random, for minutes: `make soak`, or `python -m benchmarks.soak --help`.
+"""Runs random load and faults for minutes: `make soak`, or `python -m benchmarks.soak --help`.
 
-Streams of random length over the boards of `benchmarks.chaos`, some to a sink that is slow. While
-each runs, one to three things happen to boards drawn at random: killed, paused, cut off, slowed
-down, starved, knocked at by strangers; or all are silent or cut off together, or the launcher is
-stopped. One board is spared whatever befalls single ones. Every frame is accounted for.
-Agents that survive are not started anew, so that what they keep would add up: told is by how much
-memory, file descriptors and threads of the launcher and of each agent have grown while it lived.
+Streams of random length run over the boards of `benchmarks.chaos`, some with a slow sink. During
+each, one to three faults hit boards drawn at random: a board is killed, paused, cut off, slowed
+down, starved or attacked by strangers; or all boards are silent or cut off together, or the
+launcher is stopped. One board is spared from faults of single boards. Every frame is accounted for.
+Agents that survive are not restarted, so leaks add up: the report gives the growth of memory, file
+descriptors and threads of the launcher and of each agent.
 
 The seed is printed first; `--seed` draws the same faults again. Ends with exit code 1 if a frame
 was lost, doubled or wrong, or a run ended that could have gone on.

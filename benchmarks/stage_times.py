@@ -1,11 +1,11 @@
-"""Do stages take as long as the estimate says? `python -m benchmarks.stage_times [NET …]`
+"""Compares measured and estimated times of stages: `python -m benchmarks.stage_times [NET …]`.
 
 Each network is cut into contiguous stages by `sequential`, which makes them equal by the analytic
 estimate of `partition.pricing.compute_time` and `partition.prediction.timing`. ONNX Runtime
-computes all stages in turn, on one thread; what a stage takes is its processor time in the median
-of the turns. Told is measured ÷ predicted for each stage, relative to the mean of all: a machine
-that is faster than the estimate throughout is no error. What differs from 1 leaves devices waiting
-for the slowest.
+computes all stages in turn, on one thread; a stage's time is the median of its processor time. The
+report gives measured ÷ predicted for each stage, relative to the mean of all, because a machine
+that is uniformly faster than the estimate is no error. Where it differs from 1, devices wait for
+the slowest.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""How long a cluster takes from agents that are ready to the first result:
+"""Measures the time from agents that are ready to the first result of a cluster:
 
     python -m benchmarks.start_up [--devices 10] [--links 1Gbit/s 100Mbit/s] [--json]
 
-Emulated accelerator boards (`benchmarks.lab`), the launcher's own link as fast as each board's, so
-that all weights have to pass it one after the other. Their agents run; the plan is made and cut.
-Then it is deployed twice and some frames are streamed each time:
+The boards are emulated accelerator boards (`benchmarks.lab`). The launcher's own link is as fast as
+each board's, so all weights pass through it one after the other. With the agents running and the
+plan cut, the plan is deployed twice, and some frames are streamed each time:
 
-- **first**: nobody has anything. From the greeting to the first result, beside the time that the
-  bytes of all subnets take on the launcher's link, or the most of any board on its own, whichever
-  is longer. At most 3 times that.
-- **again**: every node has its subnets, and what its engine made of them. At most 3 s.
+- **first**: all caches are empty. The time from the greeting to the first result must be at most 3
+  times what the bytes of all subnets take on the launcher's link, or those of any one board on its
+  own link, whichever is longer.
+- **again**: every node has its subnets, prepared for its engine. At most 3 s.
 
-It is also told where the time went: the last node was welcome, had its subnets, was ready. Emulated
-boards share this machine's CPUs, also for what only the executor's thread is held back from on a
-real one; with few of them, the faster link's figure is theirs. It needs root.
+The report also gives when the last node was welcomed, had its subnets, and was ready. Emulated
+boards share this machine's CPUs, also for work that a real board does beside its executor thread;
+on a machine with few CPUs, these and not the link limit the figure of the faster link. It needs
+root.
 """
 
 from __future__ import annotations

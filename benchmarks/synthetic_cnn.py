@@ -1,7 +1,7 @@
-"""The synthetic networks of Villarrubia et al. (2025, §3.1), and networks at 8 bits per weight.
+"""Makes the synthetic networks of Villarrubia et al. (2025, §3.1), also at 8 bits per weight.
 
-L convolutions of f filters of 3 × 3 each on maps of 64 × 64, the first one on 3 channels, as ONNX
-files without weights (`cnn.reading.fill`).
+A network is L convolutions of f filters of 3 × 3 each on maps of 64 × 64, the first one on 3
+channels, as an ONNX file without weights (`cnn.reading.fill`).
 """
 
 from __future__ import annotations

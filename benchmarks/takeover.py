@@ -1,12 +1,12 @@
-"""A launcher is killed (-9) while frames stream: how soon does the next one stream again?
+"""Kills a launcher while frames stream, and measures how soon the next one streams again.
 
     python -m benchmarks.takeover [--model onnx-wheel:resnet50] [--repetitions 5] [--json]
 
-Two agents that run by themselves on this machine. In each repetition a first launcher, a process of
-its own, streams frames until it is killed; then a second one runs the same plan at once, without
-waiting for anything. `greeted` is when all agents had answered the second one, `deployed` when all
-had loaded their parts and frames began to stream, `first_result` when the first one was there: all
-in seconds from the call of `run`. The parts are what the agents have already, by their hashes.
+Two agents run independently on this machine. In each repetition a first launcher, a process of its
+own, streams frames until it is killed; then a second one runs the same plan at once. `greeted` is
+when all agents had answered the second one, `deployed` when all had loaded their parts and frames
+began to stream, `first_result` when the first result arrived: all in seconds from the call of
+`run`. The agents have the subnets already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the halo of fused bands costs: `python -m benchmarks.tiles [NETWORK …] [--time]`.
+"""Computes what the halo of fused bands costs: `python -m benchmarks.tiles [NETWORK …] [--time]`.
 
 For each place where the strategy `tiles` may stop, the share of multiply-accumulates that 2 to 10
 equal bands of rows add to the layers up to there. These are counts, the same on every machine.

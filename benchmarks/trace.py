@@ -1,11 +1,11 @@
-"""What `launch --trace` costs, and what it shows: communication that computing hides:
+"""Measures what `launch --trace` costs, and reports how much communication computing hides:
 
     python -m benchmarks.trace [--devices 3] [--frames 40] [--repetitions 3] [--json]
 
-The same plan runs on emulated accelerator boards (`benchmarks.lab`), in turn with a trace and
-without. Told are the rates once the pipeline is full, from the traces each node's share of the time
-in which tensors were under way to or from it in which it computed, and how far the clocks of the
-boards, which are one and the same here, seemed to be apart. It needs root.
+The same plan runs on emulated accelerator boards (`benchmarks.lab`), alternately with a trace and
+without. The report gives the rates once the pipeline is full. From the traces it gives, for each
+node, the share of the time with tensors under way to or from it during which it computed, and the
+apparent difference of the boards' clocks, which are one and the same here. It needs root.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How much of the time in which tensors were under way was computed in, from a trace's file.
+"""Computes from a trace how much of the time with tensors under way a node also computed.
 
-For each node: the moments in which at least one tensor was under way to or from it, and those of
-them in which its executor fired. With no overlap at all, a node would compute only while nothing
+For each node: the time during which at least one tensor was under way to or from it, and the part
+of it during which its executor fired. Without any overlap, a node would compute only while nothing
 moves; a node that computes all the time hides all communication.
 """
 

@@ -1,4 +1,4 @@
-"""Two nodes pinned to one CPU each: does the pipeline run at the pace of its busier node?
+"""Tests whether a pipeline of two nodes, each pinned to a CPU, is as fast as its busier node.
 
     python -m benchmarks.two_nodes [--frames 96] [--repetitions 5] [--json]
                                    [--strategies sequential alternating …]
@@ -8,11 +8,11 @@ the first and the last result that count (the first `skipped` results, while the
 not). Its bound is 1 ÷ the busy seconds per frame of the busier node in that same run. `overall` is
 frames ÷ the time from the first frame's departure to the last result, filling and draining
 included: a lower bound that no noise can flatter. The same plan is fired strictly frame by frame
-as well, in alternation; medians are told.
+as well, in alternation; the report gives medians.
 
 Two plans: `sequential` cuts the network once, so each node has one phase and both orders are the
-same; `alternating` deals runs of layers out in turn, as a search for balance alone does: many
-phases on both nodes, where firing strictly frame by frame costs most.
+same; `alternating` assigns runs of layers in turn, as a search for balance alone does: there are
+many phases on both nodes, and firing strictly frame by frame costs most.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Runs measurements before everything else on this machine, so that others hardly disturb them.
 
 As root, this process and all that it starts get a control group whose share of the CPUs is the
-largest there is (2¹⁸ beside the usual 2¹⁰, or weight 10000 beside 100). Without that, priority by
-`nice`; and if not even that is allowed, nothing. What was possible is told beside the figures. It
-does not help against others who use the memory or the other thread of the same core.
+largest there is (2¹⁸ beside the usual 2¹⁰, or weight 10000 beside 100). Otherwise they get priority
+by `nice`, or nothing if that is not allowed either. The figures state which of these was possible.
+It does not help against processes that use the memory or the other thread of the same core.
 """
 
 from __future__ import annotations

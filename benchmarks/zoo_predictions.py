@@ -1,4 +1,4 @@
-"""Do plans of the zoo's networks hold and take what is predicted of them?
+"""Compares memory and period of the zoo's networks with their predictions.
 
     python -m benchmarks.zoo_predictions [NAME …] [--ways sequential …] [--json FILE]
 
@@ -11,13 +11,13 @@ of results, once in each *way*: by a strategy, or whole on `one` node. Compared 
   (`nodes.host.usage`): what no file backs, and mapped weights; it is reached while subnets are
   loaded, rehearsed or run.
 - the **period**, in seconds per frame from the first result to the last. Predicted: the run as
-  simulated from what the agents measured while they warmed up; *planned*: as it was thought to be
-  before anything ran. Of a simulation with the seconds that each phase took in the run itself the
-  ratio is told too: what is left of the error then is the model's, not the rehearsal's.
+  simulated from what the agents measured while they warmed up; *planned*: as predicted before
+  anything ran. The report also has the ratio for a simulation with the seconds that each phase took
+  in the run itself: its remaining error is the model's and not the rehearsal's.
 
 All ratios are measured ÷ predicted. With `--json` every run is written to FILE as soon as it ends,
 and those that FILE has already are not repeated. Networks that are not exported, or that cannot be
-run, are named and left out.
+run, are named and omitted.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ class Shell:
     def _take(self, event: ev.Event) -> None:
         """Hand an event to the core and do what it decides on."""
         if self._trace.is_on:
-            self._trace.happened(event, time.monotonic())
+            self._trace.note_event(event, time.monotonic())
         self._reactor.take(event)
 
     def _perform(self, action: act.Action) -> None:  # noqa: PLR0912 - one case per action
@@ -249,7 +249,7 @@ class Shell:
             case act.CutOffLink(link):
                 self._wire.cut_off_link(link)
             case act.LookUp(peer, digests):
-                answer = self._lookups.ask(peer, digests)
+                answer = self._lookups.look_up(peer, digests)
                 if answer is not None:
                     self._take(answer)
             case act.WriteChunk():
@@ -282,7 +282,7 @@ class Shell:
         if not self._wire.send(action.link, action.message, payload):
             self._take(ev.LinkLost(action.link))
         elif self._trace.is_on:
-            self._trace.sent(action, began_s, time.monotonic())
+            self._trace.note_sent(action, began_s, time.monotonic())
 
     def _dial(self, node: str, address: str) -> None:
         try:

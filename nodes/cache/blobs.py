@@ -1,17 +1,12 @@
-"""A node's blobs: files named by the SHA-256 of their content, under a quota.
+"""Stores a node's blobs, files named by the SHA-256 of their content, and finds which are missing.
 
-A blob is written to a private file and renamed into place once its hash agrees, so whoever sees a
-blob sees all of it. What lies on a disk may change there, by a fault of the card or by hand: before
-a blob is used its content is hashed again, once per process as long as the file stays the one that
-was hashed. What is damaged is removed and then missing like any other. Not covered: pages that are
-read from the disk again later on, while an engine has the file mapped.
+A blob is written to a private file and renamed into place once its hash agrees, so a reader sees
+all of it or nothing. A file may change on the disk, by a fault of the card or by hand. So a blob is
+hashed again before it is used, once per process as long as the file is the one that was hashed. A
+damaged blob is removed, and is then missing like any other. Pages that the system reads from the
+disk again later, while an engine has the file mapped, are not checked.
 
-Where things lie, and who may evict what, is in `nodes.cache.room`.
-
-Which blobs an agent lacks, answered without keeping its sockets waiting.
-
-Blobs that this process has not read yet must be read first, which takes seconds where there are
-many. A thread does that, which exists only meanwhile. Answers come in the order of the questions.
+`nodes.cache.room` has the layout of the directory and the rules of eviction.
 """
 
 from __future__ import annotations
@@ -36,13 +31,16 @@ from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import BlobInfo
 
 MAX_PARTIAL = 16
-"""Blobs that may be half-written at a time."""
+"""The most blobs that may be half-written at a time."""
 
 MAX_PINNED = 1 << 15
-"""Blobs that one agent may keep from eviction; a deployment has at most 8192."""
+"""The most blobs that one agent may keep from eviction; a deployment has at most 8192."""
 
 LOOK_UP_S = 4.0
-"""How long `missing` may read; launchers that recover from a loss wait for its answer."""
+"""The longest that `missing` reads; launchers that recover from a loss wait for its answer."""
+
+MOST_WAITING = 64
+"""The most requests that may wait; a launcher sends one at a time."""
 
 _CHUNK_BYTES = 1 << 18
 _TOO_LATE = "too late"
@@ -56,7 +54,7 @@ class CacheError(NodeError):
 
 @dataclass
 class _Partial:
-    """A blob of which `offset` bytes have come."""
+    """A blob of which `offset` bytes have arrived."""
 
     file: PrivateFile
     offset: int = 0
@@ -65,7 +63,7 @@ class _Partial:
 
 @dataclass(frozen=True, slots=True)
 class _Identity:
-    """Differs when a file has been written to; not when it has been used."""
+    """A file's identity, which changes when it is written to, but not when it is read."""
 
     device: int
     inode: int
@@ -78,14 +76,14 @@ class _Identity:
 
 
 class BlobStore:
-    """Blobs under `root/blobs`; with what is made from them at most `quota_bytes`.
+    """The blobs under `root/blobs`, at most `quota_bytes` with what is made from them.
 
-    Pinned blobs are not evicted; of the others the least recently used go first. Used from one
-    thread at a time, but for `missing` and `verify`, which another may call meanwhile.
+    Pinned blobs are not evicted; of the others, the least recently used go first. One thread at a
+    time may use a store, but another one may call `missing` and `verify` meanwhile.
     """
 
     def __init__(self, root: Path, quota_bytes: int) -> None:
-        """Create the directories and clear away what dead agents left.
+        """Create the directories, and remove what agents left that have ended.
 
         Raises CacheError if the directory cannot be used.
         """
@@ -102,15 +100,14 @@ class BlobStore:
 
     @property
     def derived(self) -> Path:
-        """The directory for files made from blobs (pass it to `registry.open_executor`)."""
+        """Return the directory for files made from blobs, as `registry.open_executor` takes it."""
         return self.room.derived
 
     def missing(self, digests: Iterable[str]) -> tuple[str, ...]:
-        """Those of `digests` that are not here or are damaged, in order, without repeats.
+        """Return those of `digests` that are absent or damaged, in order, without repetitions.
 
-        Those that are here count as just used. After `LOOK_UP_S` seconds of reading, what was not
-        read yet counts as here, until `verify`. Raises CacheError for what is no digest, or if the
-        disk fails.
+        The others are marked as just used. Blobs that are not read within `LOOK_UP_S` seconds count
+        as intact, until `verify`. Raises CacheError for what is no digest, or if the disk fails.
         """
         paths = {digest: self._blob_path(digest) for digest in digests}
         until_s = time.monotonic() + LOOK_UP_S
@@ -123,12 +120,12 @@ class BlobStore:
             )
 
     def has_unread(self, digests: Iterable[str]) -> bool:
-        """Whether one of these is here and must be read before it is used."""
+        """Return whether one of these is present and must be read before it is used."""
         with self._disk_errors():
             return any(self._is_unread(digest, self._blob_path(digest)) for digest in digests)
 
     def verify(self, digests: Iterable[str]) -> None:
-        """Read those whose content this process does not know yet.
+        """Read those blobs that this process has not read yet.
 
         Raises CacheError if one is missing or damaged.
         """
@@ -143,7 +140,7 @@ class BlobStore:
                 )
 
     def _remember(self, digest: str, identity: _Identity) -> None:
-        if len(self._verified) >= MAX_PINNED:  # of which most must have been evicted
+        if len(self._verified) >= MAX_PINNED:  # most of these have been evicted
             self._verified.clear()
         self._verified[digest] = identity
 
@@ -154,8 +151,10 @@ class BlobStore:
             return False
 
     def _is_intact(self, digest: str, path: Path, until_s: float = math.inf) -> bool:
-        """Whether it is here with the content that its name promises, as far as that is seen in
-        time; with another content it is removed."""
+        """Return whether a blob is present and intact; remove it if it is damaged.
+
+        Returns True, too, if it could not be read by `until_s`.
+        """
         try:
             identity = _Identity.of(path.stat())
             if identity == self._verified.get(digest):
@@ -165,7 +164,7 @@ class BlobStore:
                 self._remember(digest, identity)
             if found in (digest, _TOO_LATE):
                 return True
-            if _Identity.of(path.stat()) == identity:  # else somebody has replaced it meanwhile
+            if _Identity.of(path.stat()) == identity:  # else it was replaced meanwhile
                 path.unlink()
                 self.room.count_damaged(f"blob {digest}", "sent again")
         except FileNotFoundError:
@@ -175,9 +174,9 @@ class BlobStore:
     def write(self, blob: BlobInfo, offset_bytes: int, data: bytes) -> bool:
         """Append a chunk; True once the blob is complete and its hash agrees.
 
-        A blob that is here already answers True at once. Offset 0 starts anew. Raises CacheError,
-        and forgets what came before, if the chunk does not continue the blob, exceeds it, the hash
-        is wrong, or there is no room under the quota or on the disk.
+        True at once for a blob that is present already. Offset 0 starts a blob again. Raises
+        CacheError, and discards the blob's earlier chunks, if the chunk does not continue the blob
+        or exceeds it, if the hash is wrong, or if there is no room under the quota or on the disk.
         """
         target = self._blob_path(blob.digest)
         try:
@@ -195,15 +194,15 @@ class BlobStore:
             self._forget(blob.digest)
             self._partials[blob.digest] = self._begin(blob)
         partial = self._partials.get(blob.digest)
-        come = partial.offset if partial else 0
-        if partial is None or offset_bytes != come:
+        received = partial.offset if partial else 0
+        if partial is None or offset_bytes != received:
             raise CacheError(
-                f"blob {blob.digest}: a chunk for byte {offset_bytes} came where byte {come} was "
-                "due; send the blob again from its start"
+                f"blob {blob.digest}: a chunk for byte {offset_bytes} arrived where byte "
+                f"{received} was due; send the blob again from its start"
             )
-        if come + len(data) > blob.size_bytes:
+        if received + len(data) > blob.size_bytes:
             raise CacheError(
-                f"blob {blob.digest}: {come + len(data)} bytes came of {blob.size_bytes}; "
+                f"blob {blob.digest}: {received + len(data)} bytes arrived of {blob.size_bytes}; "
                 "its size was stated wrongly"
             )
         _write_all(partial.file.descriptor, data)
@@ -213,8 +212,9 @@ class BlobStore:
             return False
         if partial.hashed.hexdigest() != blob.digest:
             raise CacheError(
-                f"blob {blob.digest}: what came has the SHA-256 {partial.hashed.hexdigest()}; "
-                "it was damaged on the way or at its source, send it again"
+                f"blob {blob.digest}: the received bytes have the SHA-256 "
+                f"{partial.hashed.hexdigest()}; the blob was damaged on the way or at its source, "
+                "send it again"
             )
         os.fsync(partial.file.descriptor)
         identity = _Identity.of(os.fstat(partial.file.descriptor))
@@ -261,7 +261,7 @@ class BlobStore:
         )
 
     def path(self, digest: str) -> Path:
-        """Where a blob lies, which counts as a use; raises CacheError if it is not here."""
+        """Return a blob's path and mark it as just used; raises CacheError if it is absent."""
         path = self._blob_path(digest)
         with self._disk_errors(f"blob {digest}"):
             is_here = _touch(path, self.room.now_ns())
@@ -272,8 +272,8 @@ class BlobStore:
     def pin(self, digests: Iterable[str]) -> None:
         """Keep these blobs, in addition to those pinned before, from eviction by any agent.
 
-        They need not be here yet. A pin ends with `unpin` or with this process. Folders that
-        somebody has removed are made again. Raises CacheError if these are too many.
+        They need not be present yet. A pin ends with `unpin` or with this process. Folders that
+        were removed are made again. Raises CacheError if these are too many.
         """
         added = set(digests)
         for digest in added:
@@ -284,13 +284,13 @@ class BlobStore:
             self.room.pin(added)
 
     def unpin(self) -> None:
-        """Let every blob that this agent pinned be evicted again."""
+        """Allow the eviction of every blob that this agent has pinned."""
         with self._disk_errors():
             self.room.unpin()
             self.room.evict_to(self._quota_bytes)
 
     def release(self) -> None:
-        """Unpin, and forget blobs that are half-written."""
+        """Unpin all blobs, and discard those that are half-written."""
         for digest in tuple(self._partials):
             self._forget(digest)
         self.unpin()
@@ -317,13 +317,15 @@ class BlobStore:
 
 
 def _touch(path: Path, now_ns: int) -> bool:
-    """Whether the file is there; if so, it has just been used. Its time of change stays as it is,
-    by which `_Identity` knows whether somebody has written to it."""
+    """Return whether the file exists; if so, mark it as just used.
+
+    Its time of change stays as it is, because `_Identity` depends on it.
+    """
     try:
         os.utime(path, ns=(now_ns, path.stat().st_mtime_ns))
     except FileNotFoundError:
         return False
-    except PermissionError:  # another user's: there, but its times are not ours to set
+    except PermissionError:  # another user's file, whose times this one may not set
         return True
     return True
 
@@ -334,7 +336,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _sha256(path: Path, until_s: float) -> str:
-    """What the file's content hashes to; nothing where the disk cannot read it any more."""
+    """Return the SHA-256 (hex) of the file's content; "" if the disk cannot read it."""
     hashed = sha256()
     with path.open("rb", buffering=0) as file:
         try:
@@ -347,12 +349,13 @@ def _sha256(path: Path, until_s: float) -> str:
     return hashed.hexdigest()
 
 
-MOST_WAITING = 64
-"""Questions that may wait; a launcher has one at a time."""
-
-
 class Lookups:
-    """`report` is called from the thread with every answer that `ask` did not give itself."""
+    """Finds missing blobs without keeping the agent's sockets waiting.
+
+    Blobs that this process has not read yet must be read first, which takes seconds where there are
+    many. A thread does that, and ends when no request is left. It calls `report` with every result
+    that `look_up` did not return itself, in the order of the requests.
+    """
 
     def __init__(self, store: BlobStore, report: Callable[[ev.Event], None]) -> None:
         self._store = store
@@ -361,15 +364,15 @@ class Lookups:
         self._waiting: deque[tuple[bytes, tuple[str, ...]]] = deque()
         self._is_reading = False
 
-    def ask(self, peer: bytes, digests: tuple[str, ...]) -> ev.LookedUp | ev.ChunkFailed | None:
-        """Pin these blobs and find out which are missing; None if the answer will be reported."""
+    def look_up(self, peer: bytes, digests: tuple[str, ...]) -> ev.LookedUp | ev.ChunkFailed | None:
+        """Pin these blobs and find those that are missing; None if the result will be reported."""
         try:
             self._store.pin(digests)
             with self._lock:
                 if not self._is_reading and not self._store.has_unread(digests):
                     return self._answer(peer, digests)
                 if len(self._waiting) >= MOST_WAITING:
-                    return ev.ChunkFailed(peer, "too many questions at once about what is missing")
+                    return ev.ChunkFailed(peer, "too many requests at once for what is missing")
                 self._waiting.append((peer, digests))
                 if not self._is_reading:
                     self._is_reading = True

@@ -1,14 +1,14 @@
-"""What a cache directory holds, and its bound: blobs, what was made from them, what is under way.
+"""Bounds a cache directory: counts its files, reserves room, pins files, and evicts the others.
 
-    ROOT/blobs/DIGEST     named by the SHA-256 of their content (`nodes.cache.blobs`)
-    ROOT/derived/ENTRY    what executors made from them (`nodes.executors.prepared`)
+    ROOT/blobs/DIGEST     blobs, named by the SHA-256 of their content (`nodes.cache.blobs`)
+    ROOT/derived/ENTRY    what executors made from blobs (`nodes.executors.prepared`)
     ROOT/partial/         blobs that are half-written, and room that is reserved
-    ROOT/pins/            what each agent needs: one name a line
+    ROOT/pins/            what each agent needs, one name a line
 
-Several agents, with quotas of their own, may share the directory, and none can keep another
-waiting: each writes private files (`nodes.host.private_files`), renames them, and expects that what
-it has just seen may be gone. Where the cache is too full, the least recently used goes first: blobs
-by their time of access, entries by their folder's time of change.
+Several agents with quotas of their own may share the directory, and none waits for another: each
+writes private files (`nodes.host.private_files`), renames them into place, and allows for files
+that disappear between two of its calls. Where the cache is too full, the least recently used is
+evicted first: blobs by their time of access, entries by their folder's time of change.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pathlib import Path
 from nodes.host.private_files import PrivateFile, left_behind, make_file, private_name
 
 MAX_FILES = 1 << 14
-"""Blobs and entries that are kept at most: a disk is as full of small files as of bytes."""
+"""The most blobs and entries that are kept, because small files fill a disk, too."""
 
 PARTIAL = "partial"
-"""What the folder of an entry is called while it is made; its bytes are those reserved for it."""
+"""The prefix of an entry's folder while it is made; its bytes are those reserved for it."""
 
 _PRIVATE_MODE = 0o700
 
@@ -38,16 +38,16 @@ log = logging.getLogger("node-agent")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is left in the cache."""
+    """The content of the cache after an eviction."""
 
     size_bytes: int
     files: int
 
 
 class Room:
-    """The directory `root`, of which this agent lets no more than `quota_bytes` be used.
+    """The cache directory `root`, which this agent keeps within `quota_bytes`.
 
-    Methods raise OSError as the disk does. They may be called from several threads.
+    Methods raise OSError if the disk fails. They may be called from several threads.
     """
 
     def __init__(self, root: Path, quota_bytes: int) -> None:
@@ -60,7 +60,7 @@ class Room:
         self._pins: list[PrivateFile] = []
 
     def make_folders(self) -> None:
-        """Make what is missing of them; nobody but their owner can look into them."""
+        """Make the folders that are missing; only their owner may read them."""
         self.root.mkdir(mode=_PRIVATE_MODE, parents=True, exist_ok=True)
         for folder in (self.blobs, self.derived, self.partial, self._pin_folder):
             folder.mkdir(mode=_PRIVATE_MODE, exist_ok=True)
@@ -68,7 +68,10 @@ class Room:
                 folder.chmod(_PRIVATE_MODE)
 
     def count_damaged(self, what: str, remedy: str) -> None:
-        """Note that the disk has changed something."""
+        """Count and log a file that the disk has damaged.
+
+        `what` names it, `remedy` completes "it is removed and …".
+        """
         self.damaged += 1
         log.warning(
             "%s in the cache under %s is not what was written: it is removed and %s; if this "
@@ -79,9 +82,9 @@ class Room:
     # ------------------------------------------------------------ pins
 
     def pin(self, names: Iterable[str]) -> None:
-        """Keep these blobs, and entries with one of these in their name, from every eviction.
+        """Keep these blobs, and entries with one of their digests in their name, from eviction.
 
-        In addition to those pinned before, until `unpin` or the end of this process.
+        Those pinned before stay pinned. Pins end with `unpin` or with this process.
         """
         pinned = self.pinned.union(names)
         self.make_folders()
@@ -95,20 +98,20 @@ class Room:
             raise
         self.pinned = pinned
         self._pins.append(draft)
-        while len(self._pins) > 2:  # who lists the folder just now may miss the newest
+        while len(self._pins) > 2:  # a reader that lists the folder now may miss the newest
             self._pins.pop(0).remove()
 
     def unpin(self) -> None:
-        """Let everything that this agent pinned be evicted again."""
+        """Allow the eviction of everything that this agent has pinned."""
         self.pinned = frozenset()
         while self._pins:
             self._pins.pop().remove()
 
     def _is_pinned(self, name: str, pins: dict[str, frozenset[str]]) -> bool:
-        """Whether an agent needs it; looks for pins that are not among those in `pins` yet.
+        """Return whether an agent has pinned this blob or entry.
 
-        Asked anew about everything that is about to go, because others pin meanwhile. A file of
-        pins is never written to again.
+        Reads files of pins that are not in `pins` yet, and adds them; such a file never changes.
+        Call it right before each eviction, because other agents pin meanwhile.
         """
         parts = {name, *name.split("-")}
         for path in self._pin_folder.iterdir():
@@ -120,19 +123,21 @@ class Room:
     # ------------------------------------------------------------ room
 
     def now_ns(self) -> int:
-        """The time that the file system gives to what is used now."""
+        """Return the file system's time, in nanoseconds."""
         os.utime(self.blobs)
         return self.blobs.stat().st_mtime_ns
 
     def clear_leftovers(self) -> None:
-        """Remove what processes that are gone were writing."""
+        """Remove what processes that have ended were writing."""
         for folder in (self.partial, self._pin_folder):
             clear_left_behind(folder.iterdir())
         clear_left_behind(self.derived.glob(f"{PARTIAL}.*"))
 
     def evict_to(self, limit_bytes: int, limit_files: int = MAX_FILES) -> Kept:
-        """Remove what was left behind, and then what was least recently used, until no more than
-        that remains, if possible."""
+        """Evict until no more than these limits remain, if possible; returns what remains.
+
+        First removes what processes that have ended left, then what was least recently used.
+        """
         entries = sorted(self._entries())
         total, files = sum(size for _, size, _ in entries), len(entries)
         if total <= limit_bytes and files <= limit_files:
@@ -151,10 +156,10 @@ class Room:
 
     @contextmanager
     def reserve(self, size_bytes: int) -> Iterator[int]:
-        """Keep so much free for what is written within the block, or as much as can be had.
+        """Reserve room for what the block writes, and yield the bytes that it may write.
 
-        The number of bytes that may be written. Two agents that reserve at once may both get less
-        than there is, but never more.
+        These are `size_bytes`, or fewer if there is less room. Two agents that reserve at once may
+        both get less than there is, but never more.
         """
         size_bytes = min(size_bytes, self.quota_bytes)
         kept = self.evict_to(self.quota_bytes - size_bytes, MAX_FILES - 1)
@@ -163,7 +168,7 @@ class Room:
             granted = 0
         claim = make_file(self.partial, "reserved")
         try:
-            os.ftruncate(claim.descriptor, granted)  # takes no room itself, but is counted
+            os.ftruncate(claim.descriptor, granted)  # takes no room on the disk, but counts
             excess = self.evict_to(self.quota_bytes).size_bytes - self.quota_bytes
             if excess > 0:
                 granted = max(0, granted - excess)
@@ -173,11 +178,11 @@ class Room:
             claim.remove()
 
     def _entries(self) -> Iterator[tuple[int, int, Path]]:
-        """Last use, bytes and path of everything that counts."""
+        """Yield the time of last use (ns), the bytes and the path of everything that counts."""
         for folder in (self.blobs, self.derived, self.partial):
             for path in folder.iterdir():
                 if folder == self.derived and _is_unfinished(path):
-                    continue  # its bytes are those of a reservation
+                    continue  # its reservation counts instead
                 with contextlib.suppress(OSError):  # another agent may have evicted it
                     status = path.stat()
                     if stat.S_ISDIR(status.st_mode):
@@ -193,7 +198,7 @@ def _is_unfinished(entry: Path) -> bool:
 
 
 def clear_left_behind(paths: Iterable[Path]) -> None:
-    """Remove those of these private files and folders whose makers are gone."""
+    """Remove those of these private files and folders whose processes have ended."""
     for path in paths:
         with left_behind(path) as is_left:
             if is_left:
@@ -201,7 +206,7 @@ def clear_left_behind(paths: Iterable[Path]) -> None:
 
 
 def delete_entry(entry: Path) -> None:
-    """Remove an entry; whoever looks for it at any moment finds all of it or nothing."""
+    """Remove an entry; a reader finds all of it or nothing at any moment."""
     gone = entry.with_name(private_name(PARTIAL))
     with contextlib.suppress(FileNotFoundError):
         entry.rename(gone)
@@ -209,7 +214,7 @@ def delete_entry(entry: Path) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Remove a file or a folder, which may be gone."""
+    """Remove a file or a folder, which may have disappeared."""
     if path.is_dir() and not path.is_symlink():
         delete_entry(path)
     else:

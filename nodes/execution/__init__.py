@@ -1,1 +1,1 @@
-"""The executor thread: loads subnets, warms them up, fires phases."""
+"""Loads subnets, rehearses them and fires phases, in the thread that computes."""

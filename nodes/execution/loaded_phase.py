@@ -1,4 +1,4 @@
-"""A phase that the executor thread has loaded: its subnet, its channels and its state."""
+"""Joins a loaded subnet with the channels of its phase, and keeps its state from frame to frame."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ class LoadedPhase:
     def __init__(
         self, spec: PhaseSpec, index: int, deployment: Deployment, subnet: LoadedSubnet
     ) -> None:
+        """Connect `subnet` as the phase of this index in `deployment`.
+
+        Raises NodeError if its inputs and outputs are not those of the plan.
+        """
         node = self.node = deployment.node
         self.spec = spec
         self.subnet = subnet
@@ -43,19 +47,23 @@ class LoadedPhase:
             channel.tensor: np.dtype(channel.dtype)
             for channel in (*self.inputs.values(), *outgoing)
         }
+        """Of all inputs and outputs, by tensor."""
         self.sent = {channel.tensor for channel in outgoing if channel.target_node != node}
+        """Outputs that other nodes read."""
         self.varying = {channel.tensor for channel in outgoing if channel.varies}
+        """Outputs of varying shape."""
         self.kept = {
             channel.tensor: len(channel.target_phases)
             for channel in outgoing
             if channel.target_node == node
         }
+        """Outputs that phases of this node read, with the number of these phases."""
         self.kept_from = {t: c.kept_from for t, c in self.inputs.items() if c.kept_from}
-        """Inputs that are state → the outputs of the frame before that they are."""
+        """For each input that is state, the output of the previous frame that it is."""
         self.state: dict[str, Array] = {}
-        """State for the next frame; none before the first."""
+        """State for the next frame; empty before the first."""
         self.may_be_infinite: frozenset[str] | None = None
-        """Outputs that are not looked at for NaN and infinity; None: none is."""
+        """Outputs that may contain NaN or infinity; None if no output is checked."""
         self._check(subnet.inputs, self.inputs, "input")
         self._check(subnet.outputs, self.outputs, "output")
         made = {output: self.inputs[tensor] for tensor, output in self.kept_from.items()}
@@ -89,7 +97,7 @@ class LoadedPhase:
     def check_room(self) -> None:
         """Raise `NodeError` if there is no room for one frame's inputs and outputs.
 
-        What a tensor inside the subnet takes is known to the engine alone, and only as it runs.
+        Tensors inside the subnet do not count: only the engine can say what they take, as it runs.
         """
         specs = (*self.subnet.inputs.values(), *self.subnet.outputs.values())
         needed, room = sum(spec.size_bytes for spec in specs), room_bytes()
@@ -101,26 +109,29 @@ class LoadedPhase:
             )
 
     def keep(self, outputs: Mapping[str, Array]) -> None:
-        """Keep those of a frame's outputs that are the next frame's state."""
+        """Store those of a frame's outputs that are the next frame's state."""
         self.state = {tensor: outputs[output] for tensor, output in self.kept_from.items()}
 
-    def part(self) -> RehearsedPhase:
+    def rehearsed(self) -> RehearsedPhase:
         """Return what a rehearsal needs of this phase."""
-        came = [
+        received = [
             name
             for name, spec in self.inputs.items()
             if spec.source_node != self.node and not spec.kept_from
         ]
-        return RehearsedPhase(self.subnet, self._synthetic_inputs, came, tuple(self.sent))
+        return RehearsedPhase(self.subnet, self._synthetic_inputs, received, tuple(self.sent))
 
     def watch_values(self) -> None:
-        """Check outputs from now on, except those that are not finite for synthetic inputs."""
+        """Check outputs from now on, except those that are not finite for synthetic inputs.
+
+        Runs the subnet once.
+        """
         tried = self.subnet.run(self._synthetic_inputs())
         infinite = (name for name in self.outputs if not is_finite(tried[name]))
         self.may_be_infinite = frozenset(infinite)
 
     def check_values(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """Raise `NodeError` for NaN or infinity that this phase brought into the frame."""
+        """Raise `NodeError` for NaN or infinity that this phase introduced into the frame."""
         if self.may_be_infinite is not None:
             made = {name: outputs[name] for name in self.outputs}
             check_finite(inputs.values(), made, self.may_be_infinite)

@@ -1,18 +1,18 @@
 """Warms subnets up under the conditions of the stream, and measures what phases and messages cost.
 
-A subnet that only ran by itself, again and again, would find its weights in the cache and a CPU
-that nobody else wants, and the agent's own code would be at hand when a message comes: all of that
-is better than it will be in the stream. So a rehearsal goes through the phases in turn, and while a
-subnet runs, the tensors that it needs from other nodes, and those that the subnet before it makes
-for them, are on their way from this node to itself (of large ones, a part).
+A subnet that ran alone, again and again, would find its weights in the processor's cache and no
+competition for the CPU, and the agent's code for messages would be in the cache as well. In the
+stream none of this holds. So a rehearsal runs the phases in turn. While a subnet runs, the node
+sends to itself the tensors that this subnet needs from other nodes and those that the previous
+subnet makes for them (only a part of large ones).
 
-What the wire costs is fitted to the processor time that such rounds take besides the subnet's, and
-to that of a single small message right after a round in which nothing moved, when little of the
-agent is left in the cache: the first message of a round costs a whole `message_s`, each more a part
-of it, because nobody has to be woken for it, and all their bytes `byte_s`.
+The cost of messages is fitted to the processor time that such rounds take besides the subnets', and
+to the time of a single small message after a round without messages, when little of the agent's
+code is in the cache. The model: the first message of a round costs `message_s`; each further one
+costs a part of it (`MORE`), because no thread has to be woken; and every byte costs `byte_s`.
 
-A CPU quota is part of what a device is: times are those under it. For phases that is the quota of
-the thread that computes, for messages that of the process, which may be another.
+A CPU quota is a property of the device, so times are measured under it. For phases that is the
+quota of the thread that computes, for messages that of the process, which may differ.
 """
 
 from __future__ import annotations
@@ -33,25 +33,27 @@ from nodes.net.loopback import Loopback
 
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 61
 LONG_ENOUGH_S = 0.2
-"""Rounds in which each phase runs once, before a deployment is called ready: small networks need
-more until they are warm. Those in which nothing moves are not timed: the first and every other one,
-but not the last of the fewest, so that three are timed at least."""
+"""Each phase runs once per round. There are at least `FEWEST_ROUNDS`, and more until
+`LONG_ENOUGH_S` have passed, because small networks need more until they are warm. The first and
+every other round is without messages and not timed, except the last of the fewest; so at least
+three are timed."""
 
 MORE = 0.25
-"""What another message of a burst costs, beside the first one."""
+"""The cost of a further message of a burst, as a fraction of the first one's."""
 
 SMALL_BYTES = 1024
 LARGE_BYTES = 64 * SMALL_BYTES
 
 MOST_BYTES = 1024 * SMALL_BYTES
-"""Of a phase's tensors each way: enough to measure by, and little beside what the stream holds."""
+"""The most bytes of a phase's tensors that move in each direction: enough to measure their cost,
+and little beside what the stream holds."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class WireCosts:
-    """Processor seconds of sender and receiver together: for a message, and for a byte."""
+    """Processor seconds of sender and receiver together, per message and per byte."""
 
     message_s: float
     byte_s: float
@@ -61,9 +63,9 @@ def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> W
     """Fit the costs to the seconds of single small messages and to rounds of (messages, bytes,
     seconds).
 
-    Only the later half of the small messages counts, because the first meet cold caches. Both costs
-    are lower quartiles, because every disturbance makes a message dearer. Small rounds do not
-    determine the cost of a byte. A cost without samples is 0.
+    Only the later half of the small messages counts, because caches are cold at first. Both costs
+    are lower quartiles, because every disturbance makes a message more expensive. Small rounds
+    do not determine the cost of a byte. A cost without samples is 0.
     """
     if not small_s:
         return WireCosts(0.0, 0.0)
@@ -77,7 +79,7 @@ def fit(small_s: Sequence[float], rounds: Sequence[tuple[int, int, float]]) -> W
 
 
 def _beginnings(arrays: Iterable[Array]) -> list[Array]:
-    """Copy the beginning of each array, all in proportion, so that they take `MOST_BYTES`."""
+    """Copy the same fraction from the beginning of each array, at most `MOST_BYTES` in all."""
     whole = list(arrays)
     share = min(1.0, MOST_BYTES / max(1, sum(array.nbytes for array in whole)))
     return [array.reshape(-1)[: max(1, int(array.size * share))].copy() for array in whole]
@@ -89,29 +91,30 @@ def _lower_quartile(values: Sequence[float]) -> float:
 
 @dataclass(slots=True)
 class RehearsedPhase:
-    """A phase in a rehearsal: `came` are its inputs that come from other nodes, `sent` its outputs
-    that other nodes read; `make_inputs` makes inputs that it can run on."""
+    """A phase in a rehearsal.
+
+    `received` are its inputs from other nodes, `sent` its outputs that other nodes read.
+    `make_inputs` returns new inputs for a run.
+    """
 
     subnet: LoadedSubnet
     make_inputs: Callable[[], dict[str, Array]]
-    came: Sequence[str] = ()
+    received: Sequence[str] = ()
     sent: Sequence[str] = ()
     seconds: list[float] = field(default_factory=list)
-    """Seconds of each timed run so far, without waits for a CPU that others had."""
+    """Seconds of each timed run so far, without waits for a CPU that other processes used."""
 
     @property
     def typical_s(self) -> float:
-        """The median of its timed runs."""
+        """Return the median of the timed runs, in seconds."""
         return statistics.median(self.seconds)
 
 
 class Rehearsal:
-    """Runs phases in rounds and measures what messages cost, if there is a `loopback`.
+    """Runs phases in rounds, and measures what messages cost if there is a `loopback`.
 
-    `threads` compute a run.
-
-    All agents of a machine rehearse at once. How its cores are then shared is for the plan's
-    prediction to say: a run that had to wait for another agent's would count that twice.
+    `threads` compute a run. All agents of a machine rehearse at once, so times exclude waits for
+    one another: the plan's prediction accounts for how agents share the cores of a machine.
     """
 
     def __init__(self, loopback: Loopback | None = None, threads: int = 1) -> None:
@@ -122,40 +125,41 @@ class Rehearsal:
         self._rounds: list[tuple[int, int, float]] = []
         self._left: list[Array] = []
 
-    def perform(self, parts: Sequence[RehearsedPhase]) -> Iterator[int]:
-        """Run all rounds; yields the round's number, from 1, after each run of a part."""
+    def perform(self, phases: Sequence[RehearsedPhase]) -> Iterator[int]:
+        """Run all rounds, and yield the round's number, from 1, after each run of a phase."""
         began_s = time.monotonic()
         self._speed = speed("thread-self", self._threads)
         for number in range(MOST_ROUNDS):
             if number >= FEWEST_ROUNDS and time.monotonic() > began_s + LONG_ENOUGH_S:
                 return
-            for part in parts:
+            for phase in phases:
                 if number % 2 or number == FEWEST_ROUNDS - 1:
-                    self._run(part)
+                    self._run(phase)
                 else:
-                    self._run_quietly(part)
+                    self._run_without_messages(phase)
                 yield number + 1
 
-    def _run(self, part: RehearsedPhase) -> None:
-        """Run a part once, timed, while tensors move."""
-        inputs = part.make_inputs()
-        moving = self._left + _beginnings(inputs[tensor] for tensor in part.came)
+    def _run(self, phase: RehearsedPhase) -> None:
+        """Run a phase once, timed, while tensors move."""
+        inputs = phase.make_inputs()
+        moving = self._left + _beginnings(inputs[tensor] for tensor in phase.received)
         began_cpu_s = time.process_time()
         if self._loopback is not None:
             self._loopback.send(moving)
         waited, began, cpu = waited_s(), time.perf_counter(), time.thread_time()
-        outputs = part.subnet.run(inputs)
+        outputs = phase.subnet.run(inputs)
         computed_s, passed_s = time.thread_time() - cpu, time.perf_counter() - began
         waits_s = None if waited is None else (waited_s() or 0.0) - waited
         if self._loopback is not None:
             self._loopback.receive(len(moving))
             spent_s = time.process_time() - began_cpu_s - computed_s
             self._rounds.append((len(moving), sum(array.nbytes for array in moving), spent_s))
-            self._left = _beginnings(outputs[tensor] for tensor in part.sent)
-        part.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
+            self._left = _beginnings(outputs[tensor] for tensor in phase.sent)
+        phase.seconds.append(undisturbed_s(passed_s, computed_s, waits_s, self._speed))
 
-    def _run_quietly(self, part: RehearsedPhase) -> None:
-        part.subnet.run(part.make_inputs())
+    def _run_without_messages(self, phase: RehearsedPhase) -> None:
+        """Run a phase once, and then time one small message."""
+        phase.subnet.run(phase.make_inputs())
         if self._loopback is not None:
             began_s = time.process_time()
             self._loopback.send([np.zeros(SMALL_BYTES, np.uint8)])
@@ -163,6 +167,6 @@ class Rehearsal:
             self._small_s.append(time.process_time() - began_s)
 
     def costs(self) -> WireCosts:
-        """Return the costs that fit the rounds so far."""
+        """Return the costs of messages, fitted to the rounds so far."""
         found, quota = fit(self._small_s, self._rounds), speed("self") or 1.0
         return WireCosts(found.message_s / quota, found.byte_s / quota)

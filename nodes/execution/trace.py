@@ -1,9 +1,8 @@
-"""What an agent did and when, for whoever asked: firings, tensors sent and tensors that came.
+"""Records an agent's firings and the tensors that it sends and receives, for `launch --trace`.
 
-Nothing is noted before a launcher asks for the first time. From then on, until its session ends,
-each event is packed into a bounded buffer, which every further question empties; what does not fit
-is counted. Times are this machine's steady clock, in seconds: how it stands to the launcher's is
-for that to find out.
+Recording begins with a launcher's first request and ends with its session. Each event is packed
+into a bounded buffer, which every request empties; events that do not fit are counted. Times are
+seconds of this machine's steady clock, which the launcher relates to its own.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _EVENT = struct.Struct(TRACE_EVENT)
 
 
 class Recorder:
-    """The buffer. `is_on` is True from a session's first question to its end."""
+    """The buffer. `is_on` is True from a session's first request to its end."""
 
     def __init__(self, most_events: int = TRACE_EVENTS) -> None:
         self.is_on = False
@@ -27,27 +26,27 @@ class Recorder:
         self._dropped = 0
 
     def note(self, kind: TraceKind, number: int, frame: int, began_s: float, took_s: float) -> None:
-        """`number` is a phase's or a channel's."""
+        """Record an event; `number` is the index of its phase or channel."""
         if len(self._buffer) < self._most_bytes:
             self._buffer += _EVENT.pack(began_s, took_s, frame, number, kind)
         else:
             self._dropped += 1
 
-    def happened(self, event: ev.Event, now_s: float) -> None:
-        """Note an event that the shell hands to the core at `now_s`, if it is one of those."""
+    def note_event(self, event: ev.Event, now_s: float) -> None:
+        """Record an event that the core receives at `now_s`, if it is a firing or a tensor."""
         if isinstance(event, ev.FiringEnded):
             self.note(TraceKind.FIRED, event.phase, event.frame, event.began_s, event.busy_s)
         elif isinstance(event, ev.DataReceived) and isinstance(event.message, TensorHeader):
             self.note(TraceKind.CAME, event.message.channel, event.message.frame, now_s, 0.0)
 
-    def sent(self, action: act.SendData, began_s: float, now_s: float) -> None:
-        """Note that a tensor was handed to its socket."""
+    def note_sent(self, action: act.SendData, began_s: float, now_s: float) -> None:
+        """Record that a tensor was passed to its socket, if `action` sends one."""
         if isinstance(action.message, TensorHeader):
             header = action.message
             self.note(TraceKind.SENT, header.channel, header.frame, began_s, now_s - began_s)
 
     def answer(self, number: int, now_s: float) -> Traced:
-        """All that was noted since the last answer; from now on everything is."""
+        """Return all events since the last answer, and record from now on."""
         self.is_on = True
         answer = Traced(number, now_s, bytes(self._buffer), self._dropped)
         self._buffer.clear()
@@ -55,7 +54,7 @@ class Recorder:
         return answer
 
     def end(self) -> None:
-        """Whoever asked is gone: forget what was noted, and note nothing more."""
+        """Stop recording and forget all events, because the session has ended."""
         self.is_on = False
         self._buffer = bytearray()
         self._dropped = 0

@@ -1,11 +1,11 @@
-"""The executor thread loads subnets, warms them up and fires phases, one job after another.
+"""Loads subnets, rehearses them and fires phases in a thread of its own, one job after another.
 
-It never waits for the I/O thread between firings, because the core keeps one queued behind the one
-that runs. Tensors between two phases of this node never leave this thread: they lie in a store
-until the last phase that reads them has run.
+The executor thread never waits for the I/O thread between firings, because the core keeps one
+firing queued behind the one that runs. Tensors between two phases of this node never leave the
+executor thread: they are in a store until the last phase that reads them has run.
 
-The thread has a name that shows outside the process, so that its CPU time can be told from that of
-the other threads. Subnets are prepared by a thread of their own, and the executor thread waits.
+The thread has a name that is visible outside the process, so that tools can distinguish its CPU
+time from that of other threads. Another thread prepares subnets while the executor thread waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nodes.protocol.messages import ChannelSpec, Deployment
 from nodes.protocol.payload import as_array
 
 THREAD_NAME = "executor"
-"""How tools such as `top -H` call the thread that computes."""
+"""The name of the thread that computes in tools such as `top -H`."""
 
 Array = npt.NDArray[Any]
 
@@ -57,9 +57,10 @@ class _Unload:
 
 
 class Worker:
-    """The executor thread and its queue; the thread calls `report` with each event for the core.
+    """The executor thread and its queue.
 
-    If it gets a function that opens a `loopback`, it measures the cost of messages as it warms up.
+    The thread calls `report` with each event for the core. Given a function that opens a
+    `loopback`, it measures the cost of messages during the rehearsal.
     """
 
     def __init__(
@@ -87,9 +88,10 @@ class Worker:
         graphs: tuple[Path, ...],
         verify: Callable[[], None] = lambda: None,
     ) -> None:
-        """Call `verify`, then prepare, load and warm up the phases, whose graphs lie there.
+        """Call `verify`, then prepare, load and rehearse the phases, whose subnets are `graphs`.
 
-        Verifying and preparing happen in a thread that the calling thread starts.
+        Verifying and preparing happen in a thread that this call starts. Reports `LoadProgress`,
+        then `Loaded` or `LoadFailed`.
         """
         threads = ThreadPoolExecutor(1, "preparing")
         preparing = threads.submit(self._prepare, deployment, graphs, verify)
@@ -97,18 +99,17 @@ class Worker:
         self._jobs.put(_Load(deployment, graphs, preparing))
 
     def fire(self, firing: Fire) -> None:
-        """Run a phase after everything handed in before."""
+        """Queue a firing. Reports `FiringEnded` or `FiringFailed`."""
         self._jobs.put(firing)
 
     def unload(self, epoch: int) -> None:
-        """Drop the queued jobs of this epoch, then all that it holds."""
+        """Interrupt and drop all jobs of this epoch, then free its memory; reports `Unloaded`."""
         self._dropped.add(epoch)
-        self._executor.interrupt()  # its job may take minutes, and nobody waits for the result
+        self._executor.interrupt()  # the job may take minutes, and its result is not needed
         self._jobs.put(_Unload(epoch))
 
     def stop(self, timeout_s: float) -> bool:
-        """End the thread after the job that it is at, which is interrupted; False if that takes
-        longer."""
+        """Interrupt the job under way and end the thread; False if it is not over in time."""
         if self._epoch is not None:
             self.unload(self._epoch)
         self._jobs.put(None)
@@ -119,7 +120,7 @@ class Worker:
 
     def _run(self) -> None:
         ctypes.CDLL(None).prctl(15, THREAD_NAME.encode("ascii"), 0, 0, 0)  # PR_SET_NAME
-        ask_for_usual_slices()  # so that I/O threads need not wait long for this one
+        ask_for_usual_slices()  # I/O threads would wait longer for this one otherwise
         while (job := self._jobs.get()) is not None:
             match job:
                 case Fire():
@@ -129,7 +130,7 @@ class Worker:
                     self._load(job)
                 case _Unload():
                     self._unload(job.epoch)
-            del job  # while the thread waits, nothing keeps the last tensors alive
+            del job  # the last tensors must not stay alive while the thread waits
 
     def _load(self, job: _Load) -> None:
         epoch = self._epoch = job.deployment.epoch
@@ -153,13 +154,13 @@ class Worker:
         epoch, total = deployment.epoch, len(deployment.phases)
         prepared = 0
 
-        def tell(_: Path) -> None:
+        def report_progress(_: Path) -> None:
             nonlocal prepared
             prepared += 1
             self._report(ev.LoadProgress(epoch, 0, total, f"prepared {prepared} of {total}"))
 
         self._report(ev.LoadProgress(epoch, 0, total, "preparing"))
-        self._executor.prepare(graphs, LoadOptions(threads=_threads(deployment)), tell)
+        self._executor.prepare(graphs, LoadOptions(threads=_threads(deployment)), report_progress)
         return None if self._loopback is None else self._loopback()
 
     def _load_phases(
@@ -180,17 +181,17 @@ class Worker:
             self._report(ev.LoadProgress(epoch, index + 1, total, f"loaded {spec.name}"))
         for phase in self._phases:
             phase.check_room()
-        give_back_free_memory()  # before weights come into memory beside it
+        give_back_free_memory()  # before the first runs bring weights into memory
         return self._rehearse(deployment, loopback)
 
     def _rehearse(
         self, deployment: Deployment, loopback: Loopback | None
     ) -> tuple[tuple[float, ...], WireCosts]:
         epoch, total = deployment.epoch, len(deployment.phases)
-        parts = [phase.part() for phase in self._phases]
+        rehearsed = [phase.rehearsed() for phase in self._phases]
         rehearsal = Rehearsal(loopback, _threads(deployment))
         reported = 0
-        for number in rehearsal.perform(parts):
+        for number in rehearsal.perform(rehearsed):
             if epoch in self._dropped:
                 return (), rehearsal.costs()
             if reported < number <= FEWEST_ROUNDS:
@@ -199,10 +200,10 @@ class Worker:
         if deployment.check_finite:
             for phase in self._phases:
                 phase.watch_values()
-        return tuple(part.typical_s for part in parts), rehearsal.costs()
+        return tuple(phase.typical_s for phase in rehearsed), rehearsal.costs()
 
     def _fired(self, firing: Fire) -> ev.FiringEnded | ev.FiringFailed:
-        """Run a phase and return how it ended."""
+        """Run a phase, and return the event with its outputs or its error."""
         phase = self._phases[firing.phase]
         try:
             outputs, began_s, busy_s, cpu_s = self._compute(phase, firing)
@@ -255,12 +256,12 @@ class Worker:
             self._epoch = None
             give_back_free_memory()
         self._dropped.discard(epoch)
-        self._executor.resume()  # the core asks for no other load before it gets `Unloaded`
+        self._executor.resume()  # the core starts no other load before it has `Unloaded`
         self._report(ev.Unloaded(epoch))
 
 
 def _threads(deployment: Deployment) -> int:
-    """More threads than processors gain nothing, and each subnet has its own: hundreds of them."""
+    """Return the threads per run: at most one per processor, since every subnet has its own."""
     return min(deployment.threads, len(os.sched_getaffinity(0)))
 
 

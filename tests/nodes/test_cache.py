@@ -82,9 +82,9 @@ def test_missing_keeps_the_order_and_drops_repeats(store: BlobStore) -> None:
 @pytest.mark.parametrize(
     ("offset", "data", "says"),
     [
-        (4, b"6789", "byte 4 came where byte 5 was due"),
-        (6, b"789", "byte 6 came where byte 5 was due"),
-        (5, b"678901", "11 bytes came of 10"),
+        (4, b"6789", "byte 4 arrived where byte 5 was due"),
+        (6, b"789", "byte 6 arrived where byte 5 was due"),
+        (5, b"678901", "11 bytes arrived of 10"),
         (5, b"xxxxx", "SHA-256"),
     ],
     ids=["overlap", "gap", "too long", "wrong hash"],
@@ -97,7 +97,7 @@ def test_a_wrong_chunk_is_refused_and_all_of_the_blob_forgotten(
     with pytest.raises(CacheError, match=says):
         store.write(blob, offset, data)
     assert files(store.derived.parent) == set()
-    with pytest.raises(CacheError, match="byte 5 came where byte 0 was due"):
+    with pytest.raises(CacheError, match="byte 5 arrived where byte 0 was due"):
         store.write(blob, 5, b"56789")
     assert store.write(blob, 0, b"0123456789"), "it can be sent again"
 

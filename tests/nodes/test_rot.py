@@ -132,12 +132,12 @@ def test_look_ups_are_answered_in_order_though_the_first_must_be_read(tmp_path: 
     absent = sha256(b"absent").hexdigest()
     expected = []
     for number, digest in enumerate(digests):
-        answer = lookups.ask(b"%d" % number, (digest, absent))
+        answer = lookups.look_up(b"%d" % number, (digest, absent))
         expected.append(ev.LookedUp(b"%d" % number, (absent,)))
         if answer is not None:
             answers.put(answer)
     assert [answers.get(timeout=WAIT_S) for _ in digests] == expected
-    assert lookups.ask(b"known", tuple(digests)) == ev.LookedUp(b"known", ())
+    assert lookups.look_up(b"known", tuple(digests)) == ev.LookedUp(b"known", ())
 
 
 def test_questions_that_wait_are_bounded(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_questions_that_wait_are_bounded(tmp_path: Path) -> None:
     store = BlobStore(tmp_path, QUOTA)
     lookups = Lookups(store, answers.put)
     lookups._is_reading = True  # and is not getting on
-    asked = [lookups.ask(b"", (digest,)) for _ in range(MOST_WAITING + 1)]
+    asked = [lookups.look_up(b"", (digest,)) for _ in range(MOST_WAITING + 1)]
     assert asked[:-1] == [None] * MOST_WAITING
     assert isinstance(asked[-1], ev.ChunkFailed)
 

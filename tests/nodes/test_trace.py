@@ -25,12 +25,12 @@ def test_it_tells_of_firings_and_tensors_and_of_nothing_else() -> None:
     assert not recorder.is_on
     assert recorder.answer(1, 2.0).events == b""
     assert recorder.is_on
-    recorder.happened(ev.FiringEnded(1, 3, 9, {}, 0.5, 0.4, 10.0), 11.0)
-    recorder.happened(ev.DataReceived(b"link", HEADER, b"12345678", 8), 12.0)
-    recorder.happened(ev.DataReceived(b"link", Credit(1, 4, 1), None, 0), 13.0)
-    recorder.happened(ev.Tick(), 13.0)
-    recorder.sent(act.SendData("b", HEADER, b""), 14.0, 14.5)
-    recorder.sent(act.SendData("b", Credit(1, 4, 1)), 14.0, 14.5)
+    recorder.note_event(ev.FiringEnded(1, 3, 9, {}, 0.5, 0.4, 10.0), 11.0)
+    recorder.note_event(ev.DataReceived(b"link", HEADER, b"12345678", 8), 12.0)
+    recorder.note_event(ev.DataReceived(b"link", Credit(1, 4, 1), None, 0), 13.0)
+    recorder.note_event(ev.Tick(), 13.0)
+    recorder.note_sent(act.SendData("b", HEADER, b""), 14.0, 14.5)
+    recorder.note_sent(act.SendData("b", Credit(1, 4, 1)), 14.0, 14.5)
     answer = recorder.answer(2, 15.0)
     assert list(struct.iter_unpack(TRACE_EVENT, answer.events)) == [
         (10.0, 0.5, 9, 3, TraceKind.FIRED),
