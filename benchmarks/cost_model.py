@@ -129,12 +129,12 @@ def main() -> int:
             row = measure(network, way, options.seeds, options.repetitions)
             rows.append(row)
             if not options.json:
-                told = "".join(
+                columns = "".join(
                     f"{least:8.1f}{middle:7.1f}{most:7.1f}"
                     for least, middle, most in row.excess_percent.values()
                 )
                 each = ", ".join(f"{value:.0f}" for value in row.microseconds.values())
-                print(f"{row.network:14s}{way:8s}{told}   {each}", flush=True)
+                print(f"{row.network:14s}{way:8s}{columns}   {each}", flush=True)
     if options.json:
         print(json.dumps({"rows": [asdict(row) for row in rows]}))
     return 0

@@ -88,7 +88,7 @@ def measure(path: Path, into: Measured, core: int) -> None:
     assert process.stdout is not None
     too_late = threading.Timer(TIMEOUT_S, process.kill)
     too_late.start()
-    told = process.stdout.read()
+    printed = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     into.seconds.append(time.perf_counter() - begin)
     too_late.cancel()
@@ -96,7 +96,7 @@ def measure(path: Path, into: Measured, core: int) -> None:
     process.stdout.close()
     into.processor_seconds.append(used.ru_utime + used.ru_stime)
     into.memory_bytes = max(into.memory_bytes, used.ru_maxrss * 1024)
-    into.found = json.loads(told) if told else {}
+    into.found = json.loads(printed) if printed else {}
 
 
 def generated(folder: Path) -> Iterator[Path]:

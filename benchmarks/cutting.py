@@ -222,9 +222,9 @@ def main() -> int:
         print_json(as_report(rows, fits, options.repetitions))
         return 0
     for each in fits:
-        told = ", ".join(f"{value:.3g} s per {term}" for term, value in each.seconds_per.items())
+        costs = ", ".join(f"{value:.3g} s per {term}" for term, value in each.seconds_per.items())
         print(
-            f"{told}: leaves {1e3 * each.rms_s:.2f} ms rms, {1e3 * each.largest_s:.2f} ms at most"
+            f"{costs}: leaves {1e3 * each.rms_s:.2f} ms rms, {1e3 * each.largest_s:.2f} ms at most"
         )
     return 0
 

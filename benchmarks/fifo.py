@@ -111,22 +111,22 @@ def main() -> int:
 
 def figures(large: list[Bursts], small: list[Bursts]) -> list[Figure]:
     """Ratios with what was asked of them, then rates, then small tokens."""
-    told = []
+    listed = []
     for one in large:
         what = f"{one.transport}, {one.size_bytes / 1e6:g} MB"
         ratios = one.ratios(FIFO, BARE)
-        told.append(_figure(f"{what}: FIFO ÷ bare pyzmq", ratios, "×", at_least=ASKED_RATIO))
+        listed.append(_figure(f"{what}: FIFO ÷ bare pyzmq", ratios, "×", at_least=ASKED_RATIO))
         if CURVE in one.seconds:
-            told.append(_figure(f"{what}: encrypted ÷ plain FIFO", one.ratios(CURVE, FIFO), "×"))
+            listed.append(_figure(f"{what}: encrypted ÷ plain FIFO", one.ratios(CURVE, FIFO), "×"))
         for way in one.seconds:
             rates = [rate / 1e9 for rate in one.rates(way)]
-            told.append(_figure(f"{what}: {_named(way)}", rates, "GB/s"))
+            listed.append(_figure(f"{what}: {_named(way)}", rates, "GB/s"))
     for one in small:
         for way, seconds in one.seconds.items():
             most = None if way == CURVE else ASKED_TOKEN_US
             what = f"{one.transport}, token of 1 KB: {_named(way)}"
-            told.append(_figure(what, [1e6 * each for each in seconds], "µs", at_most=most))
-    return told
+            listed.append(_figure(what, [1e6 * each for each in seconds], "µs", at_most=most))
+    return listed
 
 
 def _named(way: str) -> str:

@@ -80,8 +80,8 @@ def main() -> int:
             round(median(cpu for _, cpu in alone[10]) * plain / 1e6, 4),
             at_most=ALLOWED_SLOWDOWN,
         ),
-        told("a result of 40 bytes", alone[10]),
-        told("a result of 4 kB", alone[1000]),
+        time_figure("a result of 40 bytes", alone[10]),
+        time_figure("a result of 4 kB", alone[1000]),
     ]
     if batch is not None:
         figures += [
@@ -148,7 +148,7 @@ def pair(cluster: Path, frames: int, journal: Path) -> tuple[float, float]:
     return plain, launch(cluster, frames, "--journal", str(journal))["frames_per_second"]
 
 
-def told(what: str, taken: list[tuple[float, float]]) -> Figure:
+def time_figure(what: str, taken: list[tuple[float, float]]) -> Figure:
     """Microseconds of several rounds of `alone_us`."""
     walls = [wall for wall, _ in taken]
     cpu = median(cpu for _, cpu in taken)
@@ -224,15 +224,17 @@ def records(journal: Path) -> list[int]:
 
 
 def kill_at(launching: list[str], share: float) -> None:
-    """Start a launch and kill it once it has streamed at least this share of its frames, told by
-    its progress in tenths, and a random moment later."""
+    """Start a launch, and kill it a moment after it has streamed at least this share of its frames.
+
+    Its progress is read from its output, in tenths of the frames.
+    """
     process = subprocess.Popen(
         launching, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     with process:
         for line in process.stderr or ():
-            told = re.match(r"streaming: (\d+) of (\d+)", line)
-            if told and int(told[1]) > 0 and int(told[1]) >= share * int(told[2]):
+            progress = re.match(r"streaming: (\d+) of (\d+)", line)
+            if progress and int(progress[1]) > 0 and int(progress[1]) >= share * int(progress[2]):
                 time.sleep(share)
                 break
         os.kill(process.pid, signal.SIGKILL)

@@ -146,7 +146,7 @@ def _line(one: Round, beside: list[Round]) -> str:
     return f"pipeline {one.rate:.2f} frames/s; replicas before and after {sums}: {share:.3f}"
 
 
-def told(found: Scaling) -> str:
+def summary_of(found: Scaling) -> str:
     low, high = min(found.efficiencies), max(found.efficiencies)
     summed = statistics.median(turn.rate for turn in found.replicas)
     rate = statistics.median(one.rate for one in found.pipelines)
@@ -236,7 +236,7 @@ def main() -> int:
     if options.json:
         print_json(as_report(found, options, how))
     else:
-        print("\n".join(map(told, found)))
+        print("\n".join(map(summary_of, found)))
     return 0
 
 

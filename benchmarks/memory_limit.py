@@ -309,7 +309,7 @@ def main() -> int:
     except LauncherError as error:
         print(f"memory_limit: {error}", file=sys.stderr)
         return error.exit_code
-    told = figures(found)
+    listed = figures(found)
     if options.json:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
         notes = [
@@ -320,11 +320,11 @@ def main() -> int:
             report(
                 "memory_limit",
                 "A network of which no board can hold more than about a third",
-                told, settings=settings, notes=notes, data=found,
+                listed, settings=settings, notes=notes, data=found,
             )
         )  # fmt: skip
         return 0
-    for one in told:
+    for one in listed:
         asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"
         value = one.measured if isinstance(one.measured, str) else f"{one.measured:.4g}"
         print(f"{one.what}: {value} {one.unit}{asked}")

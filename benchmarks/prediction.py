@@ -176,8 +176,8 @@ class Prepared:
             case=str(self.case),
             phases=len(self.plan.phases),
             measured=measured(result),
-            predicted=told(predicted),
-            from_own_times=told(own),
+            predicted=as_figures(predicted),
+            from_own_times=as_figures(own),
             computed_ms_per_frame={n: 1e3 * s / frames for n, s in computed.items()},
             io_ms_per_frame={n: 1e3 * s / frames for n, s in (io_s | {HOST: host_cpu_s}).items()},
             io_predicted_ms={n: 1e3 * predicted.io_s[n] for n in (*io_s, HOST)},
@@ -224,7 +224,7 @@ def measured(result: RunResult) -> Figures:
     return figures(result.sent_s, result.received_s, held)
 
 
-def told(found: Prediction) -> Figures:
+def as_figures(found: Prediction) -> Figures:
     return figures(found.sent_s, found.received_s, found.fifo_bytes)
 
 

@@ -208,17 +208,17 @@ def measure(options: argparse.Namespace, progress: ProgressDisplay) -> list[AtRa
 
 def figures(found: Sequence[AtRate]) -> list[Figure]:
     """What was asked: the choice is right at every rate, and not the same at all."""
-    told = []
+    listed = []
     for one in found:
         low, high = min(one.ratios), max(one.ratios)
         rival = "one board alone" if one.chosen.devices > 1 else f"{one.rival.devices} boards"
         what = f"{one.link}: {_name(one.chosen)}, as chosen, ÷ {rival}"
         ratio = statistics.median(one.ratios)
-        told.append(Figure(what, ratio, "×", at_least=1.0, low=low, high=high))
+        listed.append(Figure(what, ratio, "×", at_least=1.0, low=low, high=high))
     plans = {tuple(sorted(one.chosen.plan.assignment.items())) for one in found}
-    told.append(Figure("different plans", len(plans), at_least=min(2, len(found))))
-    told.append(Figure("largest difference of a result", max(one.difference for one in found)))
-    return told
+    listed.append(Figure("different plans", len(plans), at_least=min(2, len(found))))
+    listed.append(Figure("largest difference of a result", max(one.difference for one in found)))
+    return listed
 
 
 def _name(turns: Turns) -> str:
@@ -276,7 +276,7 @@ def main() -> int:
     except LauncherError as error:
         print(f"slow_links: {error}", file=sys.stderr)
         return error.exit_code
-    told, plans = figures(found), table(found)
+    listed, plans = figures(found), table(found)
     settings = {
         "network": options.model,
         "boards": options.devices,
@@ -289,13 +289,15 @@ def main() -> int:
         "values is 0.6 MB, 0.48 s at 10 Mbit/s whatever is planned: there it is the input that "
         "binds one board, and no plan could be faster."
     ]
-    data = report("slow_links", "Slow links", told, settings=settings, notes=notes, tables=[plans])
+    data = report(
+        "slow_links", "Slow links", listed, settings=settings, notes=notes, tables=[plans]
+    )
     if options.json:
         print_json(data)
     else:
         for row in plans.rows:
             print("  ".join(row))
-        for one in told:
+        for one in listed:
             print(f"{one.what}: {one.measured:.3g} {one.unit} {one.holds}")
     return 0
 

@@ -175,12 +175,12 @@ def soak(bed: Bed, minutes: float, draw: random.Random) -> tuple[list[Streamed],
             if agent is not None:
                 growth.look("agent", agent)
         fine = found.is_whole and found.ended is None
-        told = f"{len(streams):4} {found.results:5} frames {len(found.recoveries)} losses  {what}"
-        told += "" if fine else f"  LOST {found.lost} DOUBLED {found.doubled} WRONG {found.wrong}"
-        told += f"  {found.ended}" if found.ended else ""
+        text = f"{len(streams):4} {found.results:5} frames {len(found.recoveries)} losses  {what}"
+        text += "" if fine else f"  LOST {found.lost} DOUBLED {found.doubled} WRONG {found.wrong}"
+        text += f"  {found.ended}" if found.ended else ""
         if not fine:
-            wrong.append(told)
-        print(told, file=sys.stderr, flush=True)
+            wrong.append(text)
+        print(text, file=sys.stderr, flush=True)
     return streams, growth, wrong
 
 

@@ -153,7 +153,7 @@ def figures(found: Mapping[str, Any], link: str) -> list[Figure]:
     first = [one["first"]["first result"] for one in found["rounds"]]
     again = [one["again"]["first result"] for one in found["rounds"]]
     times = [seconds / found["reference_s"] for seconds in first]
-    told = [
+    listed = [
         Figure(f"{link}: all subnets on the launcher's link", found["reference_s"], "s"),
         Figure(
             f"{link}: from the greeting to the first result", statistics.median(first), "s",
@@ -171,8 +171,8 @@ def figures(found: Mapping[str, Any], link: str) -> list[Figure]:
     for stage in found["rounds"][0]["first"]:
         ends = [one["first"][stage] for one in found["rounds"] if stage in one["first"]]
         if stage != "first result":
-            told.append(Figure(f"{link}: end of {stage}", statistics.median(ends), "s"))
-    return told
+            listed.append(Figure(f"{link}: end of {stage}", statistics.median(ends), "s"))
+    return listed
 
 
 def main() -> int:
@@ -198,7 +198,7 @@ def main() -> int:
     except LauncherError as error:
         print(f"start_up: {error}", file=sys.stderr)
         return error.exit_code
-    told = [figure for link, one in found.items() for figure in figures(one, link)]
+    listed = [figure for link, one in found.items() for figure in figures(one, link)]
     if options.json:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
         title = "Start of a cluster: from agents that are ready to the first result"
@@ -207,9 +207,9 @@ def main() -> int:
             "time, links in turn; the launcher's own link is as fast as a board's, so all weights "
             "pass it one after the other.",
         ]
-        print_json(report("start_up", title, told, settings=settings, notes=notes, data=found))
+        print_json(report("start_up", title, listed, settings=settings, notes=notes, data=found))
     else:
-        for one in told:
+        for one in listed:
             asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"
             print(f"{one.what}: {one.measured:.3g} {one.unit}{asked}")
     return 0

@@ -151,8 +151,8 @@ def main() -> None:
             killed_while_streaming(options, Path(place), where)
             found.append(cluster.stream_again())
             if not options.json:
-                told = ", ".join(f"{name} {s:.2f}" for name, s in asdict(found[-1]).items())
-                print(told, flush=True)
+                times_text = ", ".join(f"{name} {s:.2f}" for name, s in asdict(found[-1]).items())
+                print(times_text, flush=True)
     every = {name: [getattr(one, name) for one in found] for name in asdict(found[0])}
     if options.json:
         figures = [

@@ -49,7 +49,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         cluster={"model": options.model, "strategy": options.strategy},
     )
     rates: dict[str, list[float]] = {"on": [], "off": []}
-    told: list[dict[str, Any]] = []
+    traces: list[dict[str, Any]] = []
     with (
         tempfile.TemporaryDirectory(prefix="trace-") as place,
         open_progress() as progress,
@@ -78,9 +78,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 came = result.received_s
                 rates[kind].append((len(came) - skipped - 1) / (came[-1] - came[skipped]))
                 if trace is not None:
-                    told.append(json.loads(trace.read_text("utf-8")))
-    shares = [{node: one.share for node, one in overlaps(trace).items()} for trace in told]
-    clocks = [list(trace["otherData"].values()) for trace in told]
+                    traces.append(json.loads(trace.read_text("utf-8")))
+    shares = [{node: one.share for node, one in overlaps(trace).items()} for trace in traces]
+    clocks = [list(trace["otherData"].values()) for trace in traces]
     return {
         "rates": rates,
         "overlap": shares,
@@ -146,16 +146,16 @@ def main() -> int:
     except LauncherError as error:
         print(f"trace: {error}", file=sys.stderr)
         return error.exit_code
-    told = figures(found)
+    listed = figures(found)
     if options.json:
         settings = {key: value for key, value in vars(options).items() if key != "json"}
         title = "Traces: what they cost, and how much communication computing hides"
         notes = [
             "The same plan with a trace and without, in turn; shares are of each node and run."
         ]
-        print_json(report("trace", title, told, settings=settings, notes=notes, data=found))
+        print_json(report("trace", title, listed, settings=settings, notes=notes, data=found))
     else:
-        for one in told:
+        for one in listed:
             asked = "" if one.holds is None else f"  ({'holds' if one.holds else 'DOES NOT HOLD'})"
             print(f"{one.what}: {one.measured:.3g} ({one.low} to {one.high}) {one.unit}{asked}")
     return 0

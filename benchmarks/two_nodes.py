@@ -130,7 +130,7 @@ def main() -> None:
         plan = plan_for(model.network, model.digest, strategy)
         with tempfile.TemporaryDirectory(prefix="two-nodes-") as place:
             runs = measure_plan(model, plan, options, Path(place))
-        found.append(told(plan, runs))
+        found.append(as_row(plan, runs))
     if options.json:
         print(json.dumps({"plans": found}, indent=1))
 
@@ -165,7 +165,7 @@ def measure_plan(
     return runs
 
 
-def told(plan: Plan, runs: list[Measured]) -> dict[str, object]:
+def as_row(plan: Plan, runs: list[Measured]) -> dict[str, object]:
     return {
         "network": plan.network,
         "strategy": plan.strategy,

@@ -1,6 +1,6 @@
-"""Faults on real agents, and whether a single frame is lost: `python -m benchmarks.chaos`.
+"""Injects faults into real agents, and counts lost frames: `python -m benchmarks.chaos`.
 
-`bed` has the boards, the plan and the stream; `ledger` counts what came of it; `faults` and
-`strangers` do harm, `proxy` harms bytes on their way; `cases` says what is done when, and what must
-come of it.
+`bed` has the boards, the plan and the stream; `ledger` counts the results; `faults` and `strangers`
+inject faults, `proxy` damages bytes on their way; `cases` lists the faults of each case with the
+outcome that it must have.
 """

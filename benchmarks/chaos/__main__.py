@@ -1,14 +1,14 @@
-"""Faults on real agents, and whether a single frame is lost:
+"""Injects faults into real agents while frames stream, and counts lost and wrong results:
 
     python -m benchmarks.chaos [--quick] [--only NAME …] [--repetitions N] [--json]
 
 Four boards of the laboratory (docs/laboratory.md), one of which stands by, run the shipped agents;
 the shipped launcher streams frames through them, and every result is compared with the whole
-model's. Then something happens. Told are frames, results, how many are lost, doubled or wrong (all
-zero), and the seconds from the fault until what it had interrupted has its result. Where a fault
-must end a run, the sentence that it ends with counts, and the results until then.
+model's. Then a fault happens. The report gives frames, results, how many are lost, doubled or wrong
+(all must be zero), and the seconds from the fault to the first result of an interrupted frame.
+Where a fault must end a run, the final sentence and the results until then are checked.
 
-Ends with exit code 1 if anything came out otherwise than it must.
+Exit code 1 if any outcome is not the required one.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Tried:
         counts += "".join(f"{self.total(k):8}" for k in ("lost", "doubled", "wrong", "replayed"))
         end = "" if self.held else f"  {self.case.outcome} is what it must"
         ended = next((one.ended for one in self.streams if one.ended), "")
-        told = f"  {shorten(ended, 90, placeholder=' …')}" if ended else ""
-        return f"{self.case.what:<58}{counts}{took}{end}{told}"
+        end_reason = f"  {shorten(ended, 90, placeholder=' …')}" if ended else ""
+        return f"{self.case.what:<58}{counts}{took}{end}{end_reason}"
 
 
 HEADING = (

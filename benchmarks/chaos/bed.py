@@ -1,7 +1,7 @@
-"""Boards with their agents, a network over them, and a stream that something happens to.
+"""Sets up boards with agents and a stream over them, into which faults can be injected.
 
 The boards are those of the laboratory (`benchmarks.lab`), or plain processes where the machine
-does not let us emulate any. Agents and launcher are the shipped ones. The last board stands by.
+does not support emulation. Agents and launcher are the shipped ones. The last board stands by.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Streamed:
 
     def as_json(self) -> dict[str, object]:
         """The figures; sentences name folders of this machine, and are only counted."""
-        told = {"recoveries": len(self.recoveries), "ended": self.ended is not None}
-        return {**asdict(self), **told}
+        derived = {"recoveries": len(self.recoveries), "ended": self.ended is not None}
+        return {**asdict(self), **derived}
 
     @property
     def is_whole(self) -> bool:

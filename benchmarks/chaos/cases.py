@@ -1,4 +1,4 @@
-"""What is done to a stream, and what must come of it: the cases of `python -m benchmarks.chaos`."""
+"""Lists the cases of `python -m benchmarks.chaos`: the faults of each, and its required outcome."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What happens to boards while frames stream. Each fault names the boards that it harms, so that
-they are mended afterwards; `wait` lets time pass as long as the stream goes on."""
+"""Defines the faults that boards suffer while frames stream.
+
+Each fault names the boards that it affects, so that they can be repaired afterwards. `wait` lets
+time pass as long as the stream continues."""
 
 from __future__ import annotations
 
@@ -125,8 +127,10 @@ def cut(seconds: float, board: str = VICTIM) -> Fault:
 
 
 def vanish(bed: Bed, wait: Wait) -> None:
-    """The peer is gone and no FIN tells of it: its cable is pulled before it is killed, and is put
-    back, with nobody at its end, later."""
+    """Let a peer disappear without a FIN: its cable is pulled before it is killed.
+
+    The cable is connected again later, without an agent at its end.
+    """
     bed.harmed.add(VICTIM)
     bed.lab.cut(VICTIM)
     bed.lab.kill(VICTIM)
@@ -166,8 +170,10 @@ def kill_with_full_standby(bed: Bed, wait: Wait) -> None:
 
 
 def start_eater(bed: Bed) -> None:
-    """Something else runs on the board, and takes its memory once it is told to; the kernel is told
-    to kill the agent rather than that."""
+    """Start another program on the board, which takes memory when it is signalled to.
+
+    The kernel is set to kill the agent first.
+    """
     bed.harmed.add(VICTIM)
     place = bed.lab.place(VICTIM)
     limit_bytes = place.slice.memory or 0

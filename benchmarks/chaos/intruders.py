@@ -1,4 +1,4 @@
-"""Faults of the network between boards: bytes that change on their way, and strangers who knock."""
+"""Defines faults of the network between boards: damaged bytes, and connections of strangers."""
 
 from __future__ import annotations
 

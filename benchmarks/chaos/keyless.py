@@ -1,9 +1,9 @@
-"""A host without keys that attacks ports: `python -m benchmarks.chaos.keyless tcp://HOST:PORT ...`.
+"""Attacks ports as a host without keys: `python -m benchmarks.chaos.keyless tcp://HOST:PORT ...`.
 
 It holds `--connections` to each address, all silent, and opens each anew as soon as it is closed.
-With `--churn` it does not wait for that: it closes each itself once it stands, as fast as one
-processor can. It prints how many connections it has opened when all have been opened once, and
-again at its end, when there is something to read on standard input.
+With `--churn` it closes each itself as soon as it is established, as fast as one processor can. It
+prints the number of connections that it has opened when all have been opened once, and again when
+there is input on standard input, which ends it.
 """
 
 from __future__ import annotations

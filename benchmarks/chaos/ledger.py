@@ -1,4 +1,4 @@
-"""Keeps account of a stream: which results came, how often, when, and whether they are right."""
+"""Records which results of a stream arrived, how often, when, and whether they are right."""
 
 from __future__ import annotations
 

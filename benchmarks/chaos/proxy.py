@@ -1,9 +1,9 @@
-"""A TCP proxy that harms what passes: `python -m benchmarks.chaos.proxy --help`.
+"""Runs a TCP proxy that damages the bytes it passes on: `python -m benchmarks.chaos.proxy --help`.
 
-It listens at one address and passes all to another, at each of the ports. Once a line has come on
-standard input, what goes through one of the ports is harmed, in both directions: `flip` a bit of
-every piece, `cut` the connection in the middle of a message, `drop` a few bytes of every piece, or
-`add` some. It ends with its standard input.
+It listens at one address and passes everything to another, at each of the ports. After a line on
+standard input it damages what goes through one of the ports, in both directions: it can `flip` a
+bit of every piece, `cut` the connection in the middle of a message, `drop` a few bytes of every
+piece, or `add` some. It ends when its standard input is closed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""People who knock at ports and have no business there: garbage, floods, wrong keys."""
+"""Connects to agents' ports as a stranger: with garbage, floods, or wrong keys."""
 
 from __future__ import annotations
 

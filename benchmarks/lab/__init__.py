@@ -1,11 +1,11 @@
-"""A laboratory of emulated edge devices on one machine.
+"""Emulates a laboratory of edge devices on one machine.
 
 Each board is a network namespace with a link of its own rate, a control group with a CPU quota and
 a memory limit, and in it the shipped `node-agent`. `launch` reaches the agents by address, as it
 reaches real boards. See docs/laboratory.md.
 
-What is done to the machine is listed by pure functions (`plans`, `faults`, `cgroups`) as values
-(`actions`), which `shell` carries out. What is there is found by name (`traces`), so a laboratory
+Pure functions (`plans`, `faults`, `cgroups`) return the changes to the machine as values
+(`actions`), which `shell` carries out. Existing parts are found by name (`traces`), so a laboratory
 can be removed after any crash.
 """
 

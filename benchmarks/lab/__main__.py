@@ -1,4 +1,4 @@
-"""`python -m benchmarks.lab`."""
+"""Runs the command `python -m benchmarks.lab`."""
 
 from benchmarks.lab.cli import main
 

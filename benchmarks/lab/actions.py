@@ -1,6 +1,6 @@
-"""What making and changing a laboratory takes, as values: plans list them, the shell performs them.
+"""Defines the changes to a machine as values, which plans list and the shell performs.
 
-So what is done to the machine can be read and tested without doing it, and without root.
+So these changes can be read and tested without making them, and without root.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Control groups of either version: where a board's bounds are written and its use is read.
+"""Returns where to write a board's bounds and read its use, in control groups of either version.
 
 A board is a group `csdflab-LAB/BOARD` that its agent joins before it starts Python, so that all
 that it ever uses is counted. Below it lies a group `compute` for an accelerator board's executor
 thread. Version 1 has one such tree per controller, version 2 one for all; there `compute` is a
 *threaded* group, because memory cannot be counted by thread.
 
-Pure: these functions say what to write where; `benchmarks.lab.readings` reads.
+These functions are pure; `benchmarks.lab.readings` reads the files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The command `python -m benchmarks.lab`: up, down, status, fault.
+"""Implements the command `python -m benchmarks.lab`: up, down, status, fault.
 
-Exit codes: 0 done, 1 the machine refused something, 2 something given cannot be used.
+Exit codes: 0 done, 1 the machine refused a change, 2 an argument or a file cannot be used.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _down(name: str | None) -> Said:
         key: len(getattr(traces, key))
         for key in ("processes", "namespaces", "groups", "mounts", "interfaces")
     }
-    told = ", ".join(f"{number} {key}" for key, number in counted.items() if number)
-    return {"removed": names[0], **counted}, f"removed {names[0]!r}: {told or 'its folder'}"
+    counts = ", ".join(f"{number} {key}" for key, number in counted.items() if number)
+    return {"removed": names[0], **counted}, f"removed {names[0]!r}: {counts or 'its folder'}"
 
 
 def _status(name: str | None, over_s: float) -> Said:

@@ -1,4 +1,4 @@
-"""The `cluster.yaml` of a laboratory: what `lab.yaml` says under `cluster:`, and its boards."""
+"""Writes the `cluster.yaml` of a laboratory from its boards and its `lab.yaml`."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""`lab.yaml`: which boards there are, what each may use, and how they are joined.
+"""Reads `lab.yaml`: the boards of a laboratory, their bounds and their links.
 
     name: lab                     # every trace of the laboratory carries it
     defaults: {board: accelerator, cpu: 0.2, memory: 1GB, link: 1Gbit/s}
-    devices:                      # or a number: as many as that, all by the defaults
+    devices:                      # or a number of boards with the defaults
       - {count: 3}
       - {name: slow, cpu: 0.1, link: 100Mbit/s}
     cluster: {model: onnx-wheel:resnet50, frames: 64}    # goes into the cluster.yaml it writes
 
-Paths below `cluster:` are relative to the file. Mistakes become one sentence (`launcher.errors`).
+Paths below `cluster:` are relative to the file. A mistake is reported in one sentence
+(`launcher.errors`).
 """
 
 from __future__ import annotations

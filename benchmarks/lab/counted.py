@@ -1,4 +1,4 @@
-"""CPU time of a laboratory's boards while something runs on them."""
+"""Counts the CPU time of a laboratory's boards during a run."""
 
 from __future__ import annotations
 

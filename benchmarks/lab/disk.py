@@ -1,4 +1,4 @@
-"""Takes all room on a board's disk, and gives it back."""
+"""Fills a board's disk, and frees it again."""
 
 from __future__ import annotations
 

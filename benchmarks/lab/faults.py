@@ -1,6 +1,6 @@
-"""What can go wrong with a board, on demand. Pure: each fault is a list of actions.
+"""Returns the actions that cause and end a fault of a board; pure.
 
-What needs more than actions (a signal to processes, room on a disk) is in `benchmarks.lab.lab`.
+Faults that need more than actions (a signal to processes, a full disk) are in `benchmarks.lab.lab`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A laboratory: up, down, status, faults. `with Lab(config) as lab:` in tests and benchmarks."""
+"""Brings a laboratory up and down, and causes faults in it: `with Lab(config) as lab:`."""
 
 from __future__ import annotations
 

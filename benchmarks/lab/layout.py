@@ -1,11 +1,11 @@
-"""Names, addresses and places of a laboratory, all of which follow from its name and its boards.
+"""Derives the names and addresses of a laboratory from its name and its boards.
 
     csdflabNAME ── host0 ┐                             ┌ p1 ── eth0, in csdflab-NAME-BOARD1
     (this machine)       ├ br0, in csdflab-NAME.switch ┤
                          ┘                             └ p2 ── eth0, in csdflab-NAME-BOARD2
 
 The bridge has a namespace of its own, so that only one interface of the laboratory is visible on
-this machine, and so that a board's cable is pulled at the switch, as people do.
+this machine, and so that a board's cable can be pulled at the switch.
 """
 
 from __future__ import annotations

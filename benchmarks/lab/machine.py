@@ -1,4 +1,4 @@
-"""What this machine lets us emulate, and what is missing for it."""
+"""Finds what this machine can emulate, and what it lacks for the rest."""
 
 from __future__ import annotations
 

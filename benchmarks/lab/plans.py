@@ -1,4 +1,4 @@
-"""How a laboratory is made, board by board: lists of actions that are carried out in order."""
+"""Returns the actions that make a laboratory, board by board, in order."""
 
 from __future__ import annotations
 

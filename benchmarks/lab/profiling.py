@@ -1,4 +1,4 @@
-"""The boards of a laboratory measured as a user does it before searching for a plan."""
+"""Profiles the boards of a laboratory, as a user does before searching for a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel says of a board: CPU time, memory, link. Parsing is pure; `read` looks."""
+"""Reads a board's CPU time, memory and link from the kernel; parsing is pure."""
 
 from __future__ import annotations
 

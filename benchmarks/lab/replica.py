@@ -1,10 +1,10 @@
-"""The whole model on one board, by itself: what a pipeline over all boards is compared with.
+"""Runs the whole model on one board, for comparison with a pipeline over all boards.
 
     python -m benchmarks.lab.replica GRAPH CACHE
 
 It loads the model as an agent does (same executor, same options), says `ready`, and then for every
-number of seconds on standard input computes frames for so long and answers with a line of JSON:
-frames, seconds. In between it waits, and uses no CPU. It ends with its standard input.
+number of seconds on standard input computes frames for that long and prints a line of JSON: frames,
+seconds. In between it waits without using CPU. It ends when its standard input is closed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replicas of the whole model, one in each board's slice, that compute at the same time."""
+"""Runs replicas of the whole model at the same time, one in each board's slice."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Replicas:
             _tell(process, f"{seconds}\n")
         found = {}
         for device, process in self._processes.items():
-            told = json.loads(_hear(device, process))
-            found[device] = told["frames"] / told["seconds"]
+            answer = json.loads(_hear(device, process))
+            found[device] = answer["frames"] / answer["seconds"]
         return found
 
 

@@ -1,4 +1,4 @@
-"""Carries out actions, and looks at what they were carried out on."""
+"""Carries out actions on this machine, and reads its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a laboratory is remembered by while it is up: a file in its folder.
+"""Stores a laboratory's state in a file in its folder while it is up.
 
 Removing a laboratory does not need it (`benchmarks.lab.traces`); faults and `status` do.
 """

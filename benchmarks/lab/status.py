@@ -1,4 +1,4 @@
-"""How a laboratory is doing, as values, as JSON and as a table."""
+"""Reports the state of a laboratory as values, as JSON and as a table."""
 
 from __future__ import annotations
 

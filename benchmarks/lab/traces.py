@@ -1,8 +1,8 @@
-"""Everything that a laboratory left on this machine, found by its name, and its removal.
+"""Finds everything that a laboratory left on this machine by its name, and removes it.
 
-Nothing here trusts a file that says what was made: namespaces, interfaces, control groups and
-mounts are listed by the kernel and recognised by their names, processes by the control group or
-network namespace that they are in. So a laboratory can be removed after any crash, and twice.
+It does not rely on a file: the kernel lists namespaces, interfaces, control groups and mounts,
+which are recognised by their names, and processes by the control group or network namespace they
+are in. So a laboratory can be removed after any crash, and twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Turns on the boards of a laboratory: replicas of the whole model, or a pipeline over all boards.
+"""Runs replicas of the whole model, or a pipeline over all boards, in turns on a laboratory.
 
 A pipeline's rate is taken in its steady state: from the result by which it has surely filled up to
-the departure of its last frame, because while it drains, boards that have nothing left to do leave
-the machine to the others.
+the departure of its last frame, because boards that have no more work while it drains leave the
+machine to the others.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the runtime itself costs, measured with the shipped agents as real processes."""
+"""Measures what the runtime itself costs, with the shipped agents as real processes."""

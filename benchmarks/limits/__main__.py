@@ -1,4 +1,4 @@
-"""What the runtime itself costs: `python -m benchmarks.limits firing|idle|steady|many`."""
+"""Measures what the runtime itself costs: `python -m benchmarks.limits firing|idle|steady|many`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def main() -> int:
     for part in parts.choices.values():
         part.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
-    told = _measured(options)
+    results = _measured(options)
     if options.json:
-        print_json(told)
-    missed = [row for row in told["rows"] if row.get("at_most", float("inf")) < row["measured"]]
+        print_json(results)
+    missed = [row for row in results["rows"] if row.get("at_most", float("inf")) < row["measured"]]
     return 1 if missed else 0
 
 

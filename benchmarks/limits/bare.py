@@ -1,8 +1,8 @@
-"""Bare pyzmq with `copy=False`, moving what an agent moves and nothing else: what is compared with.
+"""Moves the tensors of an agent with bare pyzmq (`copy=False`) and nothing else, for comparison.
 
-Three processes as in a chain of three agents: a source, a relay and a sink, `PUSH`/`PULL`. The
-relay takes a message and sends another array of the same size on, as an engine's output would be,
-and tells the CPU time that its process used per message.
+Three processes form a chain like three agents: a source, a relay and a sink, `PUSH`/`PULL`. The
+relay receives a message and sends another array of the same size, like an engine's output. It
+reports the CPU time that its process used per message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARM = 20
 
 
 class Relayed:
-    """The three processes; a context manager. One burst after another, each told apart."""
+    """The three processes, as a context manager. Bursts run one after the other."""
 
     def __init__(self, size_bytes: int, address: str) -> None:
         """`address` has a place for a name, such as `ipc:///tmp/x/{}`, or is a TCP address with a

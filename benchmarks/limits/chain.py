@@ -1,8 +1,8 @@
-"""A network in which almost nothing is computed: what is left is what the runtime costs.
+"""Makes a network that computes almost nothing, so that only the runtime's cost remains.
 
-`layers` times one operator that changes the sign of a tensor of `elements` numbers, dealt out over
-nodes in order. Every agent receives one tensor per frame, fires one phase per layer it has, and
-sends one tensor on.
+It is a chain of `layers` operators that each change the sign of a tensor of `elements` numbers,
+distributed over nodes in order. Every agent receives one tensor per frame, fires one phase per
+layer that it has, and sends one tensor.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The CPU that an agent uses per firing, beyond the engine's and beside that of bare pyzmq.
+"""Measures an agent's CPU time per firing without the engine's, and compares it with bare pyzmq.
 
-A chain of three agents, each with one phase that hardly computes; looked at is the one in the
-middle, which takes a tensor from an agent and gives one to an agent. Its cost is the CPU of all its
-threads from `Start` to `Stop`, less what the engine's runs took. In alternation three processes
-with nothing but pyzmq (`copy=False`) do the same moving; that of the middle one is counted as well.
-Each is measured flat out, and with a pause between frames, when every message finds all threads
-asleep and the caches cold, which is dearer for both.
+Three agents form a chain, each with one phase that hardly computes. Measured is the middle one,
+which receives a tensor from an agent and sends one to an agent: the CPU time of all its threads
+from `Start` to `Stop`, less that of the engine's runs. In alternation, three processes with only
+pyzmq (`copy=False`) move the same tensors, and the middle one is measured, too. Both are measured
+at full rate, and with a pause between frames, when every message finds all threads asleep and cold
+caches, which costs both more.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(rounds: int, transport: str, sizes: tuple[int, ...], quiet: bool) ->
     for size in sizes:
         for paced in (False, True):
             turns = _turns(size, paced, rounds, transport)
-            what = f"{told(size)}, {'with pauses' if paced else 'flat out'}"
+            what = f"{size_text(size)}, {'with pauses' if paced else 'flat out'}"
             beyond = [turn.beyond_us for turn in turns]
             figures.append(
                 Figure(
@@ -91,7 +91,7 @@ def measure(rounds: int, transport: str, sizes: tuple[int, ...], quiet: bool) ->
     )
 
 
-def told(size: int) -> str:
+def size_text(size: int) -> str:
     """A size in words."""
     return f"{size / 1e6:g} MB" if size >= 1e6 else f"{round(size / 1000)} kB"
 

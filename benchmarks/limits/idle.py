@@ -1,7 +1,7 @@
-"""Does an idle agent sleep? Its CPU and how often its threads wake up while nothing happens.
+"""Measures the CPU time and the wake-ups of an idle agent.
 
-Twice: agents that nobody has spoken to, and agents that have a network loaded, are connected with
-each other and wait for a frame that does not come.
+It measures agents without any connection, and agents that have loaded a network, are connected with
+each other and wait for a frame that does not arrive.
 """
 
 from __future__ import annotations

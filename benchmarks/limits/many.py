@@ -1,8 +1,8 @@
-"""What an agent costs the launcher and itself before the first frame, for more and more agents.
+"""Measures what each of many agents costs the launcher and itself before the first frame.
 
-All agents are started once; a chain of as many layers is dealt out to the first ten of them, the
-first thirty, then all. The first deployment uploads and prepares subnets; looked at are the ones
-after it, in which nothing but the control plane works: greeting, asking for blobs, deploying,
+All agents are started once. A chain of as many layers is distributed over the first ten of them,
+the first thirty, then all. The first deployment uploads and prepares subnets; the measured ones
+follow it, and only the control plane works in them: greeting, queries for blobs, deploying,
 rehearsing, starting, stopping.
 """
 

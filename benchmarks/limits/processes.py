@@ -1,4 +1,4 @@
-"""What the kernel says of a process: CPU time and switches of its threads, memory."""
+"""Reads a process's memory, and the CPU time and context switches of its threads."""
 
 from __future__ import annotations
 

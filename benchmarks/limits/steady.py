@@ -1,4 +1,4 @@
-"""Thousands of frames of a small network over many devices: does memory or latency grow?"""
+"""Tests whether memory or latency grows over thousands of frames of a small network."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Ours beside what else one could take: the same cut, the same boards, taking turns."""
+"""Compares csdf-edge with alternatives, in turns on the same boards with the same cuts."""

@@ -1,4 +1,4 @@
-"""Ours beside what else one could take, on the same boards: who streams more, in how much memory?
+"""Compares rate, latency, CPU time and memory of csdf-edge and alternatives on the same boards:
 
     python -m benchmarks.peers [--model onnx-wheel:resnet50] [--devices 3] [--board cpu]
                                [--repetitions 3] [--seconds 15] [--json]
@@ -15,23 +15,23 @@ A plan of a contiguous strategy, which is a chain of one part per board, is run 
 
 They take turns, in another order each time, on the same emulated boards (`benchmarks.lab`): the
 same quota, the same links, the same frame, results compared with those of the whole network. The
-others load their parts as one does without thinking about memory. What is told: frames per second
-between results once the pipeline is full; latency then, with as many frames under way as the
-runtime takes in, and of the first frame; CPU time per frame of the boards' processes; and of the
-process on the board that needs most the peak of its resident memory since it began, and what no
-file backs.
+others load their parts as one does without thinking about memory. The report gives frames per
+second between results once the pipeline is full; latency then, with as many frames under way as the
+runtime accepts, and of the first frame; CPU time per frame of the boards' processes; and for the
+process on the board that needs most memory, the peak of its resident memory since its start and of
+memory that no file backs.
 
-Where others use the machine too, who has more frames under way loses less by it: the script's
-queues are bounded in messages and go on in the kernel's buffers, ours hold what the plan says. Read
-rates together with latencies; `--slack` gives ours more room.
+Where other processes use the machine, a runtime with more frames under way loses less: the script's
+queues are bounded in messages and continue in the kernel's buffers, ours hold what the plan says.
+Read rates together with latencies; `--slack` gives ours more room.
 
 torch is no dependency of this project. It is used where an interpreter has it:
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install torch onnxruntime numpy
     TORCH_PYTHON=/tmp/torch/bin/python python -m benchmarks.peers
 
-and left out by name where none does. Emulated boards need root; else they are plain processes,
-which is said.
+and omitted where none does, which the report states. Emulated boards need root; otherwise boards
+are plain processes, which the report states, too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ import onnxruntime as ort
 from benchmarks.lab import BoardConfig, DeviceConfig, Lab, LabConfig
 from benchmarks.peers.compare import compare
 from benchmarks.peers.others import torch_version
-from benchmarks.peers.told import as_report, lines
+from benchmarks.peers.summary import as_report, lines
 from benchmarks.report import print_json
 from benchmarks.undisturbed import undisturbed
 from launcher.config.units import parse_link

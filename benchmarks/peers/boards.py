@@ -1,4 +1,4 @@
-"""Programs of others on the laboratory's boards, bounded as our agents are.
+"""Runs other programs on the laboratory's boards, within the bounds of our agents.
 
 On a CPU board the quota holds for the whole program, on an accelerator board for its main thread,
 which computes; its other threads are outside, as an agent's are. Where boards cannot be emulated

@@ -1,7 +1,7 @@
-"""A plan as a chain: one part per board, each reading what the one before it makes and no more.
+"""Turns a plan into a chain of one part per board, each of which reads only from the one before.
 
-Ours runs any plan. `torch.distributed.pipelining` and a plain script of PUSH and PULL sockets run
-chains, so what is compared is a plan of a contiguous strategy, which usually is one.
+csdf-edge runs any plan. `torch.distributed.pipelining` and a plain script of PUSH and PULL sockets
+run chains, so the comparison uses a plan of a contiguous strategy, which usually is one.
 """
 
 from __future__ import annotations

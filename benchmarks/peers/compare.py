@@ -1,4 +1,4 @@
-"""Opens everybody on the same boards and lets them take turns."""
+"""Starts all compared programs on the same boards and lets them take turns."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FULL_FRAMES = 4
 """Results per board that are left out, while the pipeline fills."""
 
 FEWEST_FRAMES = 8
-"""That count, at least. As many has the first turn, which is not told: it shows how many a turn
-takes, and connections and files are warm after it."""
+"""The fewest results that count. The first turn has as many and is not reported: it shows how many
+frames a turn takes, and warms up connections and files."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The others: a pyzmq script, torch's pipelining, and one ONNX Runtime without any network."""
+"""Runs the alternatives: a pyzmq script, torch's pipelining, and a single ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -148,12 +148,12 @@ class TorchGloo:
             program.tell(f"{steps * self._microbatches} {skipped}")
         assert sink.hear() == "full"
         counting.full()
-        told = json.loads(sink.hear())
+        answer = json.loads(sink.hear())
         counting.done()
         sent = json.loads(source.hear())["times"]
         for name in self._boards:
             self._programs[name].hear()
-        return counting.turn(sent, told["times"], skipped, told["difference"])
+        return counting.turn(sent, answer["times"], skipped, answer["difference"])
 
 
 def torch_version(python: str) -> str | None:
@@ -192,6 +192,6 @@ class WholeModel:
         self._program.tell(f"{frames} {skipped}")
         assert self._program.hear() == "full"
         counting.full()
-        told = json.loads(self._program.hear())
+        answer = json.loads(self._program.hear())
         counting.done()
-        return counting.turn(told["sent"], told["received"], skipped, told["difference"])
+        return counting.turn(answer["sent"], answer["received"], skipped, answer["difference"])

@@ -1,4 +1,4 @@
-"""Ours: the shipped agents of the laboratory, and `launch`'s own run of the plan."""
+"""Runs a plan with the shipped agents of the laboratory and `launch`'s own run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of a turn, the same for everybody: rates, latencies, CPU time, memory."""
+"""Computes the figures of a turn, the same for all programs: rates, latencies, CPU time, memory."""
 
 from __future__ import annotations
 

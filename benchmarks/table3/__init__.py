@@ -1,1 +1,1 @@
-"""Table 3 of Tang & Stefanov (2021), measured in the laboratory: `python -m benchmarks.table3`."""
+"""Measures Table 3 of Tang & Stefanov (2021) in the laboratory: `python -m benchmarks.table3`."""

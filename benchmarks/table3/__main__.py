@@ -1,4 +1,4 @@
-"""Table 3 of Tang & Stefanov (2021) in the laboratory: `make bench-table3`.
+"""Measures Table 3 of Tang & Stefanov (2021) in the laboratory: `make bench-table3`.
 
     python -m benchmarks.table3 [--quick] [--networks resnet50 ...] [--devices 2 4 ...]
                                 [--strategies auto sequential ...] [--resume] [--minutes M] [--json]
@@ -6,12 +6,12 @@
 Every cell is a network on n emulated boards by a strategy. Its pipeline takes turns with n replicas
 of the whole model, all computing at once in the same slices; **efficiency** is the pipeline's rate
 ÷ the mean of the replicas' summed rates before and after it, and n times that the **speed-up**.
-Agents start anew before each pipeline, so the peak of their memory is the plan's, loading included.
-What it saves is measured against one board that holds the whole network in a plan of one node.
+Agents restart before each pipeline, so the peak of their memory is the plan's, loading included.
+The saving is relative to one board that holds the whole network in a plan of one node.
 
 Groups of cells (a network on n boards) and turns within a group come in random order; each turn is
-appended to a log as soon as it is done, with which `--resume` goes on. The object with all figures
-goes to `--output`, a plot beside the paper's curves next to it. It needs root; see
+appended to a log as soon as it is done, from which `--resume` continues. The object with all
+figures goes to `--output`, a plot beside the paper's curves next to it. It needs root; see
 docs/laboratory.md for what emulation leaves out.
 """
 

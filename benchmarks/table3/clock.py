@@ -1,4 +1,4 @@
-"""How long a table still takes."""
+"""Estimates how long a table still takes."""
 
 from __future__ import annotations
 

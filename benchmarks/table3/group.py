@@ -1,6 +1,7 @@
-"""All cells of one network on so many boards: one laboratory, where pipelines and replicas take
-turns. Before each pipeline every agent is started anew, so that the peak of its memory is this
-plan's, from its start on; what it keeps on its disk stays."""
+"""Measures all cells of one network on a number of boards, in one laboratory.
+
+Pipelines and replicas take turns. Every agent restarts before each pipeline, so that the peak of
+its memory is this plan's; its files on disk remain."""
 
 from __future__ import annotations
 

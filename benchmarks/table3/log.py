@@ -1,6 +1,8 @@
-"""The log of a table: a line of JSON per turn, written when it is done, so that hours may be
-interrupted at any moment and go on from there. Its first line says which code on which machine made
-them: turns of others do not belong in one table."""
+"""Writes and reads the log of a table, with a line of JSON per turn.
+
+A line is written when its turn is done, so that hours of measuring may be interrupted at any moment
+and continued. The first line names the code and the machine, because turns of others do not belong
+in one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cells a table has, in which order they are measured, and how long that takes."""
+"""Lists the cells of a table in the order of measuring, and estimates how long they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 3 of Tang & Stefanov (2021), measured on 2 to 10 Jetson TX2, and what is asked of us."""
+"""Holds Table 3 of Tang & Stefanov (2021), from 2 to 10 Jetson TX2, and our required bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measured curves beside the paper's: speed-up and memory saved, for each network."""
+"""Plots the measured curves beside the paper's: speed-up and memory saved, for each network."""
 
 from __future__ import annotations
 

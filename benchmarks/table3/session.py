@@ -1,4 +1,4 @@
-"""A session of measuring: what a log lacks, group by group, until all is there or time is up."""
+"""Measures what a log lacks, group by group, until it is complete or time is up."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def fill(
     seed: int,
     minutes: float | None = None,
 ) -> bool:
-    """Measure what is missing; False if `minutes` were over before all was there.
+    """Measure what is missing; False if `minutes` ended before all was measured.
 
-    A group whose laboratory fails as a whole is told of and left for another time. Raises
-    `LauncherError` if that was so with every group.
+    A group whose laboratory fails as a whole is reported and skipped. Raises `LauncherError` if
+    every group failed.
     """
     groups = groups_of(log.missing(cells, boards, repetitions), seed)
     guess = guess_s(groups, boards.cpu, seconds)

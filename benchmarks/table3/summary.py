@@ -1,4 +1,4 @@
-"""What the turns of a cell say together: medians, and how far they lie apart."""
+"""Summarises the turns of a cell: medians and spreads."""
 
 from __future__ import annotations
 

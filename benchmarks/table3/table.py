@@ -1,4 +1,4 @@
-"""A table's figures with what is asked of them, and its columns for people."""
+"""Computes a table's figures with their required bounds, and its columns of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One turn of one cell, as it is written to the log: the pipeline, and the replicas around it."""
+"""Defines a turn of a cell as the log stores it: the pipeline, and the replicas around it."""
 
 from __future__ import annotations
 

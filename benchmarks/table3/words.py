@@ -1,4 +1,4 @@
-"""A table for people, in columns of plain text."""
+"""Formats a table in columns of plain text."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What becomes of the zoo's networks: `python -m benchmarks.zoo [NAME …]`.
+"""Tests the zoo's networks: `python -m benchmarks.zoo [NAME …]`.
 
-Each is read and simplified, and the result computes what the original does by ONNX Runtime; or it
-is refused in the words that `registry` has. With `--in-process` each is also planned for three
-devices, cut, and run phase by phase in one process; with `--launch` it runs over three nodes of
-this machine. Both compare what comes out by the rules of a launch. Small networks come first.
-Networks that are not exported yet are left out, and named.
+Each is read and simplified, and must compute what the original does in ONNX Runtime, or be refused
+with the sentence in `registry`. With `--in-process` each is also planned for three devices, cut,
+and run phase by phase in one process; with `--launch` it runs over three nodes of this machine.
+Both compare results by the rules of a launch. Small networks come first. Networks that are not
+exported yet are named and omitted.
 
-Outcomes are added to a file, one JSON line each. What stands there already, of the same commit, is
-not done again (`--known`); failures leave a log beside the file.
+Outcomes are appended to a file, one JSON line each. Those of the same commit that the file has
+already are not repeated (`--known`); failures leave a log beside the file.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _made(trials: Sequence[Trial], limit_s: float, ledger: Ledger) -> list[Outco
         *(["--launch", *strategies] if strategies else []),
     ]  # fmt: skip
     reason = ""
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(command, stdout=said, stderr=told, start_new_session=True)
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen(command, stdout=said, stderr=complaints, start_new_session=True)
         try:
             process.wait(len(together) * limit_s + 60)
         except subprocess.TimeoutExpired:
@@ -133,9 +133,9 @@ def _made(trials: Sequence[Trial], limit_s: float, ledger: Ledger) -> list[Outco
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         said.seek(0)
-        told.seek(0)
+        complaints.seek(0)
         found = [from_line(line)[0] for line in said.read().splitlines() if line.startswith("{")]
-        complaint = told.read()
+        complaint = complaints.read()
     if len(found) < len(together):
         code = process.returncode
         reason = reason or (complaint.strip().splitlines() or [""])[-1]

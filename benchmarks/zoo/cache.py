@@ -1,4 +1,4 @@
-"""Where the exported networks lie: outside the repository, in the user's cache."""
+"""Returns where the exported networks are: outside the repository, in the user's cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports networks of the zoo that are not there yet: `python -m benchmarks.zoo.export [NAME …]`.
+"""Exports the zoo's networks that are missing: `python -m benchmarks.zoo.export [NAME …]`.
 
 It needs a Python that has torch, torchvision, timm, ultralytics, keras, onnx, onnxscript,
 onnxruntime and the wheels with trained networks; none of them is a dependency of this project.

@@ -1,4 +1,4 @@
-"""The frames that the zoo's networks are shown: noise, a dark room, a white wall.
+"""Makes the frames for the zoo's networks: noise, a dark room, a white wall.
 
 Images come as numbers around 0, from 0 to 1 or from 0 to 255, by network, and nothing in the file
 says which; so `mix` has all of them.

@@ -1,9 +1,9 @@
-"""Networks of the zoo planned for three devices, cut, and run phase by phase in one process.
+"""Plans networks for three devices, cuts them, and runs them phase by phase in one process.
 
-That costs a small part of a launch, and finds what is wrong with planning, rewriting, cutting and
-comparing: subnets are prepared and loaded by the executor that agents have, and the results are
-compared by the rules of a launch. Searches are short, and layers' times estimated: which plan is
-found matters less than that it is computed rightly.
+This takes a small part of the time of a launch, and finds faults in planning, rewriting, cutting
+and comparing: the agents' executor prepares and loads the subnets, and results are compared by the
+rules of a launch. Searches are short and layers' times are estimated, because correct results
+matter more here than good plans.
 """
 
 from __future__ import annotations

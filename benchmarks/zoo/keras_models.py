@@ -1,4 +1,4 @@
-"""Keras's networks, with random weights, by Keras 3's own export over its torch backend."""
+"""Exports Keras's networks with random weights, by Keras 3's own export over its torch backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of the zoo launched over three nodes of this machine, as a user does it."""
+"""Launches the zoo's networks over three nodes of this machine, as a user does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def launched(entry: Entry, trial: Trial, limit_s: float, log: Path) -> Outcome:
         }
         file = Path(folder) / "cluster.yaml"
         file.write_text(json.dumps(cluster))
-        code, said, told = _run(file, Path(folder), limit_s)
+        code, said, complaints = _run(file, Path(folder), limit_s)
         outcome = replace(outcome, seconds=time.monotonic() - began)
         report = _report(said)
         if report is not None:
@@ -48,10 +48,10 @@ def launched(entry: Entry, trial: Trial, limit_s: float, log: Path) -> Outcome:
         if code is None:
             outcome = replace(outcome, what=f"not done after {limit_s:.0f} s")
         elif code:
-            last = outcome.what or " ".join(told.strip().splitlines()[-2:])
+            last = outcome.what or " ".join(complaints.strip().splitlines()[-2:])
             outcome = replace(outcome, what=f"exit code {code}: {last}")
         if not outcome.is_good:
-            log.write_text(f"{file.read_text()}\n{said}\n{told}", "utf-8")
+            log.write_text(f"{file.read_text()}\n{said}\n{complaints}", "utf-8")
             outcome = replace(outcome, log=str(log))
     return outcome
 
@@ -59,8 +59,8 @@ def launched(entry: Entry, trial: Trial, limit_s: float, log: Path) -> Outcome:
 def _run(file: Path, folder: Path, limit_s: float) -> tuple[int | None, str, str]:
     """(exit code, None if it took too long; standard output; standard error)."""
     command = [str(Path(sys.executable).parent / "launch"), "--json", str(file)]
-    said, told = folder / "said", folder / "told"
-    with said.open("w") as output, told.open("w") as errors:
+    said, complaints = folder / "said", folder / "complaints"
+    with said.open("w") as output, complaints.open("w") as errors:
         process = subprocess.Popen(command, stdout=output, stderr=errors)
         code: int | None
         try:
@@ -73,7 +73,7 @@ def _run(file: Path, folder: Path, limit_s: float) -> tuple[int | None, str, str
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    return code, said.read_text(), told.read_text()
+    return code, said.read_text(), complaints.read_text()
 
 
 def _report(said: str) -> dict[str, object] | None:

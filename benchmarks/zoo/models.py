@@ -1,4 +1,4 @@
-"""How a network of the zoo is read, and what a `cluster.yaml` says of it."""
+"""Reads a network of the zoo, and makes its part of a `cluster.yaml`."""
 
 from __future__ import annotations
 

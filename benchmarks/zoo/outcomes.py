@@ -1,5 +1,4 @@
-"""What became of the zoo's networks: one JSON line for each trial, so that a long series can be
-interrupted and gone on with."""
+"""Stores the outcomes of the zoo's trials, one JSON line each; a series can be continued."""
 
 from __future__ import annotations
 
@@ -37,10 +36,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial, in words.
+    """The outcome of a trial, in words.
 
     `error` is relative and was measured by `rule`, which allows `allowed`. `memory_bytes` is the
-    largest peak of a process that computed. `log` is the file that tells more of a failure.
+    largest peak of a process that computed. `log` is the file with more about a failure.
     """
 
     trial: Trial

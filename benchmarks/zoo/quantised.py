@@ -1,4 +1,4 @@
-"""Networks of the zoo in 8 bits, by ONNX Runtime's own quantizer, calibrated on random frames."""
+"""Quantises networks to 8 bits with ONNX Runtime's quantizer, calibrated on random frames."""
 
 from __future__ import annotations
 

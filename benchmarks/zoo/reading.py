@@ -1,4 +1,4 @@
-"""A network of the zoo read and simplified, and compared with its file by plain ONNX Runtime."""
+"""Reads and simplifies a network of the zoo, and compares it with its file in ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every network of the zoo by name: which exporter makes it, and what reading it gives.
+"""Lists every network of the zoo by name, with its exporter and the expected outcome of reading it.
 
 This module imports nothing but the standard library, because two Pythons read it: the one that
 exports has torch and keras, the one that checks has this project.

@@ -1,4 +1,4 @@
-"""Networks of the zoo that stop before their file does: the file of another entry, as it is."""
+"""Copies the file of another entry, for entries whose network stops before its file does."""
 
 from __future__ import annotations
 

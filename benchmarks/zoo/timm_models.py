@@ -1,4 +1,4 @@
-"""timm's networks, with random weights; those called `tf_…` pad as TensorFlow does."""
+"""Exports timm's networks with random weights; those called `tf_…` pad as TensorFlow does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small torch networks with the idioms that exporters turn into shape arithmetic."""
+"""Exports small torch networks with the idioms that exporters turn into shape arithmetic."""
 
 from __future__ import annotations
 

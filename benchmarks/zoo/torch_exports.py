@@ -1,4 +1,4 @@
-"""What the exports of torch networks share: weights from a seed, and torch's two exporters."""
+"""Sets weights from a seed, and calls torch's two exporters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torch networks for streams: what they keep of a frame is an output, and an input of the next."""
+"""Exports recurrent torch networks, whose state is an output and the next frame's input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchvision's networks, with random weights."""
+"""Exports torchvision's networks with random weights."""
 
 from __future__ import annotations
 

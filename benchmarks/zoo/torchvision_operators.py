@@ -1,7 +1,6 @@
-"""torchvision's compiled operators in Python, for exporting where its wheel does not fit torch's.
+"""Implements torchvision's compiled operators in Python, for exports without its matching wheel.
 
-Tracing carries them out once; what is exported are the ONNX operators that torchvision has for
-them.
+Tracing calls them once; the export contains the ONNX operators that torchvision has for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ultralytics' YOLO networks, built from their descriptions with random weights."""
+"""Exports Ultralytics' YOLO networks, built from their descriptions with random weights."""
 
 from __future__ import annotations
 

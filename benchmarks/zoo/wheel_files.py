@@ -1,4 +1,4 @@
-"""Trained networks that installed wheels carry."""
+"""Copies trained networks from installed wheels."""
 
 from __future__ import annotations
 

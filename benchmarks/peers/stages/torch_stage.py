@@ -46,7 +46,7 @@ class Session(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignor
 
 
 class Gate(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
-    """The source or the sink: lets tensors through, and tells somebody."""
+    """The source or the sink: passes tensors on unchanged, and calls `passed` with them."""
 
     def __init__(self, passed: Callable[[tuple[Any, ...]], None]) -> None:
         super().__init__()

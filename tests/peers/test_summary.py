@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.peers.compare import Found
-from benchmarks.peers.told import figures, lines
+from benchmarks.peers.summary import figures, lines
 from benchmarks.peers.turns import Counting, Memory, Turn
 
 TURN = Turn(

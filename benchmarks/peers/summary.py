@@ -1,4 +1,4 @@
-"""The comparison in lines and as figures."""
+"""Summarises the comparison as lines of text and as figures."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ HELD: tuple[tuple[str, Reading, bool], ...] = (
 
 def figures(found: Found) -> list[Figure]:
     """How ours stands to the best of the others, round by round; then everybody's readings."""
-    told = [_ratio(found, what, read, more) for what, read, more in HELD]
+    listed = [_ratio(found, what, read, more) for what, read, more in HELD]
     for name, turns in found.turns.items():
         for what, unit, read in READINGS:
-            told.append(_figure(f"{name}: {what}", unit, [read(turn) for turn in turns]))
-    return told
+            listed.append(_figure(f"{name}: {what}", unit, [read(turn) for turn in turns]))
+    return listed
 
 
 def _ratio(found: Found, what: str, read: Reading, more_is_better: bool) -> Figure:
@@ -83,29 +83,31 @@ def _figure(what: str, unit: str, values: Sequence[float]) -> Figure:
 
 def notes(found: Found, torch: str | None) -> list[str]:
     """What must be known to read the figures."""
-    told = [
+    listed = [
         f"A chain of {len(found.plan.phases)} stages, "
         f"{found.plan.bytes_per_frame / 1e6:.1f} MB per frame; what is asked of ours is to be "
         "no worse than the best of the others."
     ]
     if found.emulated:
-        told.append("Emulated boards.")
+        listed.append("Emulated boards.")
     else:
-        told.append(f"Plain processes, NOT emulated boards: {'; '.join(found.missing)}.")
-    told.append(f"torch {torch}." if torch else "torch left out: no Python here has it.")
+        listed.append(f"Plain processes, NOT emulated boards: {'; '.join(found.missing)}.")
+    listed.append(f"torch {torch}." if torch else "torch left out: no Python here has it.")
     worst = max(turn.difference for turns in found.turns.values() for turn in turns)
-    told.append(f"Largest relative difference of any result from the whole network's: {worst:.1e}.")
+    listed.append(
+        f"Largest relative difference of any result from the whole network's: {worst:.1e}."
+    )
     most = max(found.deploying_peak_bytes.values(), default=0)
-    told.append(
+    listed.append(
         f"While the first turn deployed, an agent and its optimising child had up to "
         f"{most / 1e6:.0f} MB resident together."
     )
-    return told
+    return listed
 
 
 def lines(found: Found, torch: str | None) -> list[str]:
     """For people."""
-    told = [" ".join(notes(found, torch))]
+    listed = [" ".join(notes(found, torch))]
     headings = ("", *(f"{what} [{unit}]" for what, unit, _ in READINGS))
     rows = [headings]
     for name, turns in found.turns.items():
@@ -114,14 +116,14 @@ def lines(found: Found, torch: str | None) -> list[str]:
             values = [read(turn) for turn in turns]
             cells.append(f"{statistics.median(values):.2f} ({min(values):.2f}–{max(values):.2f})")
         rows.append((name, *cells))
-    told += [" | ".join(row) for row in rows]
-    told += [
+    listed += [" | ".join(row) for row in rows]
+    listed += [
         f"{'holds' if one.holds else 'DOES NOT HOLD'}: {one.what}: {one.measured} "
         f"({one.low} to {one.high})"
         for one in figures(found)
         if one.holds is not None
     ]
-    return told
+    return listed
 
 
 def as_report(
