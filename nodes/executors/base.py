@@ -112,8 +112,8 @@ class LoadedSubnet(Protocol):
 
         Returns one array for each of `self.outputs`, in that order: C-contiguous, of the dtype and,
         unless the output varies, the shape stated there. The arrays belong to the caller, who may
-        keep, change or send them: neither a later run nor `close` may touch their memory, and no
-        two of them may share memory.
+        keep, change or send them: neither a later run nor `close` may touch their memory, and they
+        may share memory neither with one another nor with the inputs.
 
         The values must agree with ONNX's definition of the operators to about 1e-4 of the output's
         largest magnitude. Runs are independent of each other.
@@ -177,11 +177,12 @@ class Executor(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Make `prepare`, `load` and `run` raise ExecutorError soon, and end child processes.
+        """End calls of `prepare`, `load` and `run` soon, and child processes at once.
 
-        Applies to calls under way and to those that begin before `resume`. May be called from any
-        thread, several times, and must return at once. An engine that cannot end a run at any point
-        ends it as soon as it can; if that takes too long, the agent ends its whole process.
+        Applies to calls under way and to those that begin before `resume`. They raise
+        ExecutorError, unless their result takes no longer. May be called from any thread, several
+        times, and must return at once. An engine that cannot end a run at any point ends it as soon
+        as it can; if that takes too long, the agent ends its whole process.
         """
         ...
 
@@ -192,8 +193,8 @@ class Executor(Protocol):
     def close(self) -> None:
         """End child processes for good. Subnets that are loaded stay usable.
 
-        May be called from any thread; a call under way that needs a child raises ExecutorError, and
-        so does every later one.
+        May be called from any thread, several times. A call under way that needs a child raises
+        ExecutorError, and so does every later one.
         """
         ...
 

@@ -47,6 +47,9 @@ def held_bytes(field: str) -> int:
 class ExecutorConformance:
     """The contract of `nodes.executors.base`."""
 
+    prepares: ClassVar[bool] = True
+    """Whether `load` needs a child process for what `prepare` has not done."""
+
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float16", "int32", "int64", "uint8", "bool")
 
     @pytest.fixture
@@ -151,6 +154,15 @@ class ExecutorConformance:
             np.testing.assert_array_equal(array, copy)
             array[...] = 0
 
+    def test_outputs_share_no_memory_with_inputs_or_one_another(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        subnet = load(executor, models.passes_through(), tmp_path)
+        inputs = some_inputs(subnet)
+        outputs = subnet.run(inputs)
+        assert not np.shares_memory(outputs["same"], inputs["x"])
+        assert not np.shares_memory(outputs["same"], outputs["constant"])
+
     # -------------------------------------------------------------------------- loading
 
     def test_prepare_tells_of_each_graph_in_order(self, executor: Executor, tmp_path: Path) -> None:
@@ -230,6 +242,37 @@ class ExecutorConformance:
         subnet.close()
         with pytest.raises(ExecutorError, match="subnet residual0 is closed"):
             subnet.run(inputs)
+        assert list(subnet.inputs) == ["x"]
+        assert list(subnet.outputs) == ["y"]
+
+    def test_nothing_is_prepared_between_interrupt_and_resume(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        if not self.prepares:
+            pytest.skip("this engine prepares nothing")
+        graph = models.save(models.residual(), tmp_path)
+        executor.interrupt()
+        executor.interrupt()
+        with pytest.raises(ExecutorError):
+            executor.prepare([graph], OPTIONS)
+        with pytest.raises(ExecutorError):
+            executor.load(graph, OPTIONS)
+        executor.resume()
+        subnet = executor.load(graph, OPTIONS)
+        assert set(subnet.run(some_inputs(subnet))) == {"y"}
+
+    def test_a_closed_executor_prepares_nothing_and_its_subnets_run(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        if not self.prepares:
+            pytest.skip("this engine prepares nothing")
+        subnet = load(executor, models.residual(), tmp_path / "loaded")
+        executor.close()
+        executor.close()
+        executor.resume()
+        with pytest.raises(ExecutorError):
+            executor.prepare([models.save(models.residual(seed=1), tmp_path / "new")], OPTIONS)
+        assert set(subnet.run(some_inputs(subnet))) == {"y"}
 
     def test_two_subnets_run_at_once(self, executor: Executor, tmp_path: Path) -> None:
         protos = [models.residual(seed=n) for n in range(2)]

@@ -70,6 +70,8 @@ class TestOnTheCpu(ExecutorConformance):
 
 @pytest.mark.parametrize("tensorrt", [False, True], ids=["cuda", "tensorrt"])
 class TestOnTheGpu(ExecutorConformance):
+    prepares = False
+
     @pytest.fixture
     def executor(self, cache: Path, tensorrt: bool) -> Iterator[Executor]:
         wanted = "TensorrtExecutionProvider" if tensorrt else "CUDAExecutionProvider"
