@@ -1,7 +1,7 @@
 """Bounds a cache directory: counts its files, reserves room, pins files, and evicts the others.
 
     ROOT/blobs/DIGEST     blobs, named by the SHA-256 of their content (`nodes.cache.blobs`)
-    ROOT/derived/ENTRY    what executors made from blobs (`nodes.executors.prepared`)
+    ROOT/derived/ENTRY    what executors made from blobs (`nodes.executors.preparing.entries`)
     ROOT/partial/         blobs that are half-written, and room that is reserved
     ROOT/pins/            what each agent needs, one name a line
 

@@ -17,14 +17,14 @@ import pytest
 from nodes.core import events as ev
 from nodes.execution.worker import Worker
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
 from tests.nodes.test_worker import DEPLOYMENT, GRAPHS, WAIT_S, Engine
 
 ENDLESS = """
 import sys
 from pathlib import Path
-from nodes.executors.prepared import PreparedFiles
+from nodes.executors.preparing.entries import PreparedFiles
 request = sys.stdin.readline()
 with PreparedFiles(Path(sys.argv[1])).making("never") as folder:
     (folder / "model").write_bytes(b"half")

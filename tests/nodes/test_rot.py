@@ -15,7 +15,7 @@ import zmq
 from nodes.cache import blobs as cache
 from nodes.cache.blobs import MOST_WAITING, BlobStore, CacheError, Lookups
 from nodes.core import events as ev
-from nodes.executors.prepared import PreparedFiles
+from nodes.executors.preparing.entries import PreparedFiles
 from nodes.protocol.messages import BlobInfo, Deploy, Failed, Missing, Query, Shutdown
 from tests.nodes.speaker import AgentProcess, Speaker
 from tests.nodes.told import BLOB, DEPLOYMENT

@@ -17,7 +17,7 @@ from nodes.cache.blobs import BlobStore
 from nodes.cache.room import Room
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
-from nodes.executors.prepared import PreparedFiles
+from nodes.executors.preparing.entries import PreparedFiles
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors import models
@@ -158,8 +158,8 @@ import os, signal, sys
 from pathlib import Path
 from nodes.cache.blobs import BlobStore
 from nodes.cache.room import Room
-from nodes.executors.prepared import PreparedFiles
-from nodes.executors.preparing import _reserved
+from nodes.executors.preparing.entries import PreparedFiles
+from nodes.executors.preparing.process import _reserved
 from tests.nodes.steps import before_step
 from tests.nodes.test_shared_cache import QUOTA, blob_of, deploy
 

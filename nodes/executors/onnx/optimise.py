@@ -38,7 +38,7 @@ from nodes.executors.onnx.sessions import (
     shrink_arena,
     tensor_specs,
 )
-from nodes.executors.prepared import Job, PreparedFiles
+from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.synthetic_inputs import synthetic_input
 
 MODEL = "model.onnx"

@@ -1,9 +1,9 @@
 """Runs subnets with ONNX Runtime, with file-backed weights and outputs that are not copied.
 
 On the CPU a subnet is optimised once (`nodes.executors.onnx.optimise`) and cached
-(`nodes.executors.prepared`). The result is loaded with optimisation off, so its weights are pages
-of a file and not of the heap. With a GPU the subnet is loaded as it is, because the optimised file
-is specific to the CPU.
+(`nodes.executors.preparing.entries`). The result is loaded with optimisation off, so its weights
+are pages of a file and not of the heap. With a GPU the subnet is loaded as it is, because the
+optimised file is specific to the CPU.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from nodes.executors.onnx.sessions import (
     shrink_arena,
     tensor_specs,
 )
-from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_free_memory, large_blocks_apart
 

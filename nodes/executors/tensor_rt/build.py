@@ -11,7 +11,7 @@ from typing import Any
 
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.cuda import Cuda
-from nodes.executors.prepared import Job, PreparedFiles
+from nodes.executors.preparing.entries import Job, PreparedFiles
 from nodes.executors.tensor_rt.layout import (
     ParserError,
     parser_failure,

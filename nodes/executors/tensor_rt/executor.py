@@ -35,8 +35,8 @@ from nodes.executors.base import (
 )
 from nodes.executors.cuda import Cuda, Scratch
 from nodes.executors.onnx.file import OnnxFile, inspect
-from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
 from nodes.executors.tensor_rt.build import ENGINE, import_tensorrt, make_logger
 from nodes.executors.tensor_rt.layout import (
     check_operators,

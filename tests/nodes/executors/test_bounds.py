@@ -17,13 +17,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from nodes.cache.blobs import BlobStore
-from nodes.executors import preparing
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.optimise import needed_bytes
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
-from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing import process as preparing
+from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
 from nodes.protocol.messages import BlobInfo
 from tests.nodes.executors import models
 from tests.nodes.executors.test_onnx_runtime import wide
@@ -146,7 +146,7 @@ HANGS = """
 import os
 import sys
 from pathlib import Path
-from nodes.executors.prepared import PreparedFiles
+from nodes.executors.preparing.entries import PreparedFiles
 with PreparedFiles(Path(sys.argv[1])).making("never") as folder:
     (folder / "model").write_bytes(bytes(1000))
     sys.stdin.readline()
@@ -172,10 +172,10 @@ def test_a_child_that_is_killed_leaves_neither_files_nor_reservations(
 
 CHILD = """
 import sys
-from nodes.executors import preparing_child
-preparing_child.room_bytes = lambda: int(sys.argv[1])
-preparing_child._LEAST_MEMORY_BYTES = 0
-preparing_child.work(sys.stdin, sys.stdout)
+from nodes.executors.preparing import child
+child.room_bytes = lambda: int(sys.argv[1])
+child._LEAST_MEMORY_BYTES = 0
+child.work(sys.stdin, sys.stdout)
 """
 
 

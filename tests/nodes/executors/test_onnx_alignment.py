@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from nodes.executors.onnx.packing import ALIGNMENT, realign
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 from nodes.executors.onnx.sessions import INLINE_BYTES
-from nodes.executors.prepared import Job
+from nodes.executors.preparing.entries import Job
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS, largest_error, some_inputs
 

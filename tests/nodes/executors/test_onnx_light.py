@@ -16,8 +16,8 @@ from nodes.executors.onnx import runtime as onnx_runtime
 from nodes.executors.onnx.file import inspect
 from nodes.executors.onnx.optimise import OWN_BYTES, needed_bytes
 from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
-from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS, held_bytes, some_inputs
 from tests.nodes.executors.test_onnx_runtime import wide

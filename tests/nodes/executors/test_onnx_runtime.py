@@ -27,7 +27,7 @@ from nodes.executors.onnx.sessions import (
     loading_options,
     provider_arguments,
 )
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing.process import PreparingProcess
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import (
     OPTIONS,
@@ -235,7 +235,7 @@ def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     }  # fmt: skip
     for request in ("", json.dumps(job) + "\n"):
         with subprocess.Popen(
-            [sys.executable, "-m", "nodes.executors.preparing_child"],
+            [sys.executable, "-m", "nodes.executors.preparing.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.prepared import PreparedFiles
+from nodes.executors.preparing.entries import PreparedFiles
 
 
 def make(files: PreparedFiles, key: str, content: bytes) -> None:
@@ -74,7 +74,7 @@ def test_finding_an_entry_is_using_it(tmp_path: Path) -> None:
 DIES = """
 import os, sys
 from pathlib import Path
-from nodes.executors.prepared import PreparedFiles
+from nodes.executors.preparing.entries import PreparedFiles
 with PreparedFiles(Path(sys.argv[1])).making("key") as folder:
     (folder / "model").write_bytes(b"half")
     os._exit(9)

@@ -14,14 +14,14 @@ import pytest
 from onnx import TensorProto, helper
 
 from nodes.executors.base import ExecutorError
-from nodes.executors.prepared import Job, PreparedFiles
-from nodes.executors.preparing import PreparingProcess
+from nodes.executors.preparing.entries import Job, PreparedFiles
+from nodes.executors.preparing.process import PreparingProcess
 from tests.nodes.executors import models
 from tests.nodes.executors.conformance import OPTIONS
 
 CRASHING = """
 import os, signal, sys
-from nodes.executors import preparing_child
+from nodes.executors.preparing import child
 from nodes.executors.onnx import optimise
 
 real = optimise.try_out
@@ -32,7 +32,7 @@ def try_out(ort, subnet, model, options, *, packs):
     real(ort, subnet, model, options, packs=packs)
 
 optimise.try_out = try_out
-preparing_child.work(sys.stdin, sys.stdout)
+child.work(sys.stdin, sys.stdout)
 """
 
 

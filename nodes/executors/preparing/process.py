@@ -9,7 +9,7 @@ needs less (`Job.lighter`).
 What a child writes is bounded. Before each entry, room for it is reserved under the cache's quota
 (`Room.reserve`). The size of an entry is not known in advance, because optimisers compute whatever
 is constant. So an estimate is reserved first and, if that does not suffice, all the room there is.
-The child's side is `nodes.executors.preparing_child`.
+The child's side is `nodes.executors.preparing.child`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import Literal, TypeAlias
 
 from nodes.cache.room import Room
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
+from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
 
-CHILD = (sys.executable, "-m", "nodes.executors.preparing_child")
+CHILD = (sys.executable, "-m", "nodes.executors.preparing.child")
 """The child's command."""
 
 _ESTIMATE, _ESTIMATE_BYTES = 2, 8 << 20
@@ -272,5 +272,5 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 def _python_path() -> str:
     """Return a PYTHONPATH by which the child finds this package from any directory."""
-    here = str(Path(__file__).resolve().parents[2])
+    here = str(Path(__file__).resolve().parents[3])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))

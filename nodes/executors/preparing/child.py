@@ -1,6 +1,6 @@
 """Runs in a process of its own and prepares subnets, one after the other, within bounds.
 
-The process is started as `python -m nodes.executors.preparing_child`. It first reads a JSON line
+The process is started as `python -m nodes.executors.preparing.child`. It first reads a JSON line
 from its standard input, `{"engine": …, "cache": directory, "folders": [directories of subnets]}`,
 and from then on can open only these folders (`nodes.host.sandbox`), unless its engine is one for a
 GPU. For each subnet it then reads a line `{"engine": …, "cache": directory, "options": {…}, "job":
@@ -31,7 +31,7 @@ from typing import Any, TextIO
 
 import nodes.host.single_threaded_blas  # noqa: F401 - before NumPy
 from nodes.executors.base import ExecutorError, LoadOptions
-from nodes.executors.prepared import Job, NoRoomError, PreparedFiles
+from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_at_once, give_back_free_memory
 from nodes.host.sandbox import shut_optimiser_in
