@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nodes.execution.rehearsal import RehearsedPhase
-from nodes.executors.base import LoadedSubnet
+from nodes.executors.base import Array, LoadedSubnet
 from nodes.executors.synthetic_inputs import synthetic_input
 from nodes.host.control_groups import room_bytes
 from nodes.protocol.errors import NodeError
 from nodes.protocol.messages import ChannelSpec, Deployment, PhaseSpec
 from nodes.protocol.payload import check_finite, is_finite
-
-Array = npt.NDArray[Any]
 
 
 class LoadedPhase:

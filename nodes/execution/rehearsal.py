@@ -21,12 +21,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from nodes.executors.base import LoadedSubnet
+from nodes.executors.base import Array, LoadedSubnet
 from nodes.host.control_groups import speed, undisturbed_s
 from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback
@@ -47,8 +45,6 @@ LARGE_BYTES = 64 * SMALL_BYTES
 MOST_BYTES = 1024 * SMALL_BYTES
 """The most bytes of a phase's tensors that move in each direction: enough to measure their cost,
 and little beside what the stream holds."""
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
-
-import numpy.typing as npt
 
 from nodes.core import events as ev
 from nodes.core.actions import Fire
 from nodes.core.deployment import MAX_VARYING_BYTES, fits
 from nodes.execution.loaded_phase import LoadedPhase
 from nodes.execution.rehearsal import FEWEST_ROUNDS, Rehearsal, WireCosts
-from nodes.executors.base import Executor, LoadOptions
+from nodes.executors.base import Array, Executor, LoadOptions
 from nodes.host.heap import give_back_free_memory
 from nodes.host.time_slice import ask_for_usual_slices
 from nodes.host.usage import usage
@@ -40,8 +37,6 @@ from nodes.protocol.payload import as_array
 
 THREAD_NAME = "executor"
 """The name of the thread that computes in tools such as `top -H`."""
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)

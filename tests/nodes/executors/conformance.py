@@ -86,7 +86,7 @@ class ExecutorConformance:
             inputs = some_inputs(subnet)
             np.testing.assert_array_equal(subnet.run(inputs)["y"], inputs["x"].T)
 
-    def test_tells_its_inputs_and_outputs_in_the_models_order(
+    def test_inputs_and_outputs_are_in_the_models_order(
         self, executor: Executor, tmp_path: Path
     ) -> None:
         subnet = load(executor, models.two_in_two_out(), tmp_path)
@@ -165,7 +165,7 @@ class ExecutorConformance:
 
     # -------------------------------------------------------------------------- loading
 
-    def test_prepare_tells_of_each_graph_in_order(self, executor: Executor, tmp_path: Path) -> None:
+    def test_prepare_reports_each_graph_in_order(self, executor: Executor, tmp_path: Path) -> None:
         graphs = [models.save(models.residual(seed=n), tmp_path / str(n)) for n in range(3)]
         done: list[Path] = []
         executor.prepare([graphs[1]], OPTIONS)

@@ -1,6 +1,6 @@
-"""Models are run without the optimisers of ONNX Runtime that are mistaken about them.
+"""Models run without the optimisers of ONNX Runtime that are faulty for them.
 
-What one is mistaken about, silero-vad has (`python -m benchmarks.zoo silero-vad --launch auto`).
+silero-vad is a network with such a fault (`python -m benchmarks.zoo silero-vad --launch auto`).
 """
 
 from __future__ import annotations

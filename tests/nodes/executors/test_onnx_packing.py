@@ -16,7 +16,7 @@ from nodes.executors.onnx.runtime import OnnxRuntimeExecutor
 INNER = 64
 
 
-def product(rows: int, *, tells: bool = True, operator: str = "Gemm") -> onnx.ModelProto:
+def product(rows: int, *, with_shapes: bool = True, operator: str = "Gemm") -> onnx.ModelProto:
     """x [rows, 64] → product → Relu → product → y [rows, 64]; the weights lie inside."""
     random = np.random.default_rng(0)
     weights = [
@@ -32,18 +32,18 @@ def product(rows: int, *, tells: bool = True, operator: str = "Gemm") -> onnx.Mo
         helper.make_node("Relu", ["made"], ["positive"]),
         helper.make_node(operator, ["positive", "w"], ["y"]),
     ]
-    graph = helper.make_graph(nodes, "product", [x], [y], weights, value_info=[made] * tells)
+    graph = helper.make_graph(nodes, "product", [x], [y], weights, value_info=[made] * with_shapes)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
 @pytest.mark.parametrize("operator", ["Gemm", "MatMul"])
 @pytest.mark.parametrize(
-    ("rows", "tells", "single"), [(1, True, True), (2, True, False), (1, False, False)]
+    ("rows", "with_shapes", "single"), [(1, True, True), (2, True, False), (1, False, False)]
 )
-def test_a_subnet_tells_how_many_rows_its_products_have(
-    rows: int, tells: bool, single: bool, operator: str
+def test_value_info_states_how_many_rows_its_products_have(
+    rows: int, with_shapes: bool, single: bool, operator: str
 ) -> None:
-    model = product(rows, tells=tells, operator=operator).SerializeToString()
+    model = product(rows, with_shapes=with_shapes, operator=operator).SerializeToString()
     assert multiplies_single_rows(model) is single
 
 

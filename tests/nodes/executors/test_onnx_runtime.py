@@ -198,7 +198,7 @@ def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ the child
 
 
-def test_a_child_that_is_killed_is_told_of(
+def test_a_child_that_is_killed_is_reported(
     cpu: OnnxRuntimeExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = subprocess.Popen

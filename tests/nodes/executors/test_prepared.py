@@ -1,4 +1,4 @@
-"""Prepared files on disk: whole or not there, whoever else writes them and whenever one dies."""
+"""Prepared files are complete or absent, whichever other agents write them or die."""
 
 from __future__ import annotations
 

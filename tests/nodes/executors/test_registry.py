@@ -1,4 +1,4 @@
-"""Which engine a node opens, and what it is told if there is none."""
+"""Which engine a node opens, and the error if there is none."""
 
 from __future__ import annotations
 

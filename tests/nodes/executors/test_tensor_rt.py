@@ -48,7 +48,7 @@ class TestOnTheGpu(ExecutorConformance):
 # ------------------------------------------------------------------------------ keys
 
 
-def test_an_engines_key_tells_apart_whatever_makes_it_another_engine() -> None:
+def test_an_engines_key_differs_for_whatever_makes_it_another_engine() -> None:
     options = LoadOptions()
     keys = {
         engine_key("d", "10.3.0", ORIN, options),
