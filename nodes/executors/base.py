@@ -5,8 +5,8 @@ machine), loads them, and a `LoadedSubnet` runs one. Subnets are ONNX files whos
 other files beside them; all their input shapes are static.
 
 An implementation needs a module under `nodes.executors` with a class of these methods, a name in
-`nodes.executors.registry`, and a subclass of `tests/nodes/executors/conformance.py`, the test of
-everything that this module requires. `InputCheck` and `OutputAllocator` do the parts that are the
+`nodes.executors.registry`, and a subclass of the contract tests in
+`tests/nodes/executors/conformance.py`. `InputCheck` and `OutputAllocator` do the parts that are the
 same for every engine.
 
 **Threads.** An agent opens the executor before it starts any thread. It calls `prepare` in a thread
