@@ -79,7 +79,7 @@ class Disputes:
         """With how many others a node has had disputes."""
         return sum(node in pair for pair in self._noted_s)
 
-    def is_stuck(self, node: str, neighbours: Sequence[str], now_s: float) -> str:
+    def blame_for_stall(self, node: str, neighbours: Sequence[str], now_s: float) -> str:
         """Who is at fault where a node is stuck by its neighbours' counters and its own."""
         self._remembered(now_s)
         self._noted_s.update({frozenset((node, other)): now_s for other in neighbours})

@@ -1,4 +1,8 @@
-"""What happens to the supervisor (events) and what it wants done (actions)."""
+"""Defines the supervisor's events (what has happened) and actions (what the shell is to do).
+
+`launcher.run.drive` reports the events of connections, agents' processes, the host and the planner,
+and performs the actions. The simulated cluster of the tests does the same.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,13 @@ from nodes.protocol.messages import BlobInfo, Control
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The run begins: greet every agent."""
+    """The drive begins the run: every agent is to be greeted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """An agent said something on its control connection; `host` is its IP address (None: ipc)."""
+class MessageReceived:
+    """A node's control connection received a message; `host` is the sender's IP address (None over
+    a Unix socket)."""
 
     node: str
     message: Control
@@ -28,60 +33,64 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Garbled:
-    """What came from an agent cannot be read; `reason` is the decoder's sentence."""
+class MessageMalformed:
+    """A connection with a node, control or data, received something that breaks the protocol;
+    `reason` is the decoder's sentence."""
 
     node: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
-    """The data connection with a node that `Stream` named stands."""
+class DataConnected:
+    """The data connection with a node that `Stream` named is established."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """The control connection with a node stands, for the first time or again."""
+class ControlConnected:
+    """The control connection with a node is established, for the first time or again."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedEarly:
-    """The node's control port accepted a connection and closed it before the handshake."""
+    """The node's control port accepted a connection and closed it before the handshake ended."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A connection with an agent, control or data, closed."""
+    """A connection with an agent, control or data, was closed."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
-    """The process of an agent that we started ended; `code` < 0 is minus the signal's number.
+class AgentExited:
+    """The process of an agent that this launcher started has ended; a negative `code` is minus the
+    signal's number.
 
-    `last_words` is the end of what it wrote to standard error, `memory_kills` how many processes
-    the kernel has ended for want of memory, where the agent was, since that was started.
+    `stderr_tail` is the end of what it wrote to standard error. `oom_kills` counts the processes
+    that the kernel has killed on this machine for want of memory since the agent was started.
     """
 
     node: str
     code: int
-    last_words: str
-    memory_kills: int = 0
+    stderr_tail: str
+    oom_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """`results` in all are in the user's hands, of `frames` that the run has, those left out that
-    its source dropped. The source has offered the first `offered` so far: all, unless it has a pace
-    of its own."""
+class ResultsTaken:
+    """The host reports its progress: the user has taken `results` of the run's `frames`.
+
+    `frames` does not count those that the source dropped. The source has offered the first
+    `offered` of them so far: all, unless it has a pace of its own.
+    """
 
     results: int
     frames: int
@@ -90,8 +99,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """The stream was halted: the next epoch begins with frame `first`, the first without a result;
-    `replayed` of the frames from there on had been sent already."""
+    """The host has halted the stream, which answers `Halt`.
+
+    The next epoch begins with frame `first`, the first without a result; `replayed` of the frames
+    from there on were sent before and will be sent again.
+    """
 
     first: int
     replayed: int
@@ -99,8 +111,10 @@ class Halted:
 
 @dataclass(frozen=True, slots=True)
 class PlanReply:
-    """The plan that the `PlanRequest` of the blueprint's epoch asked for, predicted to be `gain`
-    times as fast as the one that it was to be better than, if any."""
+    """The planner has found the plan that the `PlanRequest` of the blueprint's epoch asked for.
+
+    It is predicted to be `gain` times as fast as the plan named by `better_than`, if any.
+    """
 
     blueprint: Blueprint
     gain: float = 1.0
@@ -108,7 +122,7 @@ class PlanReply:
 
 @dataclass(frozen=True, slots=True)
 class Unplannable:
-    """There is no plan as the `PlanRequest` of this epoch wants it; `reason` is a sentence."""
+    """The planner has found no plan for the `PlanRequest` of this epoch; `reason` is a sentence."""
 
     epoch: int
     reason: str
@@ -116,25 +130,47 @@ class Unplannable:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """Nobody wants the run any more (Ctrl-C), or the shell failed: say goodbye to all."""
+    """The user has cancelled the run (Ctrl-C), or the shell has failed with `error`: it must end
+    now, and every agent be released."""
 
     error: LauncherError | None
 
 
 @dataclass(frozen=True, slots=True)
 class Consented:
-    """The user says that nodes that came back are to be used."""
+    """The user agrees that nodes that came back are used."""
 
 
-FromNode = Heard | Garbled | Linked | Reached | ClosedEarly | Disconnected | Exited
-Event = FromNode | Begin | Taken | Halted | PlanReply | Unplannable | Consented | Abandoned | Tick
+NodeEvent = (
+    MessageReceived
+    | MessageMalformed
+    | DataConnected
+    | ControlConnected
+    | ClosedEarly
+    | Disconnected
+    | AgentExited
+)
+"""An event of one node's agent or connections."""
+
+Event = (
+    NodeEvent
+    | Begin
+    | ResultsTaken
+    | Halted
+    | PlanReply
+    | Unplannable
+    | Consented
+    | Abandoned
+    | Tick
+)
+"""`Tick` reports that the supervisor's `deadline_s` has come."""
 
 # ---------------------------------------------------------------- actions
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send this message to the node's agent."""
+    """Send this message to the node's agent over its control connection."""
 
     node: str
     message: Control
@@ -142,7 +178,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SendChunk:
-    """Send `size_bytes` of this blob from `offset_bytes` on as a `Put`."""
+    """Send `size_bytes` of this blob, from `offset_bytes` on, to the node's agent as a `Put`."""
 
     node: str
     blob: BlobInfo
@@ -152,8 +188,10 @@ class SendChunk:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Every agent has started: attach to those at these data addresses and stream frames, in a
-    later epoch those without a result."""
+    """Connect to these nodes' data addresses and stream frames: every agent has started.
+
+    In a later epoch the stream begins with the first frame that has no result.
+    """
 
     data_addresses: dict[str, str]
     blueprint: Blueprint
@@ -161,18 +199,19 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The epoch is given up: hang up on all data connections, keep the results that are complete.
-    Answered by `Halted`."""
+    """Close all data connections and keep the complete results: the epoch is given up. The host
+    answers with `Halted`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Find a plan on these nodes, none of which needs to be used, as this epoch. It is answered by
-    `PlanReply` or `Unplannable`, unless a later request takes its place.
+    """Find a plan on these nodes for this epoch; not every node has to be used.
 
-    While frames stream through the plan of the epoch `better_than`, only a plan is wanted that is
-    predicted to be `least_gain` times as fast. `slower` has the factors by which nodes were
-    measured to be slower than the cost model takes them for."""
+    The planner answers with `PlanReply` or `Unplannable`, or not at all if a later request has
+    replaced this one. While frames stream by the plan of the epoch `better_than`, only a plan that
+    is predicted to be `least_gain` times as fast is wanted. `slower` maps nodes to the factors by
+    which they were measured to be slower than the cost model assumes.
+    """
 
     epoch: int
     nodes: tuple[str, ...]
@@ -183,14 +222,14 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Tell people."""
+    """Show this sentence to the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """Progress for people: `done` of `total` in `stage`, and a remark."""
+    """Show progress to the user: `done` of `total` in `stage`, and a remark."""
 
     stage: str
     done: int
@@ -200,7 +239,7 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The run is over, and this is the last action. `error` is None if all went well."""
+    """End the run: this is the last action. `error` is None if all went well."""
 
     error: LauncherError | None
 

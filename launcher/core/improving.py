@@ -34,7 +34,7 @@ from launcher.core.blueprint import Blueprint
 from launcher.core.events import Action, Notice, PlanReply, PlanRequest, Send, Unplannable
 from launcher.core.recovery import Cause, Change, Recoverer
 from launcher.core.session import Session, SessionState
-from launcher.core.speeds import Factors, Memory, Speeds, differs, filled
+from launcher.core.speeds import Factors, SpeedMemory, Speeds, factors_for, largest_change
 from launcher.core.watch import Limits, is_past
 from nodes.protocol.messages import GetStats
 
@@ -56,7 +56,7 @@ PACE_RESULTS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingSearch:
     """A search under way: its cause, and whether the user has consented to a change."""
 
     epoch: int
@@ -76,7 +76,7 @@ class ResultPace:
         """Another plan streams: what was before does not count."""
         self._taken.clear()
 
-    def took(self, frames: int, now_s: float) -> None:
+    def record(self, frames: int, now_s: float) -> None:
         """`frames` results in all are taken."""
         if not self._taken or frames > self._taken[-1][1]:
             self._taken.append((now_s, frames))
@@ -100,11 +100,11 @@ class Improver:
         self._sessions = sessions
         self._limits = limits
         self._recoverer = recoverer
-        self._asked: Asked | None = None
+        self._pending: PendingSearch | None = None
         self._considered: frozenset[str] = frozenset()
         self._look_at_s: float | None = None
         self._speeds: Speeds | None = None
-        self._memory = Memory()
+        self._memory = SpeedMemory()
         self._considered_speeds: Factors = {}
         self._least_gain = LEAST_GAIN
         self._adapted = 0
@@ -118,9 +118,9 @@ class Improver:
         """When `due` must be called next."""
         return self._look_at_s
 
-    def streams(self, blueprint: Blueprint, now_s: float) -> None:
+    def begin_epoch(self, blueprint: Blueprint, now_s: float) -> None:
         """All nodes stream, anew or for the first time."""
-        self._asked, self._streaming = None, blueprint.epoch
+        self._pending, self._streaming = None, blueprint.epoch
         self._speeds = Speeds(blueprint) if self._adapts else None
         self._not_before_s = now_s + min(LONGEST_S, SETTLE_S * 2**self._adapted)
         if blueprint.epoch != self._adapted_epoch:
@@ -129,13 +129,13 @@ class Improver:
         self.pace.begin()
         self._look_at_s = now_s
 
-    def is_interrupted(self) -> None:
+    def cancel(self) -> None:
         """The epoch is given up: a plan that is being searched is not wanted any more."""
-        self._asked = self._look_at_s = None
+        self._pending = self._look_at_s = None
 
     # ------------------------------------------------------------ nodes that are back
 
-    def is_back(self, session: Session, members: list[Session], now_s: float) -> list[Action]:
+    def node_returned(self, session: Session, members: list[Session], now_s: float) -> list[Action]:
         """A node that was lost was welcomed again."""
         name = repr(session.node)
         self._considered -= {session.node}
@@ -151,7 +151,7 @@ class Improver:
             return [Notice(f"node {name} is back and stands by; to use it: {self._limits.consent}")]
         return [Notice(f"node {name} is back and stands by, in case that another one is lost")]
 
-    def consented(self, members: list[Session]) -> list[Action]:
+    def consent(self, members: list[Session]) -> list[Action]:
         """The user wants nodes that are back to be used."""
         back = self._back(members)
         if not back:
@@ -160,7 +160,7 @@ class Improver:
             return []  # it is among the nodes of the plan that is searched
         if any(session.state is not SessionState.RUNNING for session in members):
             return []  # the last result is taken, or another plan about to be searched
-        return self._ask("return", back, members, 1.0, consented=True)
+        return self._search("return", back, members, 1.0, consented=True)
 
     def _back(self, members: list[Session]) -> tuple[str, ...]:
         return tuple(
@@ -181,20 +181,20 @@ class Improver:
             return []
         back = self._back(members)
         if self._limits.recovery.rebalance == "auto" and set(back) - self._considered:
-            return self._ask("return", back, members, LEAST_GAIN)
-        return self._look(members, now_s)
+            return self._search("return", back, members, LEAST_GAIN)
+        return self._check_speeds(members, now_s)
 
     @property
     def _adapts(self) -> bool:
         return self._limits.recovery.adapt and self._limits.recovery.enabled
 
-    def _look(self, members: list[Session], now_s: float) -> list[Action]:
+    def _check_speeds(self, members: list[Session], now_s: float) -> list[Action]:
         """Ask for a plan if the measured speeds call for one, and for the next counters."""
         if self._speeds is None or any(s.state is not SessionState.RUNNING for s in members):
             return []
         self._look_at_s = now_s + LOOK_EVERY_S
         for session in members:
-            self._speeds.saw(session.node, session.stats)
+            self._speeds.record(session.node, session.stats)
         questions: list[Action] = [Send(session.node, GetStats()) for session in members]
         factors, busiest_s = self._speeds.factors, self._speeds.busiest_s
         if factors is None or busiest_s is None or now_s < self._not_before_s:
@@ -204,17 +204,17 @@ class Improver:
             self._least_gain = 2 * self._least_gain - 1
         self._to_beat_s = None
         least = self._least_gain
-        if self._asked or self._speeds.imbalance < least:
+        if self._pending or self._speeds.imbalance < least:
             return questions
         considered = self._considered_speeds
-        if differs(factors, considered) < (LEAST_GAIN if considered else least):
+        if largest_change(factors, considered) < (LEAST_GAIN if considered else least):
             return questions
         self._considered_speeds = factors
         mean = statistics.geometric_mean(factors.values())
         slow = tuple(n for n, f in factors.items() if f > mean) or tuple(factors)
-        return questions + self._ask("slow", slow, members, least)
+        return questions + self._search("slow", slow, members, least)
 
-    def _ask(
+    def _search(
         self,
         cause: Cause,
         nodes: tuple[str, ...],
@@ -225,28 +225,28 @@ class Improver:
     ) -> list[Action]:
         epoch = self._recoverer.next_epoch()
         busiest_s = None if self._speeds is None else self._speeds.busiest_s
-        self._asked = Asked(epoch, cause, nodes, consented, busiest_s)
+        self._pending = PendingSearch(epoch, cause, nodes, consented, busiest_s)
         wanted = {session.node for session in members}
         if cause == "return" or self._limits.recovery.rebalance == "auto":
             self._considered = frozenset(self._back(members))
             wanted |= self._considered
         among = tuple(node for node in self._sessions if node in wanted)
-        slower = filled(self._recoverer.slower, among)
+        slower = factors_for(self._recoverer.slower, among)
         return [PlanRequest(epoch, among, self._streaming, least_gain, slower)]
 
     # ------------------------------------------------------------ answers
 
     def planned(self, reply: PlanReply, members: list[Session], left: int) -> Change | list[Action]:
         """A plan was found with `left` frames to go: return the change to it, or notices."""
-        asked, epoch = self._asked, reply.blueprint.epoch
+        asked, epoch = self._pending, reply.blueprint.epoch
         if asked is None or asked.epoch != epoch:
             return []
-        self._asked = None
+        self._pending = None
         parts = [self._sessions[node] for node in reply.blueprint.deployments]
         if any(session.state is SessionState.FAILED for session in parts):
             return []
         if any(s.state is not SessionState.IDLE for s in parts if s not in members):
-            return self._ask_again(asked, members)
+            return self._search_again(asked, members)
         saved_s = self._saved_s(reply.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:
             return self._not_worth(
@@ -264,24 +264,24 @@ class Improver:
                 self._to_beat_s = asked.busiest_s / (1 + (reply.gain - 1) / 4)
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
 
-    def _ask_again(self, asked: Asked, members: list[Session]) -> list[Action]:
+    def _search_again(self, asked: PendingSearch, members: list[Session]) -> list[Action]:
         """A node that stood by and was to be used is gone meanwhile: ask for a plan without it."""
         self._considered_speeds = {}
         back = self._back(members)
         if asked.cause == "slow" or not back:
             return []
         least_gain = 1.0 if asked.consented else LEAST_GAIN
-        return self._ask("return", back, members, least_gain, consented=asked.consented)
+        return self._search("return", back, members, least_gain, consented=asked.consented)
 
     def unplannable(self, answer: Unplannable) -> list[Action]:
         """There is no plan as good as was asked for."""
-        asked = self._asked
+        asked = self._pending
         if asked is None or asked.epoch != answer.epoch:
             return []
-        self._asked = None
+        self._pending = None
         return self._not_worth(asked, answer.reason)
 
-    def _not_worth(self, asked: Asked, reason: str) -> list[Action]:
+    def _not_worth(self, asked: PendingSearch, reason: str) -> list[Action]:
         if asked.cause == "slow":
             slow = f"{', '.join(asked.nodes)} is slower than planned"
             return [Notice(f"{slow}, and nothing is changed: {reason}")]

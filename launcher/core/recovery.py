@@ -1,12 +1,13 @@
-"""From one epoch to the next: the nodes that are left, their messages, and the time that it took.
+"""Leads a run from one epoch to the next, when nodes are lost or a better plan has been found.
 
-An epoch ends because a node is lost, or nodes do not get along, and then a plan has to be found
-first, or because there is a better plan (`launcher.core.improving`), which takes its place at once.
+An epoch ends for one of two reasons. If a node is lost, or nodes accuse each other, another plan
+has to be searched. If a better plan has been found already (`launcher.core.improving`), it is
+deployed at once. If no node is left, or no plan exists for those that are left, the run waits for
+others to return (`launcher.core.waiting`).
 
-Where no node is left, or there is no plan for those that are, the run waits for others to come back
-(`launcher.core.waiting`). An epoch without a new result is *fruitless*. After some of these in a
-row nodes are not hurried any more, so that a frame that ends every agent, and agents that are
-started again and again, do not keep the run going round for ever.
+An epoch without a new result is *fruitless*. After several fruitless epochs in a row, lost nodes
+are greeted ever later while the run waits. Otherwise a frame that crashes every agent, and agents
+that are restarted each time, would keep the run in an endless loop.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from launcher.core.events import Action, Halt, Halted, Notice, PlanRequest, Send
 from launcher.core.returns import Returns
 from launcher.core.run_state import RunLife, RunState, RunStep
 from launcher.core.session import Session, SessionState
-from launcher.core.speeds import Factors, filled
+from launcher.core.speeds import Factors, factors_for
 from launcher.core.waiting import Waiting, duration
 from launcher.core.watch import Limits
 from launcher.errors import LauncherError, RunFailedError
@@ -34,24 +35,24 @@ HOLDS_A_DEPLOYMENT = (
 )
 
 Loss = tuple[Session, LauncherError]
-"""A node that is lost, and the sentence about it."""
+"""A lost node's session, and the error for the user."""
 
 Cause = Literal["loss", "dispute", "return", "slow"]
-"""Why an epoch ended: nodes were lost, one accused another and none was lost, nodes came back, or
-are not as fast as the plan takes them for."""
+"""Why an epoch ended: nodes were lost; one node accused another and none was lost; nodes came back;
+or nodes are slower or faster than the plan assumes."""
 
 FRUITLESS_S = 30.0
-"""The longest time until a node is greeted while the run waits, after many fruitless epochs."""
+"""The longest time until a lost node is greeted while the run waits, after fruitless epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A change of epochs that the run got over.
+    """A completed change of epochs.
 
-    It was about `nodes`, for `reasons` (one sentence each). `seconds` passed from noticing the
-    first loss, or from giving the epoch up, until all nodes streamed again, with frame `frame`
-    first; `replayed` frames from there on were sent a second time. For `waited_s` of these seconds
-    too few nodes were there.
+    `nodes` are those that caused it, `reasons` has one sentence each. `seconds` passed from the
+    first loss that was noticed, or from giving the epoch up, until all nodes streamed again,
+    beginning with frame `frame`; `replayed` frames from there on were sent a second time. During
+    `waited_s` of these seconds too few nodes were present.
     """
 
     nodes: tuple[str, ...]
@@ -65,7 +66,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A better plan, the nodes that are the cause of it, and why, for people."""
+    """A change to a better plan: the nodes that cause it, and the reason as a sentence."""
 
     blueprint: Blueprint
     cause: Cause
@@ -75,9 +76,11 @@ class Change:
 
 @dataclass(slots=True)
 class Outage:
-    """A change of epochs that the run has not got over yet (`launcher.core.run_state` says how far
-    it is). `better` is the plan that it is for, if any; else one is asked for on the nodes `asked`
-    and must be there by `plan_due_s`."""
+    """A change of epochs under way; `launcher.core.run_state` says how far it is.
+
+    `better` is the plan to change to, if one has been found already. Otherwise a plan for the nodes
+    `asked` is requested and must be found by `plan_due_s`.
+    """
 
     began_s: float
     cause: Cause = "loss"
@@ -90,8 +93,8 @@ class Outage:
     replayed: int = 0
     waited_s: float = 0.0
 
-    def is_about(self, cause: Cause, nodes: Sequence[str], reasons: Sequence[str]) -> None:
-        """Take note of what has happened; the loss of a node is the graver cause."""
+    def add(self, cause: Cause, nodes: Sequence[str], reasons: Sequence[str]) -> None:
+        """Add a cause; the loss of a node overrides any other."""
         if self.cause not in (cause, "loss"):
             self.cause, self.nodes, self.reasons = cause, [], []
         if self.cause == cause:
@@ -100,7 +103,7 @@ class Outage:
 
 
 class Recoverer:
-    """Gets a run that began with `epoch` over its losses; `outage` is there while it is at it."""
+    """Leads a run that began with `epoch` through its changes of epochs, one `outage` at a time."""
 
     def __init__(
         self,
@@ -114,7 +117,7 @@ class Recoverer:
         self.outage: Outage | None = None
         self.done: list[Recovery] = []
         self.slower: Factors = {}
-        """What is known of the nodes' speeds, for the next plan."""
+        """The measured speeds of nodes, for the next plan."""
         self._epoch = epoch
         self._sessions = sessions
         self._limits = limits
@@ -127,17 +130,17 @@ class Recoverer:
 
     @property
     def left(self) -> list[Session]:
-        """Those that the run can go on with."""
+        """The sessions of the nodes with which the run can go on."""
         return [session for session in self._sessions.values() if session.is_open]
 
     @property
     def first(self) -> int:
-        """The frame with which the epoch that streams began."""
+        """The first frame of the latest epoch that streamed."""
         return self.done[-1].frame if self.done else 0
 
     @property
     def deadline_s(self) -> float | None:
-        """When the plan that was asked for is overdue, or something about waiting is due."""
+        """When to call `due` next; None if only an event can change anything."""
         if self.life.state is RunState.WAITING:
             return self._waiting.deadline_s
         if self.life.state is RunState.PLANNING and self.outage is not None:
@@ -151,15 +154,17 @@ class Recoverer:
         now_s: float,
         dispute: tuple[Sequence[str], str] | None = None,
     ) -> list[Action] | LauncherError:
-        """End `epoch` on all nodes that are left, because of these losses or of a `dispute` (who
-        is in it, and the sentence about it), and ask for a plan once it is halted; how the
-        run ends if there is nothing to wait for."""
+        """End `epoch` on all nodes that are left, and request a plan once the stream is halted.
+
+        The cause are `losses`, or a `dispute`: its nodes and the sentence about it. Returns the
+        error with which the run ends if there is nothing to wait for.
+        """
         outage = self.outage = self.outage or Outage(now_s, "loss" if losses else "dispute")
         if dispute is not None:
-            outage.is_about("dispute", dispute[0], [dispute[1]])
+            outage.add("dispute", dispute[0], [dispute[1]])
         if losses:
             nodes = [session.node for session, _ in losses]
-            outage.is_about("loss", nodes, [str(error) for _, error in losses])
+            outage.add("loss", nodes, [str(error) for _, error in losses])
         if self.life.state is RunState.ROLLOUT:
             self._fruitless += 1
         outage.better = None
@@ -173,7 +178,7 @@ class Recoverer:
         return further if isinstance(further, LauncherError) else actions + further
 
     def change(self, change: Change, epoch: int, now_s: float) -> list[Action]:
-        """End `epoch` for a better plan."""
+        """End `epoch` on all nodes to change to a better plan."""
         self.outage = Outage(
             now_s, change.cause, change.blueprint, list(change.nodes), [change.why]
         )
@@ -189,8 +194,10 @@ class Recoverer:
         return actions
 
     def halted(self, event: Halted, frames: int, now_s: float) -> list[Action] | LauncherError:
-        """The stream was halted, with the first frame of the next epoch at hand: go on with it, if
-        it is one of the run's `frames`. How the run ends if no node is left for it."""
+        """Go on after the stream was halted, if any of the run's `frames` is left.
+
+        Returns the error with which the run ends if there is nothing to wait for.
+        """
         if self.outage is None:
             return []
         self.outage.frame, self.outage.replayed = event.first, event.replayed
@@ -210,13 +217,13 @@ class Recoverer:
             return []
         if not self.left:
             return self._wait("no node is left", "any node", now_s)
-        if self.life.state is RunState.WAITING:  # even more nodes were too few
+        if self.life.state is RunState.WAITING:  # more nodes were too few already
             return []
         return self._replan(outage, now_s)
 
-    def better(self) -> Blueprint | None:
-        """The plan that takes the place of the one that was halted, if that was given up for it:
-        asked once."""
+    def take_better_plan(self) -> Blueprint | None:
+        """Return the better plan for which the epoch was given up, if any, and begin to deploy it;
+        returns None from then on."""
         if self.outage is None or self.life.state is not RunState.HALTING:
             return None
         better, self.outage.better = self.outage.better, None
@@ -225,7 +232,7 @@ class Recoverer:
         return better
 
     def next_epoch(self) -> int:
-        """A number for another plan; what was asked for before is not wanted any more."""
+        """Return the number of the next plan's epoch; answers to earlier requests are ignored."""
         self._epoch += 1
         return self._epoch
 
@@ -236,12 +243,15 @@ class Recoverer:
         outage.plan_due_s = now_s + self._limits.run.deploy_timeout_s
         nodes = outage.asked = tuple(session.node for session in self.left)
         notice = f"{outage.reasons[-1]}; going on with {', '.join(nodes)}"
-        return [Notice(notice), PlanRequest(self._epoch, nodes, slower=filled(self.slower, nodes))]
+        return [
+            Notice(notice),
+            PlanRequest(self._epoch, nodes, slower=factors_for(self.slower, nodes)),
+        ]
 
     # ------------------------------------------------------------ waiting
 
     def _wait(self, why: str, whom: str, now_s: float) -> list[Action] | LauncherError:
-        """Wait for nodes to come back, if any may; how the run ends if not."""
+        """Wait for nodes to return; returns the error with which the run ends if none can."""
         self._hopeless = why
         expected_s = self._returns.expected_s()
         if expected_s is None or not self._waiting.is_possible:
@@ -261,36 +271,42 @@ class Recoverer:
         before_s = self._waiting.waited_s
         self._waiting.end(now_s)
         outage.waited_s += self._waiting.waited_s - before_s
-        self._returns.take_time()
+        self._returns.stop_hurrying()
 
-    def came_back(self, now_s: float) -> None:
-        """A node that was lost is there again."""
-        self._waiting.came_back(now_s, is_last=self._returns.is_complete)
+    def node_returned(self, now_s: float) -> None:
+        """Note that a lost node has returned."""
+        if self.life.state is RunState.WAITING:
+            self._waiting.node_returned(now_s, is_last=self._returns.is_complete)
 
-    def nobody_comes(self, now_s: float) -> LauncherError | None:
-        """How the run ends if it waits and there is nobody left to wait for."""
+    def error_if_nobody_can_return(self, now_s: float) -> LauncherError | None:
+        """Return the error with which the run ends if it waits for nodes and none can return."""
         if self.life.state is not RunState.WAITING or self._returns.expected_s() is not None:
             return None
         return self._hopeless_error(now_s)
 
     def due(self, now_s: float) -> list[Action] | LauncherError:
-        """Follow the passing of time: a plan is overdue, nodes are back, patience is over."""
+        """Act on the passing of time: plan for nodes that have returned, or end the run because a
+        plan or nodes are overdue."""
         if self.outage is None:
             return []
-        if self._waiting.has_regrouped(now_s) and self.left:
-            return self._replan(self.outage, now_s)
-        if self._waiting.is_over(now_s):
-            return self._hopeless_error(now_s)
+        if self.life.state is RunState.WAITING:
+            if self._waiting.has_regrouped(now_s) and self.left:
+                return self._replan(self.outage, now_s)
+            if self._waiting.has_expired(now_s):
+                return self._hopeless_error(now_s)
+            return list(self._waiting.reports(now_s))
         if self.life.state is RunState.PLANNING and now_s >= self.outage.plan_due_s:
             waited_s = self._limits.run.deploy_timeout_s
             self._hopeless = _cannot(f"no plan was found in {waited_s:g} s")
             return self._hopeless_error(now_s)
-        return list(self._waiting.reports(now_s))
+        return []
 
     def planned(self, epoch: int, nodes: Iterable[str], now_s: float) -> list[Action] | None:
-        """A plan on these nodes is there: None if it is the one to roll out, or what to do
-        instead: nothing if another was asked for since, or to ask again if a node that it needs
-        is gone."""
+        """Decide on a plan for `nodes` that was found for `epoch`.
+
+        Returns None if it is to be deployed. Otherwise returns what to do instead: nothing if
+        another plan has been requested since, or a new request if a node that it needs is lost.
+        """
         if self.outage is None or not self._awaits(epoch):
             return []
         if any(self._sessions[node].state is not SessionState.IDLE for node in nodes):
@@ -301,7 +317,11 @@ class Recoverer:
     def unplannable(
         self, epoch: int, reason: str, now_s: float
     ) -> list[Action] | LauncherError | None:
-        """There is no plan on these nodes; None if another was asked for since."""
+        """Wait for other nodes, because no plan was found for `epoch`.
+
+        Returns None if that request was not this recovery's latest one, and the error with which
+        the run ends if no other node can return.
+        """
         if self.outage is None or not self._awaits(epoch):
             return None
         if set(self.outage.asked) != {session.node for session in self.left}:
@@ -309,11 +329,11 @@ class Recoverer:
         return self._wait(_cannot(reason), "other nodes", now_s)
 
     def _awaits(self, epoch: int) -> bool:
-        """Whether the answer for this epoch is the one that is awaited."""
+        """Whether the latest request was for this epoch and is not answered yet."""
         return self.life.state is RunState.PLANNING and epoch == self._epoch
 
-    def over(self, now_s: float) -> list[Action]:
-        """All nodes stream: report the recovery that this ends, if any."""
+    def finish(self, now_s: float) -> list[Action]:
+        """Record and report the recovery that ends because all nodes stream, if there was one."""
         if self.outage is None:
             return []
         past, self.outage = self.outage, None
@@ -335,7 +355,7 @@ class Recoverer:
         ]
 
     def _hopeless_error(self, now_s: float) -> LauncherError:
-        """The error of a run that cannot go on: all losses, and how long it waited."""
+        """The error of a run that cannot go on; names all losses and how long it waited."""
         outage = self.outage
         past = [] if outage is None else outage.reasons
         self._waiting.end(now_s)

@@ -54,7 +54,7 @@ given time to come back first)."""
 
 
 @dataclass(slots=True)
-class _Record:
+class _LossRecord:
     """What is known of a node's losses. `is_failed`: by itself; `has_ended`: its process."""
 
     strikes: float = 0.0
@@ -81,7 +81,7 @@ class Returns:
         self._sessions = sessions
         self._hello = hello
         self._greet_at_s: dict[str, float] = {}
-        self._records = {node: _Record() for node in sessions}
+        self._records = {node: _LossRecord() for node in sessions}
         self._hurry_s: float | None = None
 
     @property
@@ -89,7 +89,7 @@ class Returns:
         """When the next greeting is due."""
         return min(self._greet_at_s.values(), default=None)
 
-    def lost(
+    def note_loss(
         self, session: Session, now_s: float, epoch: int, strikes: float, *, failed: bool
     ) -> None:
         """A node is lost, which may have been deployed for `epoch`."""
@@ -100,7 +100,7 @@ class Returns:
         if not failed:
             self._greet(session.node, record.not_before_s, now_s)
 
-    def ended(self, node: str) -> None:
+    def process_ended(self, node: str) -> None:
         """Its process, which we started, has ended; nobody starts it again."""
         self._records[node].has_ended = True
         self._greet_at_s.pop(node, None)
@@ -141,7 +141,7 @@ class Returns:
             if session.state is SessionState.LOST and not self._records[node].is_failed:
                 self._greet(node, self._greet_at_s.get(node, float("inf")), now_s)
 
-    def take_time(self) -> None:
+    def stop_hurrying(self) -> None:
         """Greet lost nodes at their own time again: the run goes on."""
         self._hurry_s = None
 
@@ -153,7 +153,7 @@ class Returns:
 
     def connected(self, session: Session, now_s: float) -> list[Action]:
         """Its control connection was made anew."""
-        if session.is_there:
+        if session.is_present:
             return []
         if session.state is SessionState.RETURNING:  # what was sent before may be lost
             return [Send(session.node, self._hello)]
@@ -162,7 +162,7 @@ class Returns:
             self._greet(session.node, max(now_s + SETTLE_S, not_before_s), now_s)
         return []
 
-    def heard(
+    def receive(
         self, session: Session, message: Control, host: str | None, now_s: float
     ) -> list[Action]:
         """Follow a message of a lost node. After its `Welcome` it has to stop what may still be
@@ -179,13 +179,13 @@ class Returns:
                 session.lose()
                 return [Notice(f"{other_protocol(session, protocol)}; it is not used again")]
             case Welcome():
-                session.hear(message)
+                session.receive(message)
                 session.welcome, session.host = message, host
                 # Its lease ends if it takes longer than that to stop.
                 self._greet_at_s[session.node] = now_s + self._hello.lease_s
                 return [Send(session.node, Stop(record.epoch))]
             case Stopped(epoch) if session.welcome is not None and epoch == record.epoch:
-                session.hear(message)
+                session.receive(message)
                 session.come_back()
                 self._greet_at_s.pop(session.node, None)
                 record.is_failed = False

@@ -63,7 +63,7 @@ class Rollout:
         digests = tuple(blob.digest for blob in self.blueprint.blobs(session.node))
         return [Send(session.node, Query(digests))]
 
-    def hear(
+    def receive(
         self, session: Session, message: Missing | Stored | Progress | Deployed, now_s: float
     ) -> list[Action]:
         """Follow a member's answer; raises `RemoteProtocolError` for one that makes no sense."""
@@ -146,7 +146,7 @@ class Rollout:
         for session in self.members:
             session.step(Step.START)
             if self._limits.recovery.enabled:
-                session.asked_s = None  # that ping was sent when a silence might last longer
+                session.pinged_s = None  # that ping was sent when a silence might last longer
         return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
 
     def _report_loading(self) -> StageProgress:
@@ -155,9 +155,9 @@ class Rollout:
 
     def _allow(self, session: Session, now_s: float, *, first: bool = False) -> None:
         """Give a session time for its next step, the `first` one after a command."""
-        allowed_s, session.overdue = self._limits.run.deploy_timeout_s, ""
+        allowed_s, session.overdue_reason = self._limits.run.deploy_timeout_s, ""
         recovery_s = self._limits.recovery.recovery_s
         if first and self._renews and recovery_s < allowed_s:
             allowed_s = recovery_s
-            session.overdue = f"it did not turn to its new part within {recovery_s:g} s"
+            session.overdue_reason = f"it did not turn to its new part within {recovery_s:g} s"
         session.deadline_s = now_s + allowed_s

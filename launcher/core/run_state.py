@@ -1,4 +1,4 @@
-"""The life of a run, as a table.
+"""Defines the states of a run and the transitions between them, as a table.
 
     PREPARING ──Start──▶ STREAMING ──last result taken: Stop──▶ STOPPING
                           │     ▲
@@ -8,9 +8,9 @@
 
 An epoch is given up, and the stream halted, because a node is lost, because nodes accuse each other
 or because there is a better plan. HALTING leads to COMPLETE if every result has arrived, to ROLLOUT
-if there is a better plan, else to PLANNING, or to WAITING if too few nodes are there. ROLLOUT leads
-back to one of these two if another node is lost. Every state leads to the end: PREPARING to
-ABANDONED, the others to ENDED.
+if there is a better plan, and otherwise to PLANNING, or to WAITING if too few nodes are present.
+ROLLOUT leads back to one of these two if another node is lost. A run can end in every state:
+PREPARING leads to ABANDONED, the others to ENDED.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from nodes.protocol.errors import LocalProtocolError
 
 
 class RunState(Enum):
-    """How far a run is."""
+    """The state of a run."""
 
     PREPARING = "no epoch has streamed yet"
     STREAMING = "frames stream"
     HALTING = "the epoch is given up, and the stream is being halted"
     COMPLETE = "every result had arrived when the stream was halted"
-    WAITING = "too few nodes are there to go on"
-    PLANNING = "a plan was asked for"
-    ROLLOUT = "nodes turn to their part of the next plan"
+    WAITING = "too few nodes are present to go on"
+    PLANNING = "a plan is being searched"
+    ROLLOUT = "nodes receive and load their parts of the next plan"
     STOPPING = "the last result is taken, and nodes stop"
-    ENDED = "the run is over"
-    ABANDONED = "the run is over before any epoch streamed"
+    ENDED = "the run has ended"
+    ABANDONED = "the run has ended before any epoch streamed"
 
 
 class RunStep(Enum):
-    """What the supervisor does."""
+    """A step that the supervisor takes; it changes the state."""
 
-    START = "all nodes are ready: Start"
-    GIVE_UP = "the epoch is given up: Halt"
-    FINISH = "nothing is left to stream"
+    START = "start all nodes, which are ready"
+    GIVE_UP = "give the epoch up and halt the stream"
+    FINISH = "note that no frame is left to stream"
     WAIT = "wait for nodes to come back"
-    PLAN = "ask for a plan"
-    ROLL_OUT = "a plan is there"
-    STOP = "the last result is taken: Stop"
-    END = "the run is over"
+    PLAN = "request a plan"
+    ROLL_OUT = "deploy the next plan"
+    STOP = "stop all nodes after the last result"
+    END = "end the run"
 
 
 _S, _T = RunState, RunStep
 
 WITHOUT_PLAN = (_S.HALTING, _S.COMPLETE, _S.WAITING, _S.PLANNING)
-"""One epoch is given up, and there is no plan for the next one yet."""
+"""The epoch is given up, and there is no plan for the next one yet."""
 
 DOWN = (*WITHOUT_PLAN, _S.ROLLOUT)
-"""One epoch is given up, and the next one does not stream yet."""
+"""The epoch is given up, and the next one does not stream yet."""
 
 RUN_TRANSITIONS: Mapping[tuple[RunState, RunStep], RunState] = {
     (_S.PREPARING, _T.START): _S.STREAMING,
@@ -75,11 +75,11 @@ RUN_TRANSITIONS: Mapping[tuple[RunState, RunStep], RunState] = {
     (_S.PREPARING, _T.END): _S.ABANDONED,
     **{(state, _T.END): _S.ENDED for state in (_S.STREAMING, *DOWN, _S.STOPPING)},
 }
-"""(state, step) → next state; what is missing is forbidden."""
+"""(state, step) → next state; a step that is missing is forbidden."""
 
 
 class RunLife:
-    """Where a run stands; its supervisor and what recovers it share this."""
+    """The state of one run, which its supervisor shares with the recoverer and the improver."""
 
     def __init__(self) -> None:
         self.state = RunState.PREPARING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
-from launcher.core.events import Exited
+from launcher.core.events import AgentExited
 from launcher.core.session import Session, SessionState
 from launcher.errors import BadInputError, BarredError, LauncherError, RunFailedError
 from nodes.protocol.messages import PROTOCOL, Refused
@@ -119,17 +119,17 @@ def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> Launc
     )
 
 
-def exited(session: Session, event: Exited, progress: str) -> LauncherError:
+def exited(session: Session, event: AgentExited, progress: str) -> LauncherError:
     """The process of an agent that we started ended by itself."""
     if session.state is SessionState.CONNECTING and event.code == AGENT_COULD_NOT_START:
-        why = event.last_words.strip().removeprefix("node-agent: ")
+        why = event.stderr_tail.strip().removeprefix("node-agent: ")
         return BadInputError(f"node {session.node!r}: its agent could not start: {why}")
-    return lost(session, session.state, exit_of(event), progress)
+    return lost(session, session.state, exit_description(event), progress)
 
 
-def exit_of(event: Exited) -> str:
+def exit_description(event: AgentExited) -> str:
     """How a process ended, and the last that it wrote."""
-    code, kills = event.code, event.memory_kills
+    code, kills = event.code, event.oom_kills
     if code == -signal.SIGKILL and kills:
         times = "once" if kills == 1 else f"{kills} times"
         how = (
@@ -145,5 +145,5 @@ def exit_of(event: Exited) -> str:
         how = f"its agent was ended by signal {-code} ({name})"
     else:
         how = f"its agent ended with exit code {code}"
-    words = event.last_words.strip()
+    words = event.stderr_tail.strip()
     return f"{how}; the last it wrote:\n{words}" if words else f"{how} and wrote nothing"

@@ -233,9 +233,9 @@ class Session:
     stats: Stats | None = None
     deadline_s: float | None = None
     """When the present state has lasted too long; None where only silence counts."""
-    overdue: str = ""
+    overdue_reason: str = ""
     """What to say then, where the state does not say it."""
-    asked_s: float | None = None
+    pinged_s: float | None = None
     """When the oldest ping was sent after which nothing was heard."""
     unanswered: Counter[type[Control]] = field(default_factory=Counter)
     """How many answers of a kind are to come; of these, those that nobody waits for any more are
@@ -259,27 +259,27 @@ class Session:
         self.abandoned = Counter(self.unanswered)
         self.upload, self.loaded, self.progress = Upload(), 0, 0
         self.deployed = self.stats = self.deadline_s = None
-        self.overdue = ""
+        self.overdue_reason = ""
 
     def lose(self) -> None:
         """It is gone, and nothing is expected of it any more."""
         self.was_lost = True
         self.step(Step.LOSE)
-        self.deadline_s = self.asked_s = None
+        self.deadline_s = self.pinged_s = None
 
     def come_back(self) -> None:
         """It was welcomed again, and nothing of the time before is left."""
         self.renew()
         self.unanswered.clear()
         self.abandoned.clear()
-        self.asked_s = None
+        self.pinged_s = None
 
     @property
-    def is_there(self) -> bool:
+    def is_present(self) -> bool:
         """Whether it is not lost, as far as we know."""
         return self.state not in AWAY
 
-    def counts(self, answer: Control) -> bool:
+    def take_answer(self, answer: Control) -> bool:
         """Note that it answered; False if the question was abandoned."""
         kind = type(answer)
         if not self.unanswered[kind]:
@@ -290,7 +290,7 @@ class Session:
         self.abandoned[kind] -= 1
         return False
 
-    def hear(self, message: Control) -> None:
+    def receive(self, message: Control) -> None:
         """Follow a message; raises `RemoteProtocolError` if it may not come now."""
         following = TRANSITIONS.get((self.state, type(message)))
         if following is None:
@@ -305,4 +305,4 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether the agent holds our session, as far as we know."""
-        return self.welcome is not None and self.is_there
+        return self.welcome is not None and self.is_present

@@ -1,18 +1,20 @@
-"""Measures how fast nodes are, relative to what their plan assumes.
+"""Measures by how much nodes are slower or faster than their plan assumes.
 
-Agents count the seconds and the firings of each phase (`Stats`). Between two looks, a node's
-seconds per frame over the predicted ones are the factor by which it is slower; the median of the
-last looks counts, so that one disturbed look changes nothing. A plan may already assume factors
-(`Blueprint.slower`); what is measured then multiplies with those.
+Agents count the seconds and the firings of each phase (`Stats`). Between two measurements, a node's
+seconds per frame divided by the predicted ones are the factor by which it is slower. The median of
+the last measurements is used, so that a single disturbed one changes nothing. A plan may already
+assume factors (`Blueprint.slower`); measured factors are multiplied by those.
 
-Only the differences between nodes matter: where all are twice as slow as the cost model believes,
-no layer is better off elsewhere. So factors are compared after division by their geometric mean
-(`differs`), and `imbalance` says how many times as fast the nodes would be if the same work were
-shared out evenly: Velasco-Montero et al.'s measured stage times, in units of a plan.
+Only the differences between nodes matter: if all are twice as slow as the cost model predicts, no
+other assignment of layers is better. Factors are therefore divided by their geometric mean before
+they are compared (`largest_change`). `imbalance` says how many times as fast the nodes would be if
+the same work were distributed evenly. It is computed from measured stage times, as in
+Velasco-Montero et al.'s Dynamic Two-Stage Network Partitioning, in units of a plan.
 
-A node without a part in the plan, most likely because it is slow, is not measured. What was found
-before holds for it (`Memory`): otherwise the next plan would give it back what was just taken from
-it. After `REMEMBERED_S` it is as if it had never been measured, and has another chance.
+A node without a part in the plan is not measured; most likely it has none because it is slow. Its
+last factor stays valid (`SpeedMemory`), because otherwise the next plan would give back the layers
+that were just taken from it. After `REMEMBERED_S` the factor is forgotten, so the node is tried
+again.
 """
 
 from __future__ import annotations
@@ -26,21 +28,21 @@ from launcher.core.blueprint import Blueprint
 from nodes.protocol.messages import Stats
 
 LOOKS, LEAST_LOOKS = 5, 3
-"""How many measurements the median is taken over at most, and at least."""
+"""The largest and the least number of measurements whose median is taken."""
 
 FIRINGS_EACH = 4
-"""How often each phase must have fired between two measurements."""
+"""The least number of firings of each phase between two measurements."""
 
 REMEMBERED_S = 600.0
-"""How long a factor holds that is not measured again: as long as the longest time between changes
-because of speeds, so that a node that stays slow costs no more changes for being tried again."""
+"""How long a factor stays valid without another measurement. It equals the longest time between
+changes because of speeds, so that trying a slow node again causes no additional changes."""
 
 Factors = Mapping[str, float]
-"""Node → how many times as long as the cost model predicts it takes."""
+"""Node → its measured time as a multiple of what the cost model predicts."""
 
 
 class Speeds:
-    """The factors of the nodes of one epoch."""
+    """The measured factors of the nodes in one epoch."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
@@ -49,8 +51,8 @@ class Speeds:
             node: deque(maxlen=LOOKS) for node in blueprint.phase_s
         }
 
-    def saw(self, node: str, stats: Stats | None) -> None:
-        """Take a node's counters; those of another epoch, or of other phases, are left out."""
+    def record(self, node: str, stats: Stats | None) -> None:
+        """Take in a node's counters; ignores those of another epoch or of other phases."""
         if stats is None or stats.epoch != self._blueprint.epoch or node not in self._looks:
             return
         phases = len(self._blueprint.phase_s[node])
@@ -74,7 +76,7 @@ class Speeds:
 
     @property
     def factors(self) -> dict[str, float] | None:
-        """All nodes' factors; None while one is not known."""
+        """Node → factor; None until all are known."""
         measured = self._measured()
         if measured is None:
             return None
@@ -83,7 +85,7 @@ class Speeds:
 
     @property
     def busiest_s(self) -> float | None:
-        """Measured seconds per frame of the node with most to do; None while one is not known."""
+        """Measured seconds per frame of the busiest node; None until all nodes are measured."""
         measured = self._measured()
         if measured is None:
             return None
@@ -91,7 +93,7 @@ class Speeds:
 
     @property
     def imbalance(self) -> float:
-        """How many times as fast the nodes would be if each had its fair share; 1 if unknown."""
+        """How many times as fast the nodes would be if each had its fair share; 1.0 if unknown."""
         factors, busiest_s = self.factors, self.busiest_s
         if factors is None or busiest_s is None:
             return 1.0
@@ -100,14 +102,14 @@ class Speeds:
         return busiest_s * sum(1 / factor for factor in factors.values()) / work_s
 
 
-class Memory:
-    """The factors of the nodes of a run, from one epoch to the next."""
+class SpeedMemory:
+    """Keeps the factors of nodes from one epoch to the next."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
 
     def add(self, factors: Factors, now_s: float) -> Factors:
-        """All that is known at `now_s`, at which `factors` were measured."""
+        """Add `factors`, measured at `now_s`; return all factors that are still valid."""
         self._last |= {node: (factor, now_s) for node, factor in factors.items()}
         self._last = {
             node: (factor, at_s)
@@ -117,16 +119,22 @@ class Memory:
         return {node: factor for node, (factor, _) in self._last.items()}
 
 
-def differs(factors: Factors, others: Factors) -> float:
-    """By how many times the factor of a node that both have differs most, beside the rest's (1: not
-    at all). Without `others`, all of these are 1."""
+def largest_change(factors: Factors, others: Factors) -> float:
+    """Return the largest ratio by which a node's factor differs between `factors` and `others`.
+
+    Ratios are divided by their geometric mean over the nodes that both have; 1.0 means no change.
+    Without `others`, all of these are taken to be 1.
+    """
     nodes = [node for node in factors if node in others] if others else list(factors)
     logs = [math.log(factors[node] / others.get(node, 1.0)) for node in nodes] or [0.0]
     mean = statistics.fmean(logs)
     return math.exp(max(abs(log - mean) for log in logs))
 
 
-def filled(factors: Factors, nodes: tuple[str, ...]) -> dict[str, float]:
-    """The factors of these nodes; those that are not known are like the median of the others."""
+def factors_for(factors: Factors, nodes: tuple[str, ...]) -> dict[str, float]:
+    """Return the factors of `nodes`; an unknown one is the median of those known.
+
+    Empty if none is known.
+    """
     usual = statistics.median(factors.values()) if factors else 1.0
     return {node: factors.get(node, usual) for node in nodes} if factors else {}

@@ -1,98 +1,158 @@
-"""The launcher's decisions from the first greeting to the last goodbye: `handle(event, now_s)`.
+"""Decides what the launcher does in a run, from the first greeting to the last goodbye.
 
-A run has four barriers, and all nodes pass each together: every agent is welcome before any
-deploys (a deployment names its peers' addresses), every one is ready before any starts,
-every result is taken before any is stopped, every one has stopped before any hears goodbye.
+`Supervisor.handle(event, now_s)` returns the actions that follow from an event; the states of a run
+are the table of `launcher.core.run_state`, those of an agent's session that of
+`launcher.core.session`.
 
-What goes wrong on one node before the stream begins, or at any time if recovery is not `enabled`,
-ends the run on all: each open session is closed, so that daemons are free for the next launcher,
-and `End` carries the sentence for the user. Otherwise a node that is lost is replaced; the states
-of a run are in `launcher.core.run_state`.
+A run has four barriers, which all nodes pass together. No agent deploys before every agent has sent
+its Welcome, because a deployment names the addresses of its peers. None starts before all are
+ready, none is stopped before every result is taken, and none is released before all have stopped.
 
-The epoch is given up on all nodes at once. The next has a higher number, so nothing of the old one
-is acted upon any more, and streams the frames that have no result. Nodes without a part in the plan
-are greeted too and stand by; the run does not need them. A node that was lost is greeted again
-(`launcher.core.returns`) and stands by like these, until another loss, or a plan with it that is
-worth a change of epochs (`launcher.core.improving`), gives it a part. Where no node is left, or no
-plan can be made for those that are, the run waits for some to come back before it ends.
+An error on one node ends the run on all nodes if it comes before the stream begins, or if recovery
+is not `enabled`. Every open session is then closed, so that agents are free for the next launcher,
+and `End` has the sentence for the user. Otherwise the node counts as lost, and the run goes on
+without it in a new epoch. An epoch is given up on all nodes at once. The next one has a higher
+number, so no message of the old one is acted upon, and it streams the frames that have no result.
 
-Here is what happens to a run, event by event; what becomes of it then is in
-`launcher.core.going_on`.
+Nodes without a part in the plan are greeted as well and stand by; the run does not depend on them.
+A lost node is greeted again (`launcher.core.returns`) and then stands by too, until a loss or a
+better plan (`launcher.core.improving`) gives it a part. If no node is left, or no plan exists for
+those that are left, the run waits for nodes to come back before it ends (`launcher.core.recovery`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from launcher.core import sentences
+from launcher.core.blame import Disputes, stuck
+from launcher.core.blueprint import Blueprint
+from launcher.core.clocks import PatientClock
 from launcher.core.events import (
     Abandoned,
     Action,
+    AgentExited,
     Begin,
     ClosedEarly,
     Consented,
+    ControlConnected,
+    DataConnected,
     Disconnected,
+    End,
     Event,
-    Exited,
-    FromNode,
-    Garbled,
     Halted,
-    Heard,
-    Linked,
+    MessageMalformed,
+    MessageReceived,
+    NodeEvent,
     Notice,
     PlanReply,
-    Reached,
+    ResultsTaken,
     Send,
     StageProgress,
     Stream,
-    Taken,
     Unplannable,
 )
-from launcher.core.going_on import GoingOn
-from launcher.core.run_state import RunStep
-from launcher.core.session import Session, SessionState
-from launcher.core.watch import EXIT_GRACE_S, Suspicion
-from launcher.errors import BadInputError, LauncherError
+from launcher.core.improving import Improver
+from launcher.core.recovery import Change, Loss, Recoverer, Recovery
+from launcher.core.returns import STANDING_BY, Returns
+from launcher.core.rollout import Rollout
+from launcher.core.run_state import WITHOUT_PLAN, RunLife, RunStep
+from launcher.core.session import Contact, Session, SessionState, Step
+from launcher.core.watch import EXIT_GRACE_S, Limits, Suspicion, Watch
+from launcher.errors import BadInputError, BarredError, LauncherError
 from nodes.core.events import Tick
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import (
+    HOST,
     PROTOCOL,
+    Bye,
     Control,
     Deployed,
     Failed,
     GetStats,
+    Hello,
     Missing,
     Ping,
     Progress,
     Refused,
     Stats,
+    Stop,
     Stopped,
     Stored,
     Welcome,
 )
 
+SUSPECT = 2.0
+"""Strikes for a node that is lost because others accuse it, or it accuses others."""
 
-class Supervisor(GoingOn):
-    """One run, first of `blueprint`; `handle` every event, perform every action."""
+STALLS = 2
+"""Stalls in a row, without a result in between and without anybody to blame, that end a run."""
+
+
+class Supervisor:
+    """The core of one run, which begins with the epoch of `blueprint`."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        contacts: Iterable[Contact],
+        frames: int,
+        hello: Hello,
+        limits: Limits,
+    ) -> None:
+        self.blueprint = blueprint
+        self.frames = frames
+        self.taken = 0
+        self.sessions = {
+            contact.name: Session(contact.name, contact.address, contact.started_by_us)
+            for contact in contacts
+        }
+        self.life = RunLife()
+        self._hello = hello
+        self._limits = limits
+        self._watch = Watch(self.sessions, limits, frames)
+        self._rollout = Rollout(blueprint, self.sessions, limits, renews=False)
+        self._returns = Returns(self.sessions, self._hello)
+        self._recoverer = Recoverer(
+            blueprint.epoch, self.sessions, limits, self._returns, self.life
+        )
+        self._improver = Improver(self.sessions, limits, self._recoverer)
+        self._disputes = Disputes()
+        self._clock = PatientClock()
+        self._away_s = self._away_until_s = 0.0
+        self._stalls, self._stalled_at = 0, -1
+
+    @property
+    def recoveries(self) -> list[Recovery]:
+        """The changes of epochs that the run got over so far."""
+        return self._recoverer.done
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the next `Tick` is due at the latest; None if none is."""
+        due_s = self._clock.due_s
+        return None if self.life.is_over or due_s is None else self._clock.at_s(due_s)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Follow an event at `now_s` (seconds of any steady clock); nothing once it has ended."""
         if self.life.is_over:
             return []
         patient_s, away_s = self._clock.read(now_s)
-        actions = self._was_away(away_s, patient_s) if away_s else []
-        actions += self._follow(event, patient_s)
+        actions = self._launcher_was_away(away_s, patient_s) if away_s else []
+        actions += self._dispatch(event, patient_s)
         self._clock.due_s = self._due_s
         return actions
 
-    def _follow(self, event: Event, now_s: float) -> list[Action]:
+    def _dispatch(self, event: Event, now_s: float) -> list[Action]:
         match event:
             case Begin():
                 return self._begin(now_s)
-            case Taken(taken, frames):
+            case ResultsTaken(taken, frames):
                 self.taken, self.frames = taken, frames
                 is_down = self.life.is_down
-                self._watch.took(event, now_s, is_down=is_down)
+                self._watch.note_progress(event, now_s, is_down=is_down)
                 if not is_down:
-                    self._improver.pace.took(taken, now_s)
+                    self._improver.pace.record(taken, now_s)
                 return [StageProgress("streaming", taken, frames), *self._stop_if_done(now_s)]
             case Halted():
                 return self._halted(event, now_s)
@@ -101,28 +161,28 @@ class Supervisor(GoingOn):
             case Unplannable():
                 return self._unplannable(event, now_s)
             case Consented():
-                return self._improver.consented(self._members) if self._may_recover else []
+                return self._improver.consent(self._members) if self._may_recover else []
             case Abandoned(error):
                 return self._end(error)
             case Tick():
                 return self._tick(now_s)
             case _:
                 session = self.sessions[event.node]
-                if session.is_there:
-                    return self._happened(session, event, now_s)
-                return self._happened_to_lost(session, event, now_s)
+                if session.is_present:
+                    return self._from_present(session, event, now_s)
+                return self._from_lost(session, event, now_s)
 
-    def _happened(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
+    def _from_present(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
         match event:
-            case Heard(_, message, host):
+            case MessageReceived(_, message, host):
                 session.host = host or session.host
-                return self._hear(session, message, now_s)
-            case Garbled(_, reason):
+                return self._receive(session, message, now_s)
+            case MessageMalformed(_, reason):
                 return self._breach(session, reason, now_s)
-            case Linked(node):
-                self._watch.linked(node)
+            case DataConnected(node):
+                self._watch.data_connected(node)
                 return []
-            case Reached():
+            case ControlConnected():
                 session.closes_early = False
                 return []
             case ClosedEarly():
@@ -130,33 +190,83 @@ class Supervisor(GoingOn):
                 return []
             case Disconnected():
                 return self._disconnected(session, now_s)
-            case Exited():
+            case AgentExited():
                 return self._exited(session, event, now_s)
 
-    def _happened_to_lost(self, session: Session, event: FromNode, now_s: float) -> list[Action]:
+    def _from_lost(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
         """Nobody listens to a node that is lost, except for whether it is back."""
-        if not self._limits.recovery.enabled or self._is_over:
+        if not self._limits.recovery.enabled or self._all_taken:
             return []
         match event:
-            case Reached():
+            case ControlConnected():
                 return self._returns.connected(session, now_s)
-            case Heard(_, message, host):
-                return self._hear_lost(session, message, host, now_s)
-            case Exited():
-                self._returns.ended(session.node)
-                hopeless = self._recoverer.nobody_comes(now_s)
+            case MessageReceived(_, message, host):
+                return self._receive_from_lost(session, message, host, now_s)
+            case AgentExited():
+                self._returns.process_ended(session.node)
+                hopeless = self._recoverer.error_if_nobody_can_return(now_s)
                 return [] if hopeless is None else self._end(hopeless)
             case _:
                 return []
 
-    def _hear_lost(
+    def _receive_from_lost(
         self, session: Session, message: Control, host: str | None, now_s: float
     ) -> list[Action]:
-        actions = self._returns.heard(session, message, host, now_s)
-        if session.is_there:
-            self._recoverer.came_back(now_s)
-            actions += self._improver.is_back(session, self._members, now_s)
+        actions = self._returns.receive(session, message, host, now_s)
+        if session.is_present:
+            self._recoverer.node_returned(now_s)
+            actions += self._improver.node_returned(session, self._members, now_s)
         return actions
+
+    @property
+    def _due_s(self) -> float | None:
+        watchers = (self._watch, self._recoverer, self._returns, self._improver)
+        due = [watcher.deadline_s for watcher in watchers]
+        return min((at_s for at_s in due if at_s is not None), default=None)
+
+    @property
+    def _members(self) -> list[Session]:
+        """The sessions that have a part in the epoch and are not lost."""
+        return [session for session in self._rollout.members if session.is_present]
+
+    def _needs(self, session: Session) -> bool:
+        """Whether a node has a part in the epoch, or may get one in the next."""
+        is_present = session.state is not SessionState.CONNECTING
+        return session in self._rollout.members or (self.life.state in WITHOUT_PLAN and is_present)
+
+    @property
+    def _may_recover(self) -> bool:
+        return self._limits.recovery.enabled and self.life.has_streamed
+
+    @property
+    def _all_taken(self) -> bool:
+        """Whether every result is taken."""
+        return self.taken == self.frames
+
+    def _is_stale(self, message: Control) -> bool:
+        match message:
+            case Failed(epoch=0):  # it was no deployment that failed
+                return False
+            case Progress() | Deployed() | Stopped() | Failed():
+                return self.life.state in WITHOUT_PLAN or message.epoch != self.blueprint.epoch
+            case _:
+                return False
+
+    def _loss_error(
+        self, session: Session, how: str, state: SessionState | None = None
+    ) -> LauncherError:
+        """The error about a node that is lost."""
+        state = state or session.state
+        return sentences.lost(session, state, how, self._progress(state))
+
+    def _progress(self, state: SessionState) -> str:
+        if self.life.has_streamed or state in (
+            SessionState.RUNNING,
+            SessionState.STOPPING,
+            SessionState.STOPPED,
+        ):
+            return f", after {self.taken} of {self.frames} results"
+        return ""
 
     # ------------------------------------------------------------ the way up
 
@@ -168,31 +278,31 @@ class Supervisor(GoingOn):
             *(Send(node, self._hello) for node in self.sessions),
         ]
 
-    def _hear(self, session: Session, message: Control, now_s: float) -> list[Action]:
-        session.asked_s = None
+    def _receive(self, session: Session, message: Control, now_s: float) -> list[Action]:
+        session.pinged_s = None
         if session.was_lost and isinstance(message, Welcome):  # to a greeting before the last one
             return []
         if (
-            not session.counts(message)
+            not session.take_answer(message)
             or session.state is SessionState.FAILED
             or self._is_stale(message)
         ):
             return []
         state = session.state
         try:
-            session.hear(message)
+            session.receive(message)
             match message:
                 case Welcome():
                     return self._welcomed(session, message, now_s)
                 case Refused():
                     return self._refused(session, message, state, now_s)
                 case Missing() | Stored() | Progress() | Deployed():
-                    actions = self._rollout.hear(session, message, now_s)
+                    actions = self._rollout.receive(session, message, now_s)
                     return actions + (self._start(now_s) if self._rollout.is_ready else [])
                 case Failed(_, reason, peer, barred):
                     why = sentences.failed(session, state, reason, self._progress(state), barred)
                     if not self._needs(session):
-                        return self._down([(session, why)], now_s, failed=True)
+                        return self._handle_losses([(session, why)], now_s, failed=True)
                     asked = self._watch.suspect(Suspicion(session, peer, why), now_s)
                     return [Send(node, Ping()) for node in asked]
                 case Stopped(_, stats):
@@ -215,16 +325,16 @@ class Supervisor(GoingOn):
         if state is SessionState.CONNECTING:
             return self._unusable(session, sentences.refused(session, answer))
         if now_s < self._away_until_s:
-            return self._all_anew(session, now_s)
+            return self._greet_all_again(session, now_s)
         how = f"its agent no longer knows this launcher ({answer.reason})"
-        return self._down([(session, self._how_lost(session, how, state))], now_s)
+        return self._handle_losses([(session, self._loss_error(session, how, state))], now_s)
 
     def _welcomed(self, session: Session, welcome: Welcome, now_s: float) -> list[Action]:
         if welcome.protocol != PROTOCOL:
             return self._unusable(session, sentences.other_protocol(session, welcome.protocol))
         session.welcome = welcome
         session.deadline_s = None
-        self._watch.begin(now_s)
+        self._watch.begin_pinging(now_s)
         if session not in self._rollout.members:
             return []
         welcomed = sum(other.welcome is not None for other in self._members)
@@ -246,38 +356,42 @@ class Supervisor(GoingOn):
         self._watch.expect_results(now_s)
         self.life.step(RunStep.START)
         actions.append(Stream(addresses, self.blueprint))
-        actions += self._recoverer.over(now_s)
-        self._improver.streams(self.blueprint, now_s)
+        actions += self._recoverer.finish(now_s)
+        self._improver.begin_epoch(self.blueprint, now_s)
         return [*actions, StageProgress("streaming", self.taken, self.frames)]
 
     # ------------------------------------------------------------ what can go wrong
 
     def _breach(self, session: Session, reason: str, now_s: float) -> list[Action]:
         why = sentences.unintelligible(session, reason)
-        return self._down([(session, why)], now_s, failed=True)
+        return self._handle_losses([(session, why)], now_s, failed=True)
 
     def _disconnected(self, session: Session, now_s: float) -> list[Action]:
         if not session.is_open:
             return []
         if now_s < self._away_until_s:
-            return self._all_anew(session, now_s)
+            return self._greet_all_again(session, now_s)
         if session.state is SessionState.FAILED:
-            return self._down([(session, self._watch.confession(session))], now_s, failed=True)
+            return self._handle_losses(
+                [(session, self._watch.reported_failure(session))], now_s, failed=True
+            )
         if not session.started_by_us:
-            return self._down([(session, self._how_lost(session, sentences.CLOSED))], now_s)
+            return self._handle_losses(
+                [(session, self._loss_error(session, sentences.CLOSED))], now_s
+            )
         # Its exit code, which says more, is about to follow.
         session.deadline_s = now_s + EXIT_GRACE_S
-        session.overdue = sentences.CLOSED
+        session.overdue_reason = sentences.CLOSED
         return []
 
-    def _exited(self, session: Session, event: Exited, now_s: float) -> list[Action]:
+    def _exited(self, session: Session, event: AgentExited, now_s: float) -> list[Action]:
         if session.state is SessionState.FAILED:
-            error = self._watch.confession(session)
+            error = self._watch.reported_failure(session)
         else:
             error = sentences.exited(session, event, self._progress(session.state))
         session.welcome = None  # nobody is there to say goodbye to
-        self._returns.ended(session.node)
-        return self._down([(session, error)], now_s)
+        self._returns.process_ended(session.node)
+        return self._handle_losses([(session, error)], now_s)
 
     def _tick(self, now_s: float) -> list[Action]:
         unreached = self._watch.unreached(now_s)
@@ -288,17 +402,20 @@ class Supervisor(GoingOn):
         for session in unreached:
             waited_s = self._limits.patience_s([session])
             actions += self._unusable(session, sentences.unreachable([session], waited_s))
-        return [*actions, *self._returns.due(now_s), *self._trouble(now_s)]
+        return [*actions, *self._returns.due(now_s), *self._check_members(now_s)]
 
-    def _trouble(self, now_s: float) -> list[Action]:
+    def _check_members(self, now_s: float) -> list[Action]:
         silence = self._watch.common_silence(now_s)
         if silence:
             return [Notice(silence)]
-        gone = [(session, self._how_lost(session, how)) for session, how in self._watch.gone(now_s)]
+        gone = [
+            (session, self._loss_error(session, how))
+            for session, how in self._watch.find_lost(now_s)
+        ]
         if gone:
-            return self._down(gone, now_s)
+            return self._handle_losses(gone, now_s)
         if self._watch.suspicion_is_due(now_s):
-            return self._suspicion_stands(now_s)
+            return self._judge_suspicions(now_s)
         due = self._recoverer.due(now_s)
         if isinstance(due, LauncherError):
             return self._end(due)
@@ -309,3 +426,209 @@ class Supervisor(GoingOn):
         if self._watch.inquiry_is_due(now_s):
             questions += [Send(session.node, GetStats()) for session in self._members]
         return due + questions + self._improver.due(self._members, now_s)
+
+    # ------------------------------------------------------------ the way down
+
+    def _stop_if_done(self, now_s: float) -> list[Action]:
+        if self.taken < self.frames or self._watch.suspicions:
+            return []
+        if self.life.is_down:
+            return self._end(None)
+        self.life.step(RunStep.STOP)
+        self._watch.expect_no_results()
+        self._returns.give_up()
+        self._improver.cancel()
+        actions: list[Action] = []
+        for session in self._members:
+            if session.state is SessionState.RUNNING:
+                session.step(Step.STOP)
+                session.deadline_s = now_s + self._limits.run.silence_timeout_s
+                actions.append(Send(session.node, Stop(self.blueprint.epoch)))
+        return actions + self._finish_if_stopped()
+
+    def _finish_if_stopped(self) -> list[Action]:
+        stopped = all(session.state is SessionState.STOPPED for session in self._members)
+        return self._end(None) if stopped else []
+
+    def _end(self, error: LauncherError | None) -> list[Action]:
+        self.life.step(RunStep.END)
+        open_sessions = [
+            s for s in self.sessions.values() if s.is_open or s.state is SessionState.RETURNING
+        ]
+        return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
+
+    # ------------------------------------------------------------ without a node
+
+    def _handle_losses(
+        self, losses: Sequence[Loss], now_s: float, *, failed: bool = False, strikes: float = 1.0
+    ) -> list[Action]:
+        """These nodes are lost: go on without them if that is wanted and possible.
+
+        They `failed` by themselves, or else are out of reach. What it counts is in `strikes`
+        (`launcher.core.returns`).
+        """
+        if not losses:
+            return []
+        needed = [loss for loss in losses if self._needs(loss[0])]
+        if needed and not self._may_recover:
+            return self._end(needed[0][1])
+        actions = [
+            action
+            for session, _ in losses
+            for action in self._lose(session, now_s, strikes, failed=failed)
+        ]
+        if needed and self._all_taken:  # nothing is left to do for those that failed
+            for session in [s for s in self._members if s.state is SessionState.FAILED]:
+                actions += self._lose(session, now_s, failed=True)
+            self._watch.expect_nothing()
+            return actions + self._stop_if_done(now_s)
+        if needed:
+            return actions + self._give_up_epoch(needed, now_s)
+        return actions + [Notice(f"{error}; it stood by") for _, error in losses]
+
+    def _lose(
+        self, session: Session, now_s: float, strikes: float = 1.0, *, failed: bool
+    ) -> list[Action]:
+        """Say goodbye to a node; an agent of ours lives on if it may be of use again."""
+        goodbye = session.goodbye
+        was_open, is_member = session.is_open, session in self._rollout.members
+        session.lose()
+        epoch = self.blueprint.epoch if is_member else 0
+        strikes = strikes if is_member else min(strikes, STANDING_BY)
+        self._returns.note_loss(session, now_s, epoch, strikes, failed=failed)
+        if not failed and self._limits.recovery.enabled:
+            goodbye = Bye()
+        self._rollout.leave(session)
+        return [Send(session.node, goodbye)] if was_open else []
+
+    def _give_up_epoch(
+        self,
+        losses: Sequence[Loss],
+        now_s: float,
+        dispute: tuple[Sequence[str], str] | None = None,
+    ) -> list[Action]:
+        # Who answered a question with a failure is not asked again: no answer would be known by it.
+        broken = [
+            s
+            for s in self.sessions.values()
+            if s.state is SessionState.FAILED and s.unanswered.total()
+        ]
+        losses = [*losses, *((s, self._watch.reported_failure(s)) for s in broken)]
+        goodbyes = [action for s in broken for action in self._lose(s, now_s, failed=True)]
+        self._watch.expect_nothing()
+        self._improver.cancel()
+        given_up = self._recoverer.give_up(losses, self.blueprint.epoch, now_s, dispute)
+        return goodbyes + self._unless_hopeless(given_up, now_s)
+
+    def _halted(self, event: Halted, now_s: float) -> list[Action]:
+        found = self._recoverer.halted(event, self.frames, now_s)
+        return self._unless_hopeless(found, now_s)
+
+    def _unless_hopeless(self, found: list[Action] | LauncherError, now_s: float) -> list[Action]:
+        if isinstance(found, LauncherError):
+            return self._end(found)
+        better = self._recoverer.take_better_plan()
+        return found if better is None else found + self._roll_out(better, now_s)
+
+    def _unplannable(self, event: Unplannable, now_s: float) -> list[Action]:
+        found = self._recoverer.unplannable(event.epoch, event.reason, now_s)
+        if found is None:
+            return self._improver.unplannable(event)
+        return self._end(found) if isinstance(found, LauncherError) else found
+
+    def _planned(self, event: PlanReply, now_s: float) -> list[Action]:
+        blueprint = event.blueprint
+        if not self.life.is_down:
+            left = self.frames - self.taken
+            found = self._improver.planned(event, self._members, left)
+            if not isinstance(found, Change) or self._watch.suspicions:
+                return [] if isinstance(found, Change) else found
+            self._watch.expect_nothing()
+            self._improver.cancel()
+            return self._recoverer.change(found, self.blueprint.epoch, now_s)
+        instead = self._recoverer.planned(blueprint.epoch, blueprint.deployments, now_s)
+        return self._roll_out(blueprint, now_s) if instead is None else instead
+
+    def _roll_out(self, blueprint: Blueprint, now_s: float) -> list[Action]:
+        self.blueprint = blueprint
+        self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
+        return [a for session in self._members for a in self._rollout.join(session, now_s)]
+
+    # ------------------------------------------------------------ whom to believe
+
+    def _judge_suspicions(self, now_s: float) -> list[Action]:
+        suspicions = self._watch.take_suspicions()
+        first = min((s.error for s in suspicions), key=lambda e: not isinstance(e, BarredError))
+        if not self._may_recover or (isinstance(first, BarredError) and not self.taken):
+            return self._end(first)
+        verdict = self._disputes.judge(suspicions, self._members, now_s)
+        if verdict.failed:
+            failed = [(self.sessions[node], said.error) for node, said in verdict.failed]
+            return self._handle_losses(failed, now_s, failed=True)
+        if verdict.suspect:
+            suspects = [
+                (self.sessions[node], sentences.suspect(self.sessions[node], said.error))
+                for node, said in verdict.suspect
+            ]
+            return self._handle_losses(suspects, now_s, strikes=SUSPECT)
+        if self._all_taken:
+            return self._handle_losses([(s.session, s.error) for s in suspicions], now_s)
+        return self._restart_epoch(suspicions, now_s)
+
+    def _restart_epoch(self, suspicions: Sequence[Suspicion], now_s: float) -> list[Action]:
+        """All nodes answer, and one accuses another: the same nodes begin anew."""
+        nodes = sorted({node for s in suspicions for node in (s.session.node, s.peer)})
+        why = f"{suspicions[0].error}; all nodes answer and begin anew"
+        return self._give_up_epoch([], now_s, (nodes, why))
+
+    def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
+        progress = self._progress(SessionState.RUNNING)
+        error = sentences.stalled(self._members, stall_s, progress)
+        firings = {s.node: s.stats.firings for s in self._members if s.stats is not None}
+        frames, taken = (n - self._recoverer.first for n in (self._watch.offered, self.taken))
+        if not self._may_recover:
+            return self._end(error)
+        found = [
+            self._disputes.blame_for_stall(node, self._neighbours(node), now_s)
+            for node in stuck(self.blueprint, firings, frames, taken)
+        ]
+        if found:
+            losses = [(self.sessions[node], error) for node in dict.fromkeys(found)]
+            return self._handle_losses(losses, now_s, strikes=SUSPECT)
+        if self._stalled_at == self.taken:
+            self._stalls += 1
+        else:
+            self._stalled_at, self._stalls = self.taken, 1
+        if self._stalls >= STALLS:
+            return self._end(error)
+        nodes = [session.node for session in self._members]
+        return self._give_up_epoch([], now_s, (nodes, f"{error}; all nodes begin anew"))
+
+    def _neighbours(self, node: str) -> list[str]:
+        """The nodes with which a node shares a channel."""
+        channels = self.blueprint.deployments[node].channels
+        ends = {end for c in channels for end in (c.source_node, c.target_node)}
+        return sorted(ends - {node, HOST})
+
+    # ------------------------------------------------------------ after an absence of our own
+
+    def _launcher_was_away(self, away_s: float, now_s: float) -> list[Action]:
+        """This launcher was stopped or suspended: nobody is to blame for what follows from it."""
+        self._watch.extend_deadlines(now_s)
+        if away_s < self._limits.run.lease_s / 2:
+            return []
+        self._away_s = away_s
+        self._away_until_s = now_s + self._limits.recovery.heartbeat_s
+        return [Notice(f"this launcher was stopped for {away_s:.0f} s; asking all nodes")]
+
+    def _greet_all_again(self, first: Session, now_s: float) -> list[Action]:
+        """A node has given this launcher up while that was away; the others have too, or will:
+        greet them all anew."""
+        self._away_until_s = now_s
+        gone = [s for s in self.sessions.values() if s.is_open or s is first]
+        self._watch.expect_nothing()
+        all_welcome = all(s.welcome is not None for s in self._rollout.members)
+        if all_welcome and not self.life.has_streamed:
+            self.life.step(RunStep.START)  # it would have
+        losses = [(s, sentences.was_away(s, self._away_s)) for s in gone]
+        return self._handle_losses(losses, now_s, strikes=0.0)

@@ -1,11 +1,9 @@
-"""Patience with a cluster on which the run cannot go on for now, because too few nodes are there.
+"""Limits how long a run waits for lost nodes when too few are present to go on.
 
-A switch reboots, somebody trips over a power strip: all nodes are gone and come back within seconds
-or minutes. So the run waits, but not for ever: `patience_s` in all without a new result. Each new
-result restores the whole of it.
-
-Who comes back is seldom alone. A plan is asked for once nobody else is expected, or `REGROUP_S`
-after the last one that came.
+If a switch reboots or a power strip fails, all nodes are lost and return within seconds or minutes.
+The run therefore waits, for at most `patience_s` in all without a new result; each new result
+restores the whole of it. Nodes seldom return alone, so a plan is requested once no other node is
+expected, or `REGROUP_S` after the last one that returned.
 """
 
 from __future__ import annotations
@@ -16,28 +14,24 @@ from launcher.core.events import StageProgress
 from launcher.core.watch import is_past
 
 REGROUP_S = 2.0
-"""From the return of one node until a plan is asked for without those that are still missing."""
+"""From a node's return to the request of a plan without those that are still missing."""
 
-TELL_EVERY_S = 1.0
+REPORT_EVERY_S = 1.0
+"""How often the user sees how long the run will wait."""
 
 
 class Waiting:
-    """The patience of a run that waits for nodes."""
+    """The timers of a run that waits for nodes (`RunState.WAITING`) or may have to."""
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
         self.waited_s = 0.0
-        """In all, since the patience was restored."""
+        """How long the run has waited in all since the patience was restored."""
         self._since_s: float | None = None
         self._until_s = 0.0
         self._regroup_s: float | None = None
-        self._tell_s = 0.0
+        self._report_s = 0.0
         self._for = ""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the run waits now."""
-        return self._since_s is not None
 
     @property
     def is_possible(self) -> bool:
@@ -45,60 +39,57 @@ class Waiting:
         return self.waited_s < self.patience_s
 
     def restore(self) -> None:
-        """There is a new result."""
+        """Restore the whole patience, because a new result has come."""
         self.waited_s = 0.0
 
     def begin(self, whom: str, most_s: float, now_s: float) -> None:
-        """Wait for `whom`, for `most_s` at most."""
+        """Begin to wait for `whom` (a clause for people), for at most `most_s`."""
         if self._since_s is None:
-            self._since_s = self._tell_s = now_s
+            self._since_s = self._report_s = now_s
         self._until_s = self._since_s + min(most_s, self.patience_s - self.waited_s)
         self._for, self._regroup_s = whom, None
 
     def end(self, now_s: float) -> None:
-        """The run goes on, or ends."""
+        """Stop waiting: the run goes on, or ends. Has no effect if it does not wait."""
         if self._since_s is not None:
             self.waited_s += now_s - self._since_s
         self._since_s = self._regroup_s = None
 
     def left_s(self, now_s: float) -> float:
-        """How much longer it waits at most."""
+        """How much longer the run waits at most."""
         return max(0.0, self._until_s - now_s)
 
-    def came_back(self, now_s: float, *, is_last: bool) -> None:
-        """A node is there again; `is_last` says that nobody else is expected."""
-        if self.is_on:
-            self._regroup_s = now_s if is_last else now_s + REGROUP_S
+    def node_returned(self, now_s: float, *, is_last: bool) -> None:
+        """Note that a node has returned; `is_last` says that no other is expected."""
+        self._regroup_s = now_s if is_last else now_s + REGROUP_S
 
     def has_regrouped(self, now_s: float) -> bool:
-        """Whether it is time to plan with those who came back."""
-        return self.is_on and is_past(self._regroup_s, now_s)
+        """Whether it is time to plan for the nodes that have returned."""
+        return is_past(self._regroup_s, now_s)
 
-    def is_over(self, now_s: float) -> bool:
-        """Whether the patience is at its end."""
-        return self.is_on and now_s >= self._until_s
+    def has_expired(self, now_s: float) -> bool:
+        """Whether the run has waited as long as it may."""
+        return now_s >= self._until_s
 
     def reports(self, now_s: float) -> list[StageProgress]:
-        """Progress for people, once a second."""
-        if self._since_s is None or now_s < self._tell_s:
+        """Return progress for people, once in `REPORT_EVERY_S`."""
+        if self._since_s is None or now_s < self._report_s:
             return []
-        self._tell_s = now_s + TELL_EVERY_S
+        self._report_s = now_s + REPORT_EVERY_S
         total_s = ceil(self._until_s - self._since_s)
         passed_s = min(total_s, int(now_s - self._since_s))
         note = f"{duration(self.left_s(now_s))} left"
         return [StageProgress(f"waiting for {self._for} to come back (s)", passed_s, total_s, note)]
 
     @property
-    def deadline_s(self) -> float | None:
-        """When there is something to do next."""
-        if not self.is_on:
-            return None
-        due_s = min(self._until_s, self._tell_s)
+    def deadline_s(self) -> float:
+        """When to call `has_regrouped`, `has_expired` and `reports` next."""
+        due_s = min(self._until_s, self._report_s)
         return due_s if self._regroup_s is None else min(due_s, self._regroup_s)
 
 
 def duration(seconds: float) -> str:
-    """For people: `2 min 40 s`."""
+    """Return a duration for people, such as `2 min 40 s`, rounded up to whole seconds."""
     minutes, rest = divmod(ceil(seconds - 0.001), 60)
     if not minutes:
         return f"{rest} s"

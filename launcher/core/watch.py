@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from launcher.core.events import Taken
+from launcher.core.events import ResultsTaken
 from launcher.core.session import Session, SessionState
 from launcher.errors import LauncherError
 
@@ -131,25 +131,25 @@ class Watch:
         self._stalled_at_s: float | None = None
         self._inquiry_due_s: float | None = None
         self.suspicions: list[Suspicion] = []
-        self._confessions: dict[str, LauncherError] = {}
+        self._reported: dict[str, LauncherError] = {}
         self._common_since_s: float | None = None
         self._common_until_s = 0.0
 
     @property
     def _sessions(self) -> list[Session]:
-        return [session for session in self._all.values() if session.is_there]
+        return [session for session in self._all.values() if session.is_present]
 
-    def begin(self, now_s: float) -> None:
+    def begin_pinging(self, now_s: float) -> None:
         """Somebody is there to be pinged."""
         if self._next_ping_s is None:
             self._next_ping_s = now_s + self._limits.ping_every_s
 
-    def was_away(self, now_s: float) -> None:
+    def extend_deadlines(self, now_s: float) -> None:
         """This launcher was: whoever was asked something before has not had the time to answer."""
         self._next_ping_s = now_s
         for session in self._sessions:
-            if session.asked_s is not None:
-                session.asked_s = now_s
+            if session.pinged_s is not None:
+                session.pinged_s = now_s
             if session.deadline_s is not None:
                 session.deadline_s = max(session.deadline_s, now_s + AWAY_GRACE_S)
 
@@ -157,21 +157,21 @@ class Watch:
         """An agent failed; who is to blame shows when the first suspicion is due. Returns whom to
         ping."""
         self.suspicions.append(suspicion)
-        self._confessions[suspicion.session.node] = suspicion.error
+        self._reported[suspicion.session.node] = suspicion.error
         if self._suspicion_due_s is None:
             self._suspicion_due_s = now_s + CAUSE_GRACE_S
         accused = self._all.get(suspicion.peer)
-        if accused is None or not accused.is_open or accused.asked_s is not None:
+        if accused is None or not accused.is_open or accused.pinged_s is not None:
             return []
-        accused.asked_s = now_s
+        accused.pinged_s = now_s
         return [accused.node]
 
-    def confession(self, session: Session) -> LauncherError:
+    def reported_failure(self, session: Session) -> LauncherError:
         """What an agent said when it failed; it is kept until the epoch is given up."""
         unsaid = LauncherError(f"node {session.node!r} failed")
-        return self._confessions.get(session.node, unsaid)
+        return self._reported.get(session.node, unsaid)
 
-    def settled(self) -> list[Suspicion]:
+    def take_suspicions(self) -> list[Suspicion]:
         """The suspicions, which are dealt with now."""
         suspicions, self.suspicions = self.suspicions, []
         self._suspicion_due_s = None
@@ -180,7 +180,7 @@ class Watch:
     def expect_nothing(self) -> None:
         """The epoch is given up: no links, no results, and whoever failed of it is excused."""
         self.suspicions.clear()
-        self._confessions.clear()
+        self._reported.clear()
         self._suspicion_due_s = self._links_due_s = None
         self._unlinked = {}
         self.expect_no_results()
@@ -190,7 +190,7 @@ class Watch:
         self._unlinked = dict(data_addresses)
         self._links_due_s = now_s + self._limits.run.connect_timeout_s
 
-    def linked(self, node: str) -> None:
+    def data_connected(self, node: str) -> None:
         """A data connection stands."""
         self._unlinked.pop(node, None)
         if not self._unlinked:
@@ -205,7 +205,7 @@ class Watch:
         self._stalled_at_s = now_s + self._stall_s
         self._inquiry_due_s = now_s + self._stall_s / 2
 
-    def took(self, progress: Taken, now_s: float, *, is_down: bool) -> None:
+    def note_progress(self, progress: ResultsTaken, now_s: float, *, is_down: bool) -> None:
         """Results were taken, or the source gave or dropped frames. Where it has given none beyond
         those, nobody is late."""
         was_idle, before = self._is_idle, self._taken
@@ -252,15 +252,15 @@ class Watch:
             if session.state is SessionState.CONNECTING and is_past(session.deadline_s, now_s)
         ]
 
-    def gone(self, now_s: float) -> list[tuple[Session, str]]:
+    def find_lost(self, now_s: float) -> list[tuple[Session, str]]:
         """Those that were reached and are late with their next step, or silent; and how."""
-        found = ((session, self._how_gone(session, now_s)) for session in self._sessions)
+        found = ((session, self._how_lost(session, now_s)) for session in self._sessions)
         return [(session, how) for session, how in found if how]
 
-    def _how_gone(self, session: Session, now_s: float) -> str:
+    def _how_lost(self, session: Session, now_s: float) -> str:
         if session.state is not SessionState.CONNECTING and is_past(session.deadline_s, now_s):
-            if session.overdue:
-                return session.overdue
+            if session.overdue_reason:
+                return session.overdue_reason
             if session.state is SessionState.STOPPING:
                 return f"it did not stop within {self._limits.run.silence_timeout_s:g} s"
             return f"it made no progress for {self._limits.run.deploy_timeout_s:g} s"
@@ -269,8 +269,8 @@ class Watch:
                 f"its data port at {self._unlinked[session.node]} did not answer within "
                 f"{self._limits.run.connect_timeout_s:g} s: can this machine reach that port too?"
             )
-        if session.asked_s is not None and is_past(self._silent_at_s(session), now_s):
-            limit_s, silent_s = self._limits.silence_s(session.state), now_s - session.asked_s
+        if session.pinged_s is not None and is_past(self._silent_at_s(session), now_s):
+            limit_s, silent_s = self._limits.silence_s(session.state), now_s - session.pinged_s
             return f"its agent has been silent for {max(limit_s, int(silent_s)):g} s"
         return ""
 
@@ -278,14 +278,14 @@ class Watch:
         """Return a sentence for people when most agents begin to be silent at once, else ""."""
         open_sessions = [session for session in self._sessions if session.is_open]
         asked = [
-            (session.asked_s, (now_s - session.asked_s) / self._limits.silence_s(session.state))
+            (session.pinged_s, (now_s - session.pinged_s) / self._limits.silence_s(session.state))
             for session in open_sessions
-            if session.asked_s is not None
+            if session.pinged_s is not None
         ]
-        quiet = [(asked_s, share) for asked_s, share in asked if share >= 0.5]
+        quiet = [(pinged_s, share) for pinged_s, share in asked if share >= 0.5]
         is_common = 2 * len(quiet) > len(open_sessions)
         if is_common and self._common_since_s is None and max(share for _, share in quiet) >= 1:
-            self._common_since_s = min(asked_s for asked_s, _ in quiet)
+            self._common_since_s = min(pinged_s for pinged_s, _ in quiet)
             self._common_until_s = self._common_since_s + self._limits.common_s
             return (
                 f"{len(quiet)} of {len(open_sessions)} agents are silent at once, as if their "
@@ -305,7 +305,7 @@ class Watch:
     def _all_accused_answered(self) -> bool:
         """Whether those who are blamed for a failure are there, or are known to be gone."""
         accused = (self._all.get(suspicion.peer) for suspicion in self.suspicions)
-        return all(s is None or not s.is_there or s.asked_s is None for s in accused)
+        return all(s is None or not s.is_present or s.pinged_s is None for s in accused)
 
     def to_ping(self, now_s: float) -> list[str]:
         """The nodes to ping now."""
@@ -314,14 +314,14 @@ class Watch:
         self._next_ping_s = now_s + self._limits.ping_every_s
         open_sessions = [session for session in self._sessions if session.is_open]
         for session in open_sessions:
-            if session.asked_s is None:
-                session.asked_s = now_s
+            if session.pinged_s is None:
+                session.pinged_s = now_s
         return [session.node for session in open_sessions]
 
     def _silent_at_s(self, session: Session) -> float | None:
-        if session.asked_s is None:
+        if session.pinged_s is None:
             return None
-        return max(session.asked_s + self._limits.silence_s(session.state), self._common_until_s)
+        return max(session.pinged_s + self._limits.silence_s(session.state), self._common_until_s)
 
 
 def is_past(at_s: float | None, now_s: float) -> bool:

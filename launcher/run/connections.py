@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from launcher.core.events import ClosedEarly, Disconnected, Garbled, Heard, Linked, Reached
+from launcher.core.events import (
+    ClosedEarly,
+    ControlConnected,
+    DataConnected,
+    Disconnected,
+    MessageMalformed,
+    MessageReceived,
+    NodeEvent,
+)
 from launcher.run.runtime import Array
 from nodes.core.events import DataMalformed, DataReceived, LinkChange
 from nodes.net.curve import Context
@@ -54,10 +62,7 @@ class Barred:
     why: LinkChange
 
 
-Arrival = (
-    Heard | Garbled | Reached | ClosedEarly | Disconnected | Barred | Linked | DataReceived
-    | Readable
-)  # fmt: skip
+Arrival = NodeEvent | Barred | DataReceived | Readable
 
 
 class Connections:
@@ -98,7 +103,7 @@ class Connections:
         """
         dialler = self._dial(node, address, CONTROL_TERMS)
         self._control[node] = dialler
-        self._read(dialler, partial(_heard, node), _control_changes)
+        self._read(dialler, partial(_control_message, node), _control_changes)
 
     def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
         """Connect to a node's data address; likewise.
@@ -115,7 +120,7 @@ class Connections:
         )
         dialler = self._dial(node, address, terms)
         self._data[node] = dialler
-        self._read(dialler, partial(_received, node), _data_changes)
+        self._read(dialler, partial(_data_message, node), _data_changes)
 
     def _dial(self, node: str, address: str, terms: ConnectionTerms) -> Dialler:
         keys = self._keys if self._guards(address) else None
@@ -183,16 +188,16 @@ class Connections:
                 yield arrival
 
 
-def _heard(node: str, parts: list[Part]) -> Arrival:
+def _control_message(node: str, parts: list[Part]) -> Arrival:
     try:
-        return Heard(node, read_control(parts), peer_address(parts[0]))
+        return MessageReceived(node, read_control(parts), peer_address(parts[0]))
     except RemoteProtocolError as error:
-        return Garbled(node, str(error))
+        return MessageMalformed(node, str(error))
 
 
-def _received(node: str, parts: list[Part]) -> Arrival:
+def _data_message(node: str, parts: list[Part]) -> Arrival:
     event = read_data(node, parts)
-    return Garbled(node, event.reason) if isinstance(event, DataMalformed) else event
+    return MessageMalformed(node, event.reason) if isinstance(event, DataMalformed) else event
 
 
 def _control_changes(dialler: Dialler) -> list[Arrival]:
@@ -202,7 +207,7 @@ def _control_changes(dialler: Dialler) -> list[Arrival]:
 def _control_change(node: str, change: LinkChange) -> Arrival:
     match change:
         case LinkChange.STANDS:
-            return Reached(node)
+            return ControlConnected(node)
         case LinkChange.GONE:
             return Disconnected(node)
         case LinkChange.CLOSED_EARLY:
@@ -218,7 +223,7 @@ def _data_changes(dialler: Dialler) -> list[Arrival]:
     for change in dialler.changes():
         match change:
             case LinkChange.STANDS:
-                found.append(Linked(dialler.node))
+                found.append(DataConnected(dialler.node))
             case LinkChange.GONE:
                 found.append(Disconnected(dialler.node))
             case _:

@@ -15,16 +15,16 @@ from cnn.reading.regular_files import open_regular
 from launcher.core.events import (
     Abandoned,
     Action,
+    AgentExited,
     Begin,
     ClosedEarly,
     Consented,
     End,
     Event,
-    Exited,
-    Garbled,
     Halt,
     Halted,
-    Heard,
+    MessageMalformed,
+    MessageReceived,
     Notice,
     PlanReply,
     PlanRequest,
@@ -191,20 +191,20 @@ class Drive:
                 try:
                     self._host.arrived(node, message, payload, payload_bytes)
                 except RemoteProtocolError as error:
-                    self._handle(Garbled(node, str(error)))
+                    self._handle(MessageMalformed(node, str(error)))
             case DataReceived(link):
                 raise AssertionError(f"data over {link!r}, which this launcher has not dialled")
             case Barred(node, why):
                 self._barred(node, why)
             case Readable(descriptor):
                 self._readable(descriptor)
-            case Heard(node, Traced() as traced):
+            case MessageReceived(node, Traced() as traced):
                 if self._tracer is not None:
-                    self._tracer.heard(node, traced)
-            case Heard(node, Refused() as refused) if self._has_succeeded(node, refused):
+                    self._tracer.receive(node, traced)
+            case MessageReceived(node, Refused() as refused) if self._has_succeeded(node, refused):
                 pass
-            case Heard(node, Welcome()) if node in self._agents:
-                self._agents[node].forget_words()
+            case MessageReceived(node, Welcome()) if node in self._agents:
+                self._agents[node].forget_stderr()
                 self._handle(arrival)
             case _:
                 self._handle(arrival)
@@ -267,7 +267,7 @@ class Drive:
     def _look_at(self, agent: LocalAgent) -> None:
         code = agent.exit_code()
         if code is not None and agent.name in self._supervisor.sessions:
-            self._handle(Exited(agent.name, code, agent.last_words(), agent.memory_kills()))
+            self._handle(AgentExited(agent.name, code, agent.stderr_tail(), agent.oom_kills()))
 
     def _planned(self, epoch: int, found: FoundPlan | LauncherError) -> None:
         if isinstance(found, LauncherError):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Taken
+from launcher.core.events import ResultsTaken
 from launcher.core.intake import Pace
 from launcher.core.stream import RunStream
 from launcher.errors import BadInputError, RunFailedError
@@ -64,9 +64,9 @@ class Host:
         )
 
     @property
-    def progress(self) -> Taken:
+    def progress(self) -> ResultsTaken:
         """How far the stream is."""
-        return Taken(self._stream.taken, self._stream.frames, self._stream.offered)
+        return ResultsTaken(self._stream.taken, self._stream.frames, self._stream.offered)
 
     @property
     def next_frame_s(self) -> float | None:

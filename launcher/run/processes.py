@@ -35,7 +35,7 @@ NAME = "oom_kill"
 """What both versions of control groups and the machine call it."""
 
 
-def kills(proc: Path = Path("/proc")) -> int:
+def oom_kills(proc: Path = Path("/proc")) -> int:
     """How often so far; 0 if it is unknown."""
     places = [proc / "vmstat"]
     try:
@@ -85,7 +85,7 @@ class LocalAgent:
             raise RunFailedError(f"node {name!r}: cannot start its agent: {error}") from error
         self._tail = b""
         self._has_ended = False
-        self._kills_before = kills()
+        self._kills_before = oom_kills()
         os.set_blocking(self.stderr, False)
 
     @property
@@ -117,17 +117,17 @@ class LocalAgent:
             self._end_what_is_left()
         return code
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what it wrote to standard error, cut to whole lines."""
         self.read_stderr()
         text = self._tail.decode(errors="replace")
         return text.partition("\n")[2] if len(self._tail) == TAIL_BYTES else text
 
-    def memory_kills(self) -> int:
+    def oom_kills(self) -> int:
         """How many processes the kernel has ended for want of memory since it was started."""
-        return kills() - self._kills_before
+        return oom_kills() - self._kills_before
 
-    def forget_words(self) -> None:
+    def forget_stderr(self) -> None:
         """Drop what it has written so far: it is about its start, which went well."""
         self.read_stderr()
         self._tail = b""

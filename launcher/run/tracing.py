@@ -52,7 +52,7 @@ Span: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class TraceRecord:
     """An event of an agent; `number` is a phase's or a channel's, seconds are of its own clock."""
 
     kind: TraceKind
@@ -67,7 +67,7 @@ class NodeTrace:
     """All that is known of one node."""
 
     clock: Clock
-    events: Sequence[Happened]
+    events: Sequence[TraceRecord]
     dropped: int = 0
 
 
@@ -185,7 +185,7 @@ class _Asked:
     first: int = 0
     is_waiting: bool = False
     trips: list[RoundTrip] = field(default_factory=list)
-    events: list[Happened] = field(default_factory=list)
+    events: list[TraceRecord] = field(default_factory=list)
     dropped: int = 0
 
 
@@ -235,7 +235,7 @@ class Tracer:
             and (len(asked.trips) < AT_ONCE or now_s >= asked.sent_s + EVERY_S)
         ]
 
-    def heard(self, node: str, answer: Traced) -> None:
+    def receive(self, node: str, answer: Traced) -> None:
         """Take an answer, also one that nobody waits for any more: it has events."""
         asked = self._asked.get(node)
         if asked is None or answer.number < asked.first:
@@ -249,7 +249,7 @@ class Tracer:
         asked.dropped += answer.dropped
         for began_s, took_s, frame, number, kind in _EVENT.iter_unpack(answer.events[:usable]):
             if len(asked.events) < MOST_EVENTS and kind in _KINDS:
-                asked.events.append(Happened(_KINDS[kind], number, frame, began_s, took_s))
+                asked.events.append(TraceRecord(_KINDS[kind], number, frame, began_s, took_s))
             else:
                 asked.dropped += 1
 

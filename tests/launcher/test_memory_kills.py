@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run.processes import kills
+from launcher.run.processes import oom_kills
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def test_the_group_s_own_count_comes_first(
     (proc / "self" / "cgroup").write_text(line)
     (proc / "self" / "mountinfo").write_text(f"31 23 0:28 / {root} rw - {kind} x {options}\n")
     (root / "a" / "b").mkdir(parents=True)
-    assert kills(proc) == 41
+    assert oom_kills(proc) == 41
     (root / "a" / "b" / file).write_text(text)
-    assert kills(proc) == 3
+    assert oom_kills(proc) == 3
 
 
 def test_where_nothing_can_be_read_there_is_none(proc: Path) -> None:
     (proc / "vmstat").unlink()
-    assert kills(proc) == 0
+    assert oom_kills(proc) == 0

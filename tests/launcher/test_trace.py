@@ -13,7 +13,7 @@ from benchmarks.trace_overlap import overlaps
 from launcher.core.blueprint import Blueprint
 from launcher.core.clocks import Clock
 from launcher.errors import BadInputError
-from launcher.run.tracing import Happened, NodeTrace, Tracer, check_trace_file, chrome_trace
+from launcher.run.tracing import NodeTrace, Tracer, TraceRecord, check_trace_file, chrome_trace
 from nodes.protocol.messages import (
     TRACE_EVENT,
     BlobInfo,
@@ -45,9 +45,9 @@ def blueprint() -> Blueprint:
 def trace() -> dict[str, NodeTrace]:
     """b's clock is 100 s ahead. The tensor of frame 0 is under way from 1 to 3 while a fires."""
     fired, sent, came = TraceKind.FIRED, TraceKind.SENT, TraceKind.CAME
-    a = [Happened(fired, 0, 0, 0.0, 1.0), Happened(sent, 3, 0, 1.0, 0.1),
-         Happened(fired, 0, 1, 1.5, 1.0)]  # fmt: skip
-    b = [Happened(came, 3, 0, 103.0, 0.0), Happened(fired, 0, 0, 103.0, 1.0)]
+    a = [TraceRecord(fired, 0, 0, 0.0, 1.0), TraceRecord(sent, 3, 0, 1.0, 0.1),
+         TraceRecord(fired, 0, 1, 1.5, 1.0)]  # fmt: skip
+    b = [TraceRecord(came, 3, 0, 103.0, 0.0), TraceRecord(fired, 0, 0, 103.0, 1.0)]
     return {"a": NodeTrace(Clock(), a), "b": NodeTrace(Clock(ahead_s=100.0), b, dropped=2)}
 
 
@@ -80,16 +80,16 @@ def test_what_a_node_noted_before_the_epoch_is_left_out() -> None:
     tracer = Tracer()
     first = tracer.begin("a")
     assert tracer.due(1e12) == [], "it has not answered"
-    tracer.heard("a", Traced(first.number, 5.0, events(7), 0))
+    tracer.receive("a", Traced(first.number, 5.0, events(7), 0))
     assert tracer.due(0.0) == ["a"], "the first questions follow each other"
     again = tracer.ask("a")
-    tracer.heard("a", Traced(again.number, 6.0, events(0, 1), 3))
-    tracer.heard("stranger", Traced(1, 0.0, b"", 0))
+    tracer.receive("a", Traced(again.number, 6.0, events(0, 1), 3))
+    tracer.receive("stranger", Traced(1, 0.0, b"", 0))
     told = tracer.nodes["a"]
     assert ([event.frame for event in told.events], told.dropped) == ([0, 1], 3)
     anew = tracer.begin("a")
-    tracer.heard("a", Traced(anew.number - 1, 7.0, events(2), 0))
-    tracer.heard("a", Traced(anew.number, 8.0, events(3), 0))
+    tracer.receive("a", Traced(anew.number - 1, 7.0, events(2), 0))
+    tracer.receive("a", Traced(anew.number, 8.0, events(3), 0))
     assert tracer.nodes["a"].events == ()
 
 
@@ -104,8 +104,8 @@ def test_a_node_is_asked_when_it_starts_and_stops_even_if_it_never_started() -> 
 def test_a_node_that_was_lost_on_the_way_is_not_in_the_file(tmp_path: Path) -> None:
     tracer = Tracer()
     for node in ("a", "lost"):
-        tracer.heard(node, Traced(tracer.begin(node).number, 5.0, b"", 0))
-        tracer.heard(node, Traced(tracer.ask(node).number, 6.0, events(0), 0))
+        tracer.receive(node, Traced(tracer.begin(node).number, 5.0, b"", 0))
+        tracer.receive(node, Traced(tracer.ask(node).number, 6.0, events(0), 0))
     tracer.write(tmp_path / "t.json", blueprint())
     assert set(json.loads((tmp_path / "t.json").read_text())["otherData"]) == {"a"}
 

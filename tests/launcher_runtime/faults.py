@@ -151,7 +151,7 @@ class FaultyWorld(World):
             if over.is_open and name in (over.dialler, over.dialled):
                 self.cut(over)
         if self.started_by_us and exits:
-            self.launcher_at(self.now_s + 0.01, lambda: self.event(lev.Exited(name, -9, "")))
+            self.launcher_at(self.now_s + 0.01, lambda: self.event(lev.AgentExited(name, -9, "")))
 
     def restart(self, name: str, *, exits: bool = True) -> None:
         """A daemon is started again at the same address, or in the same process."""
@@ -275,7 +275,7 @@ class FaultyWorld(World):
         if name in self.unreached and not self.is_off(name) and way not in self.blocked:
             self.unreached.discard(name)
             self.tell_story(f"{name} can be reached again")
-            self.event(lev.Reached(name))
+            self.event(lev.ControlConnected(name))
 
     def _hold(self) -> None:
         """Let connections wait that cannot deliver, and deliver what can be."""

@@ -54,7 +54,7 @@ class SimulatedHost:
         self._take_s = take_s
         self._taking = False
         self._looks: set[float] = set()
-        self._told: lev.Taken | None = None
+        self._told: lev.ResultsTaken | None = None
         self._put_off: list[Happening] = []
 
     @abstractmethod
@@ -146,7 +146,7 @@ class SimulatedHost:
 
     def _linked(self, node: str, over: Connection) -> None:
         if self.data.get(node) is over:
-            self.event(lev.Linked(node))
+            self.event(lev.DataConnected(node))
 
     def host_receives(self, over: Connection, message: Data, payload: object) -> None:
         if self.data.get(over.dialled) is not over:
@@ -167,7 +167,7 @@ class SimulatedHost:
         if due_s is not None and due_s not in self._looks:
             self._looks.add(due_s)
             self.launcher_at(due_s, self._host_works)
-        progress = lev.Taken(self.stream.taken, self.stream.frames, self.stream.offered)
+        progress = lev.ResultsTaken(self.stream.taken, self.stream.frames, self.stream.offered)
         if progress != self._told:
             self._told = progress
             self.event(progress)
@@ -204,5 +204,5 @@ class SimulatedHost:
         self.results.append(frame)
         for node, credit in self.stream.take():
             self.send_data(self.data[node], HOST, credit, None)
-        self.event(lev.Taken(self.stream.taken, self.stream.frames, self.stream.offered))
+        self.event(lev.ResultsTaken(self.stream.taken, self.stream.frames, self.stream.offered))
         self._host_works()

@@ -361,7 +361,7 @@ class World(SimulatedHost):
             return
         if isinstance(answer, Stored):
             self.nodes[name].unanswered -= 1
-        self.event(lev.Heard(name, answer))
+        self.event(lev.MessageReceived(name, answer))
 
     def send_data(self, over: Connection, sender: str, message: Data, payload: object) -> None:
         """Over a data connection; the one who was dialled knows it by its name."""

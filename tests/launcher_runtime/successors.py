@@ -106,7 +106,7 @@ class Successors(FaultyWorld):
 
     def event(self, event: lev.Event) -> None:
         if not self._is_dead:
-            if isinstance(event, lev.Heard) and isinstance(event.message, Refused):
+            if isinstance(event, lev.MessageReceived) and isinstance(event.message, Refused):
                 if self._says_who_has_ended(event.node, event.message):
                     return
                 reason = event.message.reason

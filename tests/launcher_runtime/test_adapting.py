@@ -23,8 +23,8 @@ from launcher.core.speeds import (
     LEAST_LOOKS,
     REMEMBERED_S,
     Speeds,
-    differs,
-    filled,
+    factors_for,
+    largest_change,
 )
 from launcher.core.watch import Limits
 from launcher.errors import RunFailedError
@@ -104,9 +104,9 @@ class Boards:
                 session.state = (
                     SessionState.RUNNING if session in self.members else SessionState.IDLE
                 )
-        self.improver.streams(blueprint, self.now_s)
+        self.improver.begin_epoch(blueprint, self.now_s)
         for result in range(5):
-            self.improver.pace.took(result, self.now_s + result * self.period_s)
+            self.improver.pace.record(result, self.now_s + result * self.period_s)
 
     def run(self, seconds: float) -> None:
         """Look every `LOOK_EVERY_S` at noisy counters, and do what the improver wants."""
@@ -144,7 +144,7 @@ class Boards:
         """Go on without a node: by a plan for what is known of the others."""
         self.sessions[node].lose()
         loss = self.sessions[node], RunFailedError("it is gone")
-        self.improver.is_interrupted()
+        self.improver.cancel()
         self.recoverer.give_up([loss], self.blueprint.epoch, self.now_s)
         told = self.recoverer.halted(lev.Halted(0, 0), 1_000_000, self.now_s)
         assert isinstance(told, list)
@@ -153,7 +153,7 @@ class Boards:
         loads = self._even(slower or dict.fromkeys(asked.nodes, 1.0))
         self.life.step(RunStep.ROLL_OUT)
         self.life.step(RunStep.START)
-        self.recoverer.over(self.now_s)
+        self.recoverer.finish(self.now_s)
         self._stream(shares(asked.epoch, loads, slower))
 
 
@@ -239,7 +239,7 @@ def test_a_factor_is_known_after_some_looks_and_is_their_median() -> None:
     for look, took_s in enumerate([0.0, 2.0, 90.0, 2.0]):
         assert speeds.factors is None
         busy_s += FIRINGS_EACH * took_s
-        speeds.saw("n0", stats(1, look * FIRINGS_EACH, busy_s))
+        speeds.record("n0", stats(1, look * FIRINGS_EACH, busy_s))
     assert LEAST_LOOKS == 3
     assert speeds.factors == {"n0": pytest.approx(2.0)}
 
@@ -247,23 +247,27 @@ def test_a_factor_is_known_after_some_looks_and_is_their_median() -> None:
 def test_counters_of_another_epoch_do_not_count() -> None:
     speeds = Speeds(shares(2, {"n0": 1.0}, {}))
     for look in range(9):
-        speeds.saw("n0", stats(1, look * FIRINGS_EACH, float(look)))
+        speeds.record("n0", stats(1, look * FIRINGS_EACH, float(look)))
     assert speeds.factors is None
 
 
 def test_counters_of_other_phases_than_the_plans_do_not_count() -> None:
     speeds = Speeds(shares(1, {"n0": 1.0}, {}))
-    speeds.saw("n0", stats(1, 0, 0.0))
+    speeds.record("n0", stats(1, 0, 0.0))
     for look in range(9):
         fired = FIRINGS_EACH * (look + 1)
-        speeds.saw("n0", replace(stats(1, fired, 1.0), firings=(fired, fired)))
+        speeds.record("n0", replace(stats(1, fired, 1.0), firings=(fired, fired)))
     assert speeds.factors is None
 
 
 def test_only_differences_between_nodes_count() -> None:
-    assert differs({"a": 3.0, "b": 3.0}, {}) == pytest.approx(1.0)
-    assert differs({"a": 4.0, "b": 1.0}, {}) == pytest.approx(2.0)
-    assert filled({"a": 2.0, "b": 4.0}, ("a", "b", "c")) == {"a": 2.0, "b": 4.0, "c": 3.0}
+    assert largest_change({"a": 3.0, "b": 3.0}, {}) == pytest.approx(1.0)
+    assert largest_change({"a": 4.0, "b": 1.0}, {}) == pytest.approx(2.0)
+    assert factors_for({"a": 2.0, "b": 4.0}, ("a", "b", "c")) == {
+        "a": 2.0,
+        "b": 4.0,
+        "c": 3.0,
+    }
 
 
 def streaming(frames: int = 300, slow: float = 30.0) -> World:

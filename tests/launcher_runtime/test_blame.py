@@ -71,8 +71,8 @@ def test_disputes_are_forgotten() -> None:
 
 def test_a_neighbour_that_many_have_had_disputes_with_is_at_fault_for_one_that_is_stuck() -> None:
     disputes = Disputes()
-    assert disputes.is_stuck("a", ["d"], 0.0) == "a"
-    assert disputes.is_stuck("b", ["d"], 0.0) == "d"
+    assert disputes.blame_for_stall("a", ["d"], 0.0) == "a"
+    assert disputes.blame_for_stall("b", ["d"], 0.0) == "d"
 
 
 # ---------------------------------------------------------------- in a run
@@ -85,7 +85,9 @@ def four(seed: int = 5, frames: int = 400) -> Outages:
 
 def accuse(world: Outages, who: str, whom: str) -> None:
     epoch = world.supervisor.blueprint.epoch
-    world.event(lev.Heard(who, Failed(epoch, f"the data connection with {whom!r} broke", whom)))
+    world.event(
+        lev.MessageReceived(who, Failed(epoch, f"the data connection with {whom!r} broke", whom))
+    )
 
 
 def test_a_first_accusation_costs_a_pause_and_nobody_its_place() -> None:
@@ -102,7 +104,7 @@ def test_who_is_accused_and_does_not_answer_is_lost_for_its_silence() -> None:
     world = streaming()
     epoch = world.supervisor.blueprint.epoch
     world.at(2.0, lambda: world.silent.add("n1"))
-    world.at(2.0, lambda: world.event(lev.Heard("n0", Failed(epoch, "no answer", "n1"))))
+    world.at(2.0, lambda: world.event(lev.MessageReceived("n0", Failed(epoch, "no answer", "n1"))))
     world.run()
     assert world.end == lev.End(None)
     assert world.supervisor.recoveries[0].nodes == ("n1",)
@@ -117,7 +119,7 @@ def test_a_board_that_lies_about_one_after_the_other_expels_nobody_but_itself(se
     world.check_end()
     assert world.end == lev.End(None)
     honest = [world.supervisor.sessions[f"n{i}"] for i in (1, 2, 3)]
-    assert all(session.is_there for session in honest)
+    assert all(session.is_present for session in honest)
 
 
 def test_progress_beyond_all_phases_is_not_shown() -> None:
@@ -127,7 +129,7 @@ def test_progress_beyond_all_phases_is_not_shown() -> None:
         session = world.supervisor.sessions["n0"]
         if session.state is SessionState.DEPLOYING:
             epoch = world.supervisor.blueprint.epoch
-            world.event(lev.Heard("n0", Progress(epoch, MOST_COUNT, 1, "nothing")))
+            world.event(lev.MessageReceived("n0", Progress(epoch, MOST_COUNT, 1, "nothing")))
         elif world.now_s < 1.0:
             world.at(world.now_s + 0.001, lie)
 
@@ -145,7 +147,7 @@ def test_progress_without_end_does_not_keep_the_others_waiting_for_ever() -> Non
     def lie() -> None:
         if world.supervisor.sessions["n0"].state is SessionState.DEPLOYING:
             epoch = world.supervisor.blueprint.epoch
-            world.event(lev.Heard("n0", Progress(epoch, 0, 1, "nothing")))
+            world.event(lev.MessageReceived("n0", Progress(epoch, 0, 1, "nothing")))
         if world.end is None:
             world.at(world.now_s + 1.0, lie)
 

@@ -174,7 +174,7 @@ def streaming(nodes: int = 3, **given: object) -> World:
 
 def test_a_node_that_dies_is_replaced_and_no_frame_is_lost_or_doubled() -> None:
     world = streaming(started_by_us=True)
-    world.at(2.0, lambda: world.event(lev.Exited("n1", -9, "")))
+    world.at(2.0, lambda: world.event(lev.AgentExited("n1", -9, "")))
     world.run()
     assert world.end == lev.End(None)
     assert world.results == list(range(40))

@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from launcher.core.blueprint import Blueprint
-from launcher.core.events import Disconnected, Linked
+from launcher.core.events import DataConnected, Disconnected
 from launcher.run.connections import Arrival, Connections
 from launcher.run.host import Host
 from nodes.core.events import DataReceived
@@ -80,7 +80,7 @@ def test_a_tensor_longer_than_was_agreed_costs_the_connection(
     board: tuple[Board, Connections, bytes],
 ) -> None:
     there, connections, launcher = board
-    until(connections, Linked)
+    until(connections, DataConnected)
     elements = MAX_MESSAGE_BYTES // 4 + 100
     header = encode(TensorHeader(1, 0, 0, "float32", (elements,)))
     there.socket.send_multipart([launcher, header, np.zeros(elements, np.float32).data])
@@ -126,7 +126,7 @@ def test_nothing_is_heard_of_a_connection_after_the_launcher_has_hung_up(
 ) -> None:
     """Not even what had arrived with the message on account of which it hung up."""
     there, connections, launcher = board
-    until(connections, Linked)
+    until(connections, DataConnected)
     for _ in range(3):
         there.socket.send_multipart([launcher, encode(Credit(0, 0, 1))])
     heard = []
@@ -190,7 +190,7 @@ def test_whoever_never_falls_silent_keeps_nobody_else_from_being_heard(
     board: tuple[Board, Connections, bytes],
 ) -> None:
     there, connections, launcher = board
-    until(connections, Linked)
+    until(connections, DataConnected)
     for _ in range(3 * BATCH):
         there.socket.send_multipart([launcher, encode(Credit(0, 0, 1))])
     heard = 0

@@ -65,19 +65,19 @@ def test_a_ping_that_waits_when_the_frames_begin_is_no_silence_yet() -> None:
     share = blueprint_of(in_a_row(2))
     sessions = {
         name: Session(
-            name, "ipc://there", started_by_us=False, state=SessionState.READY, asked_s=1.0
+            name, "ipc://there", started_by_us=False, state=SessionState.READY, pinged_s=1.0
         )
         for name in share.deployments
     }
     Rollout(share, sessions, RECOVERING, renews=False).start()
-    assert not Watch(sessions, RECOVERING).gone(1.0 + RECOVERING.recovery.heartbeat_s)
+    assert not Watch(sessions, RECOVERING).find_lost(1.0 + RECOVERING.recovery.heartbeat_s)
 
 
 def test_one_that_stands_by_and_never_was_there_does_not_disturb_the_planning() -> None:
     world = streaming(2, standby=("n9",))
     world.silent.add("n9")
     world.at(2.0, lambda: world.event(lev.Disconnected("n0")))
-    world.at(2.1, lambda: world.event(lev.Garbled("n9", "nonsense")))
+    world.at(2.1, lambda: world.event(lev.MessageMalformed("n9", "nonsense")))
     world.run()
     assert world.end == lev.End(None)
     before = world.story[: next(i for i, t in enumerate(world.story) if "streaming again" in t)]
@@ -92,7 +92,7 @@ def test_one_that_could_not_store_a_blob_is_lost_with_the_next_and_not_asked_aga
 
     def fail() -> None:
         if world.supervisor.sessions["n2"].state is SessionState.QUERYING:
-            world.event(lev.Heard("n2", Failed(0, "disk full")))
+            world.event(lev.MessageReceived("n2", Failed(0, "disk full")))
             world.event(lev.Disconnected("n1"))
         else:
             world.at(world.now_s + 0.001, fail)
@@ -113,7 +113,7 @@ def test_one_that_answers_a_question_by_accusing_another_is_lost_by_its_own_word
     def fail() -> None:
         if world.supervisor.sessions["n2"].state is SessionState.QUERYING:
             world.silent.add("n2")
-            world.event(lev.Heard("n2", Failed(0, "no way to n1", "n1")))
+            world.event(lev.MessageReceived("n2", Failed(0, "no way to n1", "n1")))
         else:
             world.at(world.now_s + 0.001, fail)
 

@@ -152,7 +152,7 @@ def test_a_launcher_may_be_stopped_and_blames_nobody(seconds: float) -> None:
     causes = [reason for past in world.supervisor.recoveries for reason in past.reasons]
     assert all("this launcher was stopped for" in reason for reason in causes)
     assert bool(causes) == (seconds > RECOVERING.run.lease_s)
-    assert all(session.is_there for session in world.supervisor.sessions.values())
+    assert all(session.is_present for session in world.supervisor.sessions.values())
 
 
 @pytest.mark.parametrize("at_s", [0.03, 0.1, 0.25])
@@ -191,8 +191,8 @@ def test_patience_is_counted_over_several_waits_until_there_is_a_new_result() ->
     waiting.begin("any node", float("inf"), 0.0)
     waiting.end(60.0)
     waiting.begin("any node", float("inf"), 200.0)
-    assert not waiting.is_over(239.0)
-    assert waiting.is_over(240.0)
+    assert not waiting.has_expired(239.0)
+    assert waiting.has_expired(240.0)
     waiting.end(240.0)
     assert not waiting.is_possible
     waiting.restore()
@@ -203,7 +203,7 @@ def test_who_comes_back_is_planned_with_at_once_if_nobody_else_is_expected() -> 
     for is_last, at_s in ((True, 10.0), (False, 10.0 + REGROUP_S)):
         waiting = Waiting(100.0)
         waiting.begin("any node", float("inf"), 0.0)
-        waiting.came_back(10.0, is_last=is_last)
+        waiting.node_returned(10.0, is_last=is_last)
         assert waiting.has_regrouped(at_s)
         assert is_last or not waiting.has_regrouped(at_s - 0.1)
 

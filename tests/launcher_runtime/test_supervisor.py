@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.run import RunConfig
-from launcher.core.events import Abandoned, Disconnected, Exited, Garbled, Heard
+from launcher.core.events import (
+    Abandoned,
+    AgentExited,
+    Disconnected,
+    MessageMalformed,
+    MessageReceived,
+)
 from launcher.core.run_state import RUN_TRANSITIONS, RunState, RunStep
 from launcher.core.session import TRANSITIONS, SessionState, Step
 from launcher.errors import BadInputError, LauncherError, RunFailedError
@@ -45,7 +51,7 @@ def error_of(world: World) -> LauncherError:
     return world.end.error
 
 
-def last_words(world: World) -> dict[str, str]:
+def stderr_tail(world: World) -> dict[str, str]:
     return {name: agent.words[-1] for name, agent in world.nodes.items() if agent.words}
 
 
@@ -87,7 +93,7 @@ def test_all_nodes_pass_each_barrier_together(plan: Plan, seed: int) -> None:
 def test_agents_that_we_started_are_told_to_shut_down() -> None:
     world = World(in_a_row(3), started_by_us=True).run()
     assert error_free(world)
-    assert set(last_words(world).values()) == {"Shutdown"}
+    assert set(stderr_tail(world).values()) == {"Shutdown"}
 
 
 def error_free(world: World) -> bool:
@@ -115,11 +121,11 @@ def test_progress_is_reported_stage_by_stage_and_ends_complete() -> None:
 def test_peers_dial_the_ip_address_at_which_an_agent_was_reached_not_a_name_only_we_know() -> None:
     world = World(in_a_row(2))
     welcome = Welcome(PROTOCOL, "n1", "0", "tcp://0.0.0.0:7001", "none", "sim", 1, 1)
-    world.supervisor.handle(Heard("n1", welcome, host="10.0.0.77"), 0.1)
-    world.supervisor.handle(Heard("n1", Missing(())), 0.2)
+    world.supervisor.handle(MessageReceived("n1", welcome, host="10.0.0.77"), 0.1)
+    world.supervisor.handle(MessageReceived("n1", Missing(())), 0.2)
     first = replace(welcome, name="n0")
-    world.supervisor.handle(Heard("n0", first, host="10.0.0.76"), 0.3)
-    deploys = world.supervisor.handle(Heard("n0", Missing(()), host="10.0.0.76"), 0.4)
+    world.supervisor.handle(MessageReceived("n0", first, host="10.0.0.76"), 0.3)
+    deploys = world.supervisor.handle(MessageReceived("n0", Missing(()), host="10.0.0.76"), 0.4)
     told = {a.node: a.message.deployment for a in deploys if isinstance(a.message, Deploy)}
     assert told["n0"].dial == (PeerSpec("n1", "tcp://10.0.0.77:7001"),)
 
@@ -136,12 +142,12 @@ def test_the_stream_goes_to_the_hosts_neighbours_where_their_data_ports_are() ->
 NO_STATS = Stats(EPOCH, (), (), 0.0, 0.0, *[0] * 7)
 
 MISFORTUNES = {
-    "exits": lambda node: Exited(node, -9, "out of memory\n"),
+    "exits": lambda node: AgentExited(node, -9, "out of memory\n"),
     "disconnects": Disconnected,
-    "fails": lambda node: Heard(node, Failed(EPOCH, "the engine broke")),
-    "forgets us": lambda node: Heard(node, Refused("no session", PROTOCOL)),
-    "babbles": lambda node: Garbled(node, "not msgpack"),
-    "jumps ahead": lambda node: Heard(node, Stopped(EPOCH, NO_STATS)),
+    "fails": lambda node: MessageReceived(node, Failed(EPOCH, "the engine broke")),
+    "forgets us": lambda node: MessageReceived(node, Refused("no session", PROTOCOL)),
+    "babbles": lambda node: MessageMalformed(node, "not msgpack"),
+    "jumps ahead": lambda node: MessageReceived(node, Stopped(EPOCH, NO_STATS)),
 }
 
 
@@ -193,7 +199,7 @@ def test_a_node_that_falls_silent_is_given_up_after_the_silence_timeout(
 
 def test_the_sentence_tells_how_far_the_run_got_and_the_last_words() -> None:
     world = World(in_a_row(2), frames=64, started_by_us=True)
-    world.at(1.25, lambda: world.event(Exited("n1", -9, "cannot allocate memory\n")))
+    world.at(1.25, lambda: world.event(AgentExited("n1", -9, "cannot allocate memory\n")))
     world.run()
     assert "node 'n1' (started on this machine) was lost while running, after" in str(
         error_of(world)
@@ -210,7 +216,7 @@ def test_an_agent_that_was_killed_for_want_of_memory_is_told_as_such(
     code: int, kills: int, told: bool
 ) -> None:
     world = World(in_a_row(2), frames=64, started_by_us=True)
-    world.at(1.25, lambda: world.event(Exited("n1", code, "", kills)))
+    world.at(1.25, lambda: world.event(AgentExited("n1", code, "", kills)))
     world.run()
     sentence = "as the kernel does for want of memory: it has done so once since"
     assert (sentence in str(error_of(world))) == told
@@ -227,7 +233,7 @@ def test_unreachable_nodes_are_all_named_with_their_addresses() -> None:
         "node 'n0' at tcp://10.0.0.0:7000, node 'n2' at tcp://10.0.0.2:7000 did not answer within "
         "10 s: is node-agent running there, and can this machine reach it?"
     )
-    assert last_words(world) == {"n1": "Bye"}
+    assert stderr_tail(world) == {"n1": "Bye"}
 
 
 @pytest.mark.parametrize("node", ["n0", "n2"])
@@ -248,7 +254,7 @@ def test_an_agent_of_another_protocol_is_a_users_matter_and_both_versions_are_na
     ):
         world = World(in_a_row(2))
         world.silent.add("n1")
-        world.at(0.5, lambda w=world, a=answer: w.event(Heard("n1", a)))
+        world.at(0.5, lambda w=world, a=answer: w.event(MessageReceived("n1", a)))
         error = error_of(world.run())
         assert isinstance(error, BadInputError)
         assert f"protocol {PROTOCOL + 1}" in str(error)
@@ -258,7 +264,7 @@ def test_an_agent_of_another_protocol_is_a_users_matter_and_both_versions_are_na
 def test_a_busy_agent_refuses_and_its_reason_is_told() -> None:
     world = World(in_a_row(2))
     world.silent.add("n0")
-    world.at(0.5, lambda: world.event(Heard("n0", Refused("laptop-17 has it", PROTOCOL))))
+    world.at(0.5, lambda: world.event(MessageReceived("n0", Refused("laptop-17 has it", PROTOCOL))))
     assert "node 'n0' at tcp://10.0.0.0:7000 refused: laptop-17 has it" in str(
         error_of(world.run())
     )
@@ -277,17 +283,19 @@ def test_an_engine_that_hangs_ends_the_run_and_the_sentence_tells_where_it_is_st
 
 def test_the_failure_of_a_victim_gives_way_to_the_loss_that_caused_it() -> None:
     world = World(in_a_row(3), frames=100, started_by_us=True)
-    world.at(2.0, lambda: world.event(Heard("n2", Failed(EPOCH, "n1 closed its connection"))))
-    world.at(2.1, lambda: world.event(Exited("n1", -11, "")))
+    world.at(
+        2.0, lambda: world.event(MessageReceived("n2", Failed(EPOCH, "n1 closed its connection")))
+    )
+    world.at(2.1, lambda: world.event(AgentExited("n1", -11, "")))
     world.run()
     assert "node 'n1'" in str(error_of(world))
     assert "SIGSEGV" in str(error_of(world))
 
 
-@pytest.mark.parametrize("then", [Disconnected("n1"), Exited("n1", 1, "")])
-def test_an_agent_that_says_why_before_it_goes_is_quoted(then: Disconnected | Exited) -> None:
+@pytest.mark.parametrize("then", [Disconnected("n1"), AgentExited("n1", 1, "")])
+def test_an_agent_that_says_why_before_it_goes_is_quoted(then: Disconnected | AgentExited) -> None:
     world = World(in_a_row(2), frames=100)
-    world.at(2.0, lambda: world.event(Heard("n1", Failed(EPOCH, "the engine broke"))))
+    world.at(2.0, lambda: world.event(MessageReceived("n1", Failed(EPOCH, "the engine broke"))))
     world.at(2.1, lambda: world.event(then))
     error = str(error_of(world.run()))
     assert "node 'n1' at tcp://10.0.0.1:7000 failed while running, after " in error
@@ -297,7 +305,7 @@ def test_an_agent_that_says_why_before_it_goes_is_quoted(then: Disconnected | Ex
 def test_an_agent_of_ours_that_disconnects_is_waited_for_to_tell_its_exit_code() -> None:
     world = World(in_a_row(2), frames=100, started_by_us=True)
     world.at(2.0, lambda: world.event(Disconnected("n1")))
-    world.at(2.2, lambda: world.event(Exited("n1", 3, "no such CPU\n")))
+    world.at(2.2, lambda: world.event(AgentExited("n1", 3, "no such CPU\n")))
     assert "exit code 3; the last it wrote:\nno such CPU" in str(error_of(world.run()))
 
 
@@ -322,7 +330,7 @@ def test_a_launcher_that_was_late_itself_blames_nobody() -> None:
     def sleep() -> None:
         world.now_s += 12.0
         for node in world.nodes:
-            world.event(Heard(node, Pong()))
+            world.event(MessageReceived(node, Pong()))
 
     world.at(2.0, sleep)
     assert error_free(world.run())
@@ -343,14 +351,14 @@ def test_a_run_that_is_given_up_says_goodbye_to_everyone_it_greeted(
     welcomed: set[str] = set()
     world.at(at_s, give_up)
     world.run()
-    assert {n for n, word in last_words(world).items() if word == "Bye"} >= welcomed
+    assert {n for n, word in stderr_tail(world).items() if word == "Bye"} >= welcomed
 
 
 def test_answers_of_another_epoch_are_ignored() -> None:
     world = World(in_a_row(2))
     stale = Deployed(EPOCH + 1, (0.1,), 1)
     for at_s in (0.05, 0.3, 0.6):
-        world.at(at_s, lambda: world.event(Heard("n0", stale)))
+        world.at(at_s, lambda: world.event(MessageReceived("n0", stale)))
     assert error_free(world.run())
 
 
