@@ -1,1 +1,1 @@
-"""What the launcher decides, as a pure state machine: no sockets, clocks, threads or files."""
+"""The launcher's decisions as pure state machines, without sockets, clocks, threads or files."""

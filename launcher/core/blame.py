@@ -1,30 +1,31 @@
-"""Who is at fault when agents answer and the run does not go on.
+"""Decides which node is at fault when agents accuse each other, or answer but make no progress.
 
-An agent that fails says whether the fault is its own or a peer's. What it says of itself is
-believed. What it says of others is evidence and no verdict: a board that was taken over, or is
-merely confused, could have one healthy node after the other expelled. Each accusation is a
-*dispute* between two nodes, and one of them, or the link between them, is at fault. The accused is
-asked first: if it does not answer a ping, it is lost for its silence, and nobody looks further.
-Otherwise the first of these that applies:
+An agent that fails reports whether the fault is its own or a peer's. A report about itself is
+believed. A report about a peer is evidence and no verdict, because a board that was taken over, or
+is faulty, could otherwise have one healthy node after the other expelled. Each accusation is a
+*dispute* between two nodes: one of them, or the link between them, is at fault. The accused is
+pinged first, and if it does not answer, it is lost for its silence. Otherwise the first of these
+rules that applies decides:
 
-1. It says that it failed, or blames nobody who has a part in the epoch: it has failed.
-2. All disputes of now are with the same node, and that has had disputes with two others or more:
-   that node is lost, whether it accuses or is accused.
-3. The same two have had a dispute before: the one that accused first is lost.
-4. Anything else, a first dispute, or several without a node in common: nobody is lost, and all
-   begin anew.
+1. The agent reports its own failure, or accuses a node that has no part in the epoch: it has
+   failed.
+2. All present disputes involve the same node, and this node has had disputes with at least two
+   others: it is lost, whether it accuses or is accused.
+3. The same two nodes have had a dispute before: the one whose report came first now is lost.
+4. In all other cases (a first dispute, or several without a common node) no node is lost, and all
+   begin a new epoch.
 
-So a node that lies about two others is lost by its second lie, and so is one that two others
-rightly accuse. A node that cannot reach one other, but all the rest, costs two pauses and its
-place, or the place of that other one. Nobody is lost for good on the word of others: who is lost
-so is greeted again like any (`launcher.core.returns`). Disputes are forgotten after `FORGET_S`.
-Nodes that lie together are believed: two liars cannot be distinguished from two witnesses.
+A node that lies about two others is therefore lost by its second lie, and so is one that two others
+rightly accuse. If just two nodes cannot reach each other, the run pauses twice and loses one of
+them. No node is lost for good because others accuse it: it is greeted again like any lost node
+(`launcher.core.returns`), and disputes are forgotten after `FORGET_S`. Nodes that lie together are
+believed, since two liars cannot be distinguished from two witnesses.
 
-Agents that are stuck only report how far each of their phases got: a phase that has its
-inputs and the places for its outputs, and yet does not fire, is where the run is stuck. All others
-wait for it, directly or in turn. What its neighbours' counters say may be a lie as well, so this
-too is a dispute, of the node that is stuck with them; but here that node is lost, or a neighbour
-that has had disputes with more others.
+If no result comes although all agents answer, their firing counters show where the run is stuck: at
+a phase that has its inputs and room for its outputs, and does not fire. All others wait for it,
+directly or indirectly. The counters of its neighbours may be false too, so this counts as a dispute
+of its node with each of them; the node is lost, or a neighbour that has had disputes with more
+nodes.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ FORGET_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Who `failed` by itself, and who is `suspect`, each with the report about it; nobody
-    where all are to begin anew."""
+    """The nodes that `failed` by themselves and those that are `suspect`, each with the report
+    that decided; both are empty if all nodes begin a new epoch."""
 
     failed: tuple[tuple[str, Suspicion], ...] = ()
     suspect: tuple[tuple[str, Suspicion], ...] = ()
 
 
 class Disputes:
-    """Who has accused whom."""
+    """Remembers which pairs of nodes have had disputes, and judges new ones."""
 
     def __init__(self) -> None:
         self._noted_s: dict[frozenset[str], float] = {}
@@ -60,7 +61,7 @@ class Disputes:
     def judge(
         self, suspicions: Sequence[Suspicion], members: Sequence[Session], now_s: float
     ) -> Verdict:
-        """The verdict on what agents reported together, see the module's docstring."""
+        """Return the verdict on simultaneous reports by the rules above."""
         names = {session.node for session in members}
         failed = [s for s in suspicions if s.peer not in names - {s.session.node}]
         if failed:
@@ -76,11 +77,11 @@ class Disputes:
         return Verdict(suspect=tuple((s.session.node, s) for s in again[:1]))
 
     def opponents(self, node: str) -> int:
-        """With how many others a node has had disputes."""
+        """The number of other nodes with which a node has had disputes."""
         return sum(node in pair for pair in self._noted_s)
 
     def blame_for_stall(self, node: str, neighbours: Sequence[str], now_s: float) -> str:
-        """Who is at fault where a node is stuck by its neighbours' counters and its own."""
+        """Return the node at fault if, by its own and its neighbours' counters, `node` is stuck."""
         self._remembered(now_s)
         self._noted_s.update({frozenset((node, other)): now_s for other in neighbours})
         worst = max(neighbours, key=self.opponents, default=node)
@@ -96,16 +97,16 @@ class Disputes:
 def stuck(
     blueprint: Blueprint, firings: Mapping[str, Sequence[int]], frames: int, taken: int
 ) -> list[str]:
-    """The nodes that could fire a phase and do not; `firings` counts each node's, phase by phase.
+    """Return the nodes that could fire a phase and do not.
 
-    `frames` is how many the epoch has, `taken` how many of its results the user took. A state that
-    the host brings goes with the first frame and keeps nobody waiting. Nodes whose
-    firings are not known are left out, and so is what depends on them.
+    `firings` has each node's firings per phase. The epoch has `frames` frames, and the user has
+    taken `taken` of its results. Initial states arrive with the first frame and are not waited for.
+    A node whose firings are not known, and one that depends on it, is not found.
     """
     dealt, copy_of = blueprint.dealing.dealt, blueprint.dealing.channel_copy
 
     def has_no_place(frame: int) -> bool:
-        """Whether the host cannot have fed this frame and all before it, which go in order."""
+        """Whether the host cannot have sent this frame yet; frames are sent in order."""
         return any(
             dealt(copy_of(c.number), frame + 1) > freed(c) + c.capacity_frames
             for c in blueprint.from_host

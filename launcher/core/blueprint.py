@@ -1,9 +1,8 @@
-"""What is deployed: each node's share of a plan, and the launcher's own ends of the stream.
+"""Describes a plan as it is deployed in one epoch: each node's part, and the launcher's own part.
 
-Which copy of a network computes which frame, as the host's source and sink count them.
-
-Copies know nothing of each other: each gets frames 0, 1, 2, … of its own. The host alone knows that
-frame k of the run is frame j of a copy. A network that was not copied is a single copy of itself.
+If the network was copied (data parallelism), frames are dealt out to the copies. Each copy counts
+its frames 0, 1, 2, …; only the host maps frame k of the run to frame j of a copy (`Dealing`). A
+network that was not copied is a single copy.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from nodes.protocol.messages import HOST, BlobInfo, ChannelSpec, Deployment, Pee
 
 @dataclass(frozen=True, slots=True)
 class Dealing:
-    """`pattern` has the copy of each frame of a cycle (see `csdf.conversion.from_network`).
+    """How frames are dealt out to copies of the network, in cycles of `len(pattern)` frames.
 
-    `copy_of` tells to which copy each of the host's channels belongs, by channel number (0 where it
-    is missing); `own_name` what the network calls a copy's input or output (the same where it is
-    missing).
+    `pattern` has the copy of each frame of a cycle (see `csdf.conversion.from_network`). `copy_of`
+    maps the number of each of the host's channels to its copy (0 if it is missing), `own_name` the
+    name of a copy's input or output to that in the original network (the same if it is missing).
     """
 
     pattern: tuple[int, ...] = (0,)
@@ -34,35 +33,36 @@ class Dealing:
         return self.pattern[frame % len(self.pattern)]
 
     def dealt(self, copy: int, frames: int) -> int:
-        """How many of the first `frames` frames of the run a copy gets."""
+        """How many of the run's first `frames` frames go to a copy."""
         cycles, rest = divmod(frames, len(self.pattern))
         return cycles * self.pattern.count(copy) + self.pattern[:rest].count(copy)
 
     def number(self, frame: int) -> int:
-        """The number that a frame of the run has in its copy."""
+        """The number of a frame of the run in its copy."""
         return self.dealt(self.copy(frame), frame)
 
     def channel_copy(self, channel: int) -> int:
-        """The copy that a channel belongs to."""
+        """The copy to which one of the host's channels belongs."""
         return self.copy_of.get(channel, 0)
 
     def name(self, tensor: str) -> str:
-        """What the network as it was read calls a tensor."""
+        """The name of a copy's input or output in the original network."""
         return self.own_name.get(tensor, tensor)
 
 
 WHOLE = Dealing()
-"""All frames go to the one network that there is."""
+"""All frames go to the only copy."""
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A plan cut up by node. `deployments` still lack whom to dial: see `addressed`.
+    """A plan divided by node, under the number of its epoch.
 
-    `to_host` and `from_host` are the launcher's ends; `passed_through` names the network inputs
-    that are network outputs too and never leave the host; `dealing` deals frames out to copies.
-    `phase_s` are the predicted seconds of each node's phases, for nodes that are `slower` than the
-    cost model takes them for by these factors (1 where none is given).
+    `deployments` do not yet have the addresses of peers (see `addressed`). `from_host` and
+    `to_host` are the channels that the launcher feeds and reads. `passed_through` names the network
+    inputs that are also network outputs and never leave the host. `phase_s` has the predicted
+    seconds of each node's phases; they assume that nodes are `slower` than the cost model by these
+    factors (1.0 if one is missing).
     """
 
     epoch: int
@@ -76,11 +76,11 @@ class Blueprint:
 
     @property
     def states(self) -> tuple[ChannelSpec, ...]:
-        """The channels that bring phases their state, once per epoch."""
+        """The channels by which the host sends phases their initial state, once per epoch."""
         return tuple(channel for channel in self.from_host if channel.kept_from)
 
     def blobs(self, node: str) -> tuple[BlobInfo, ...]:
-        """The blobs that a node needs, each once, in the order of its phases."""
+        """The blobs that a node needs, without repetition, in the order of its phases."""
         wanted = (
             blob
             for phase in self.deployments[node].phases
@@ -90,16 +90,16 @@ class Blueprint:
         return tuple(dict.fromkeys(wanted))
 
     def host_peers(self) -> tuple[str, ...]:
-        """The nodes that the host feeds or is fed by, in the plan's order of nodes."""
+        """The nodes with which the host exchanges tensors, in the plan's order of nodes."""
         found = {channel.target_node for channel in self.from_host}
         found |= {channel.source_node for channel in self.to_host}
         return tuple(node for node in self.deployments if node in found)
 
     def addressed(self, data_addresses: Mapping[str, str]) -> Mapping[str, Deployment]:
-        """The deployments with the addresses that each node dials (node → data address).
+        """Return the deployments with the addresses of the peers to which each node connects.
 
-        Raises `BadInputError` where a node on another machine would have to dial a loopback
-        address.
+        `data_addresses` maps nodes to the addresses of their data ports. Raises `BadInputError` if
+        a node on another machine would have to connect to a loopback address.
         """
         return {
             node: replace(deployment, dial=self._dial(node, data_addresses))
@@ -115,7 +115,7 @@ class Blueprint:
         for peer in consumers:
             if is_loopback(data_addresses[peer]) and not is_loopback(data_addresses[node]):
                 raise BadInputError(
-                    f"node {peer!r} is known by the loopback address {data_addresses[peer]}, which "
+                    f"node {peer!r} has the loopback address {data_addresses[peer]}, which "
                     f"node {node!r} at {data_addresses[node]} cannot reach: "
                     f"give {peer!r} its address on the network"
                 )

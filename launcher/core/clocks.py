@@ -1,21 +1,18 @@
-"""How another machine's steady clock stands to ours, from round trips on the control connection.
+"""Measures time by a clock that ignores the launcher's own stops, and compares agents' clocks.
 
-We ask at `sent_s`, it reads its clock at `there_s`, we have the answer at `back_s`. However long
-either way took, it read its clock in between: that is ahead of ours by no less than there − back
-and no more than there − sent. The middle is wrong by at most half the round trip, and one that is
-hardly longer than the wire needs has little room for an error; so of each stretch of time only the
-quickest is used, as NTP's clock filter does (RFC 5905, §10). Over a longer time a line through
-those shows how fast the two drift apart.
+**Own stops** (`PatientClock`). A launcher may be stopped by a signal or suspended with its machine.
+If timeouts were measured by a clock that goes on meanwhile, every deadline would have passed
+afterwards, and all agents would seem lost. The time of the stop is therefore not counted: this
+clock stands still from the last event before the stop to the first one after it. The launcher was
+stopped if an event comes more than `LATE_S` after the deadline. For the agents time has gone on:
+their leases may be over and their connections closed, which the supervisor has to find out.
 
-A launcher that was itself away: stopped by a signal, or on a laptop whose lid was closed.
-
-Whoever measures patience by a clock that went on meanwhile finds every deadline past when it wakes,
-and blames all others for its own absence. So the time for which this launcher was away does not
-count: the supervisor's clock stands still from the last event before to the first one after.
-It was away if it is handed an event more than `LATE_S` after its deadline.
-
-What passed for the agents is another matter: their leases may be over, their connections closed.
-That is for the supervisor to ask them.
+**Other machines' clocks** (`estimate`). A question is sent at `sent_s` by our monotonic clock, the
+agent reads its own at `there_s`, and the answer arrives at `back_s`. The agent read its clock in
+between, so it is ahead of ours by at least there − back and at most there − sent. The middle is
+wrong by at most half the round trip, so the quickest round trips are the best. Of each stretch of
+time only the quickest one is used, as in NTP's clock filter (RFC 5905, §10). A line through these
+gives the drift.
 """
 
 from __future__ import annotations
@@ -25,21 +22,21 @@ from dataclasses import dataclass
 from math import inf, nextafter
 
 LATE_S = 2.0
-"""A busy launcher (a slow consumer of results, a full processor) may be so late by itself."""
+"""A launcher that is merely busy (a slow consumer of results, a full processor) may be so late."""
 
 
 class PatientClock:
-    """The clock by which patience is measured; reads another one that never goes back."""
+    """A monotonic clock that stands still while the launcher is stopped."""
 
     def __init__(self) -> None:
         self.due_s: float | None = None
-        """When the next event is due at the latest, by this clock."""
+        """When the next event is due at the latest, on this clock."""
         self._now_s: float | None = None
         self._away_s = 0.0
 
     def read(self, at_s: float) -> tuple[float, float]:
-        """The time by this clock when the other one shows `at_s`, and for how long the launcher was
-        away just before; 0 if it was not."""
+        """Return this clock's time when the system's shows `at_s`, and for how many seconds the
+        launcher was stopped just before (0.0 if it was not)."""
         now_s, away_s = at_s - self._away_s, 0.0
         if self._now_s is not None and self.due_s is not None:
             late_s = now_s - max(self._now_s, self.due_s)
@@ -51,7 +48,7 @@ class PatientClock:
         return now_s, away_s
 
     def at_s(self, now_s: float) -> float:
-        """What the other clock shows when this one shows `now_s`, or as soon after as it can."""
+        """Return the least time of the system's clock at which this one shows at least `now_s`."""
         at_s = now_s + self._away_s
         while at_s - self._away_s < now_s:  # rounded down
             at_s = nextafter(at_s, inf)
@@ -59,21 +56,23 @@ class PatientClock:
 
 
 STRETCHES = 16
-"""Of a run; of each the quickest round trip counts."""
+"""Into how many stretches a run is divided; of each, the quickest round trip is used."""
 
 QUICK = 4.0
-"""Times the quickest of all: of a stretch that was busy throughout, even its quickest is not."""
+"""A stretch is left out if its quickest round trip takes more than this many times the quickest of
+all, because the network was busy throughout."""
 
 LEAST_DRIFT_SPAN_S = 10.0
-"""Before that, drift is less than what a round trip leaves open."""
+"""Over a shorter span, drift is less than the error of a round trip."""
 
 MOST_DRIFT = 500e-6
-"""Of a quartz that is in order; more is not believed."""
+"""The largest drift of a sound quartz; a larger estimate is cut to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """Seconds: of our clock when we asked and heard, of the other when it answered."""
+    """One question and its answer: seconds on our clock when it was sent and came back, and on the
+    other clock when it was answered."""
 
     sent_s: float
     there_s: float
@@ -81,20 +80,20 @@ class RoundTrip:
 
     @property
     def took_s(self) -> float:
-        """All of it."""
+        """How long the round trip took."""
         return self.back_s - self.sent_s
 
     @property
     def ahead_s(self) -> float:
-        """How far the other clock is ahead, give or take half of what it took."""
+        """How far the other clock is ahead, with an error of at most half of `took_s`."""
         return self.there_s - (self.sent_s + self.back_s) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Another clock: `ahead_s` of ours at `at_s` of its own, drifting by `drift` seconds a second.
+    """Another clock, `ahead_s` of ours at its time `at_s`, that drifts by `drift` seconds a second.
 
-    `error_s` bounds how wrong that is where drift was left out or estimated rightly.
+    `error_s` bounds the error, provided that the drift is as estimated or negligible.
     """
 
     ahead_s: float = 0.0
@@ -103,12 +102,12 @@ class Clock:
     error_s: float = 0.0
 
     def ours(self, there_s: float) -> float:
-        """A time of the other clock on ours."""
+        """Convert a time of the other clock to ours."""
         return there_s - self.ahead_s - self.drift * (there_s - self.at_s)
 
 
 def estimate(trips: Sequence[RoundTrip]) -> Clock:
-    """Estimate the other clock from round trips, at least one."""
+    """Estimate the other clock from at least one round trip."""
     first_s = min(trip.sent_s for trip in trips)
     span_s = max(trip.sent_s for trip in trips) - first_s
     quickest: dict[int, RoundTrip] = {}
@@ -119,14 +118,14 @@ def estimate(trips: Sequence[RoundTrip]) -> Clock:
             quickest[stretch] = trip
     best = min(quickest.values(), key=lambda trip: trip.took_s)
     quick = [trip for trip in quickest.values() if trip.took_s <= QUICK * best.took_s]
-    stands = len({trip.there_s for trip in quick}) == 1  # no clock: nothing drifts
+    stands = len({trip.there_s for trip in quick}) == 1  # a clock that stands still has no drift
     if span_s < LEAST_DRIFT_SPAN_S or len(quick) < STRETCHES // 2 or stands:
         return Clock(best.ahead_s, best.there_s, 0.0, best.took_s / 2)
     return _line(quick, best)
 
 
 def _line(trips: Sequence[RoundTrip], best: RoundTrip) -> Clock:
-    """Through all, by least squares, each with the weight of what its round trip leaves open."""
+    """Fit a line by least squares; a trip's weight falls with the square of its duration."""
     least_s = max(best.took_s, 1e-6)
     weights = [(least_s / max(trip.took_s, least_s)) ** 2 for trip in trips]
     whole = sum(weights)

@@ -1,26 +1,25 @@
-"""Decides, while frames stream, whether a better plan is worth a pause.
+"""Decides, while frames stream, whether to search a better plan and whether to change to it.
 
-A plan that is better is searched for in the background, and takes the place of the one that streams
-by a change of epochs like a recovery's: all nodes pause for some seconds, frames under way are sent
-again. That pays only if enough frames are left, so three things must hold (hysteresis):
+A better plan is searched in the background. Changing to it ends the epoch as a recovery does: all
+nodes pause for some seconds, and frames under way are sent again. This pays only if enough frames
+are left, so three conditions must hold (hysteresis):
 
-- the new plan is predicted to be `LEAST_GAIN` times as fast, both under the same cost model;
-- what it saves for the frames that are left, at the pace that is measured, is `WORTH` times what
-  the last changes took;
-- what was found not to be worth it is not asked for again until something else has changed.
+- The new plan is predicted to be `LEAST_GAIN` times as fast, both under the same cost model.
+- At the measured pace, it saves on the remaining frames `WORTH` times as long as changes take.
+- What was found not to be worth a change is not considered again until something else has changed.
 
-One occasion is a node that came back (`rebalance`): `auto` does the above, `ask` waits
-for the user's consent, which then replaces the second condition, and `never` leaves the node idle.
-In each case it is among the nodes of the next plan that a loss forces.
+One occasion is a lost node's return (`rebalance`). `auto` proceeds as above. `ask` waits for the
+user's consent, which replaces the second condition. `never` leaves the node idle. In each case the
+node is available to the next plan that a loss requires.
 
-The other occasion is nodes that are not as fast as the plan takes them for (`adapt`): they
-run hot, another program wants their processor, or the cost model was wrong from the start. Agents
-are asked for their counters every `LOOK_EVERY_S`, and if some node's speed (`launcher.core.speeds`)
-has changed, beside the others', by more than `LEAST_GAIN` since it was last considered, and a fair
-share for each would be that much faster, a plan for the measured speeds is searched. Changes are at
-least `SETTLE_S` apart, and each doubles that. One that did not relieve the busiest node shows that
-predictions are worth less here than they seem: from then on, twice the gain is asked for. So noise,
-or a cost model that is wrong, leads to a few changes and not to swinging.
+The other occasion is that nodes are slower or faster than the plan assumes (`adapt`): a processor
+is throttled or shared with another program, or the cost model was wrong from the start. Agents are
+asked for their counters every `LOOK_EVERY_S`. A plan for the measured speeds is searched if some
+node's speed relative to the others (`launcher.core.speeds`) has changed by more than `LEAST_GAIN`
+since it was last considered, and if an even distribution would be that much faster. Changes are at
+least `SETTLE_S` apart, and each doubles that time. If a change did not relieve the busiest node,
+predictions are worth less here than they seem, so twice the gain is required from then on. Noise,
+or a wrong cost model, therefore leads to a few changes and not to oscillation.
 """
 
 from __future__ import annotations
@@ -39,25 +38,29 @@ from launcher.core.watch import Limits, is_past
 from nodes.protocol.messages import GetStats
 
 LEAST_GAIN = 1.15
-"""How many times as fast a plan must be to take the place of the one that streams."""
+"""How many times as fast a plan must be to replace the one that streams."""
 
 WORTH = 2.0
-"""A plan must save this many times the pause that the change takes."""
+"""How many times the duration of a change a plan must save."""
 
 LOOK_EVERY_S = 2.0
-"""How often the pace and the nodes' speeds are looked at."""
+"""The time between two measurements of the pace and of the nodes' speeds."""
 
 SETTLE_S, LONGEST_S = 15.0, 600.0
-"""From the beginning of an epoch to its first change because of speeds; each change doubles it, up
-to the latter."""
+"""The least time from the beginning of an epoch to a change because of speeds. Each change doubles
+it, up to the latter."""
 
 PACE_RESULTS = 32
-"""How many of the last results count for the pace."""
+"""From how many of the last results the pace is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSearch:
-    """A search under way: its cause, and whether the user has consented to a change."""
+    """A search under way for the plan of `epoch`, because of `nodes`.
+
+    `consented` says that the user has agreed to a change. `busiest_s` is the measured time per
+    frame of the busiest node when the search began; None if it is unknown.
+    """
 
     epoch: int
     cause: Cause
@@ -67,23 +70,23 @@ class PendingSearch:
 
 
 class ResultPace:
-    """How fast results come, from the times at which the last ones were taken."""
+    """Measures the period of results from the times at which the last ones were taken."""
 
     def __init__(self) -> None:
         self._taken: deque[tuple[float, int]] = deque(maxlen=PACE_RESULTS)
 
     def begin(self) -> None:
-        """Another plan streams: what was before does not count."""
+        """Forget all results, because another plan streams."""
         self._taken.clear()
 
     def record(self, frames: int, now_s: float) -> None:
-        """`frames` results in all are taken."""
+        """Note that `frames` results in all have been taken."""
         if not self._taken or frames > self._taken[-1][1]:
             self._taken.append((now_s, frames))
 
     @property
     def period_s(self) -> float | None:
-        """Seconds per frame; None until it is known."""
+        """Seconds per frame; None until three results were taken."""
         if len(self._taken) < 3:
             return None
         (began_s, first), (ended_s, last) = self._taken[1], self._taken[-1]
@@ -91,7 +94,7 @@ class ResultPace:
 
 
 class Improver:
-    """Asks for better plans for the run whose epochs `recoverer` counts."""
+    """Requests better plans and decides on changes; `recoverer` counts the run's epochs."""
 
     def __init__(
         self, sessions: Mapping[str, Session], limits: Limits, recoverer: Recoverer
@@ -119,7 +122,7 @@ class Improver:
         return self._look_at_s
 
     def begin_epoch(self, blueprint: Blueprint, now_s: float) -> None:
-        """All nodes stream, anew or for the first time."""
+        """Note that all nodes stream by `blueprint`."""
         self._pending, self._streaming = None, blueprint.epoch
         self._speeds = Speeds(blueprint) if self._adapts else None
         self._not_before_s = now_s + min(LONGEST_S, SETTLE_S * 2**self._adapted)
@@ -130,13 +133,13 @@ class Improver:
         self._look_at_s = now_s
 
     def cancel(self) -> None:
-        """The epoch is given up: a plan that is being searched is not wanted any more."""
+        """Forget the search under way, because the epoch is given up."""
         self._pending = self._look_at_s = None
 
-    # ------------------------------------------------------------ nodes that are back
+    # ------------------------------------------------------------ nodes that return
 
     def node_returned(self, session: Session, members: list[Session], now_s: float) -> list[Action]:
-        """A node that was lost was welcomed again."""
+        """Decide whether to use a lost node that has returned; notify the user."""
         name = repr(session.node)
         self._considered -= {session.node}
         if session in members or not self._limits.recovery.enabled:
@@ -146,20 +149,20 @@ class Improver:
         if self._limits.recovery.rebalance == "auto":
             if self._look_at_s is None:
                 self._look_at_s = now_s
-            return [Notice(f"node {name} is back; looking whether to use it")]
+            return [Notice(f"node {name} is back; checking whether a plan with it is worth it")]
         if self._limits.recovery.rebalance == "ask" and self._limits.consent:
             return [Notice(f"node {name} is back and stands by; to use it: {self._limits.consent}")]
-        return [Notice(f"node {name} is back and stands by, in case that another one is lost")]
+        return [Notice(f"node {name} is back and stands by, in case another node is lost")]
 
     def consent(self, members: list[Session]) -> list[Action]:
-        """The user wants nodes that are back to be used."""
+        """Search a plan that uses the returned nodes, because the user agrees to a change."""
         back = self._back(members)
         if not back:
-            return [Notice("no node is back that could be used")]
+            return [Notice("no node has returned that could be used")]
         if self._recoverer.life.is_down:
-            return []  # it is among the nodes of the plan that is searched
+            return []  # the plan that is searched may use it
         if any(session.state is not SessionState.RUNNING for session in members):
-            return []  # the last result is taken, or another plan about to be searched
+            return []  # the last result is taken, or another plan is about to be searched
         return self._search("return", back, members, 1.0, consented=True)
 
     def _back(self, members: list[Session]) -> tuple[str, ...]:
@@ -169,10 +172,10 @@ class Improver:
             if session.was_lost and session.state is SessionState.IDLE and session not in members
         )
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ requests
 
     def due(self, members: list[Session], now_s: float) -> list[Action]:
-        """Ask for a plan if there is a reason."""
+        """Request a plan if there is a reason, and the nodes' counters if they are due."""
         if not is_past(self._look_at_s, now_s) or self._recoverer.life.is_down:
             return []
         self._look_at_s = None
@@ -189,7 +192,7 @@ class Improver:
         return self._limits.recovery.adapt and self._limits.recovery.enabled
 
     def _check_speeds(self, members: list[Session], now_s: float) -> list[Action]:
-        """Ask for a plan if the measured speeds call for one, and for the next counters."""
+        """Request a plan if the measured speeds call for one, and the next counters."""
         if self._speeds is None or any(s.state is not SessionState.RUNNING for s in members):
             return []
         self._look_at_s = now_s + LOOK_EVERY_S
@@ -237,7 +240,10 @@ class Improver:
     # ------------------------------------------------------------ answers
 
     def planned(self, reply: PlanReply, members: list[Session], left: int) -> Change | list[Action]:
-        """A plan was found with `left` frames to go: return the change to it, or notices."""
+        """Decide on a plan that was found, with `left` frames to go.
+
+        Returns the change to it, or notices on why there is none.
+        """
         asked, epoch = self._pending, reply.blueprint.epoch
         if asked is None or asked.epoch != epoch:
             return []
@@ -250,7 +256,9 @@ class Improver:
         saved_s = self._saved_s(reply.gain, left)
         if not asked.consented and saved_s < WORTH * self._pause_s:
             return self._not_worth(
-                asked, f"it would save {saved_s:.1f} s of the rest, and a change takes some seconds"
+                asked,
+                f"a better plan would save {saved_s:.1f} s on the remaining frames, and changing "
+                "to it takes some seconds",
             )
         names = ", ".join(asked.nodes)
         reason = (
@@ -260,12 +268,12 @@ class Improver:
         if asked.cause == "slow":
             self._adapted += 1
             self._adapted_epoch = epoch
-            if asked.busiest_s is not None:  # a quarter of what is hoped for, at least
+            if asked.busiest_s is not None:  # at least a quarter of the predicted gain
                 self._to_beat_s = asked.busiest_s / (1 + (reply.gain - 1) / 4)
         return Change(reply.blueprint, asked.cause, asked.nodes, why)
 
     def _search_again(self, asked: PendingSearch, members: list[Session]) -> list[Action]:
-        """A node that stood by and was to be used is gone meanwhile: ask for a plan without it."""
+        """Request a plan without a node that stood by, was to be used and is lost meanwhile."""
         self._considered_speeds = {}
         back = self._back(members)
         if asked.cause == "slow" or not back:
@@ -274,7 +282,7 @@ class Improver:
         return self._search("return", back, members, least_gain, consented=asked.consented)
 
     def unplannable(self, answer: Unplannable) -> list[Action]:
-        """There is no plan as good as was asked for."""
+        """Notify the user that no plan is as good as was requested."""
         asked = self._pending
         if asked is None or asked.epoch != answer.epoch:
             return []
@@ -284,11 +292,11 @@ class Improver:
     def _not_worth(self, asked: PendingSearch, reason: str) -> list[Action]:
         if asked.cause == "slow":
             slow = f"{', '.join(asked.nodes)} is slower than planned"
-            return [Notice(f"{slow}, and nothing is changed: {reason}")]
+            return [Notice(f"{slow}, and the plan is kept: {reason}")]
         return [Notice(f"{', '.join(asked.nodes)} stands by: {reason}")]
 
     def _saved_s(self, gain: float, left: int) -> float:
-        """Seconds saved on the remaining frames at this pace; no plan outruns the source."""
+        """Seconds saved on the remaining frames; no plan can be faster than the source."""
         period_s = self.pace.period_s or 0.0
         return left * max(0.0, period_s - max(period_s / gain, self._limits.source_period_s))
 

@@ -1,11 +1,12 @@
-"""What the source offers: frames as fast as they are wanted, or at a pace of its own.
+"""Queues the source's frames for the stream, and drops some if the source is faster.
 
-A source with a pace does not wait by itself, as a camera does not. Its frames queue for the stream,
-and the queue is bounded. What happens to a frame that finds it full is for the user to say:
+A source without a pace offers each frame as soon as it is needed. One with a pace, as a camera has,
+makes frames at fixed times; they wait in a bounded queue. The user chooses what happens to a frame
+that finds the queue full:
 
-- `block`: the source waits for a place, and its clock with it; no frame is lost.
-- `drop-oldest`: the frame that has waited longest makes way, so that what is computed is fresh.
-- `drop-newest`: the new frame is dropped, so that what has begun to wait is computed.
+- `block`: the source waits for a place, and its clock stands still; no frame is lost.
+- `drop-oldest`: the frame that has waited longest is dropped, so that recent frames are computed.
+- `drop-newest`: the new frame is dropped, so that the frames in the queue are computed.
 
 A frame that was sent is never dropped. Frames keep the numbers that the source gave them.
 """
@@ -21,7 +22,8 @@ Overload = Literal["block", "drop-oldest", "drop-newest"]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`rate` frames per second, of which at most `queue_frames` wait; then `on_overload` holds."""
+    """A source's `rate` in frames per second; at most `queue_frames` frames wait, and
+    `on_overload` says what happens to more."""
 
     rate: float
     on_overload: Overload = "block"
@@ -29,10 +31,10 @@ class Pace:
 
 
 class Intake:
-    """The source's `frames` frames, at a `pace` or, without one, each as soon as it is asked for.
+    """The source's `frames` frames, at a `pace` or, without one, each as soon as it is needed.
 
-    Time (`now_s`, seconds of any steady clock) counts from `begin` on. After `advance`, `waiting`
-    is the frame that may be sent now.
+    Time (`now_s`, seconds of any monotonic clock) counts from `begin` on. After `advance`,
+    `waiting` is the frame that may be sent now.
     """
 
     def __init__(self, frames: int, pace: Pace | None = None) -> None:
@@ -46,7 +48,7 @@ class Intake:
         self._is_blocked = False
 
     def begin(self, now_s: float) -> None:
-        """The source begins, if it has not yet: its first frame is there."""
+        """Start the source, which offers its first frame now; has no effect the second time."""
         if self._began_s is None:
             self._began_s = now_s
 
@@ -63,10 +65,10 @@ class Intake:
         return len(self._queue) >= pace.queue_frames
 
     def advance(self, now_s: float) -> list[int]:
-        """Take in all frames that have arrived by now; returns those that were dropped."""
+        """Queue all frames that have arrived by `now_s`; return those that were dropped."""
         dropped: list[int] = []
         while self.pace is not None and (due_s := self.due_s) is not None and due_s <= now_s:
-            if self._is_blocked:  # there is room again: the source's clock goes on from here
+            if self._is_blocked:  # a place is free again: the source's clock goes on from here
                 self._is_blocked = False
                 self._began_s, self._began_at = now_s, self._arrived
             if self._is_full(self.pace):
@@ -85,18 +87,18 @@ class Intake:
 
     @property
     def waiting(self) -> int | None:
-        """The frame that is sent next, if there is one."""
+        """The frame to send next; None if there is none now."""
         if self.pace is not None:
             return self._queue[0] if self._queue else None
         return self._arrived if self._arrived < self.frames else None
 
     @property
     def offered(self) -> int:
-        """How many frames there were to send so far, those sent included and those dropped not."""
+        """How many frames the source has offered so far, without those dropped."""
         return self.frames if self.pace is None else self._arrived - self.dropped
 
     def take(self) -> int:
-        """The waiting frame is sent."""
+        """Remove the waiting frame, which is sent now, and return its number."""
         if self.pace is not None:
             return self._queue.popleft()
         self._arrived += 1

@@ -1,20 +1,20 @@
-"""Nodes that were lost and come back: a restarted agent, a restored link, a process that goes on.
+"""Greets lost nodes again, so that a restarted agent or a restored link can return to the run.
 
-No node has to announce that it is back. It is greeted again: once, a while after it was lost, and
-anew whenever its connection is made anew (the shell sees to that, ever more rarely). What is on its
-way when a network is down waits there, so this one greeting is answered when the node can. A node
-is back when it has answered and has dropped its deployment; then it is idle and has no
-part in anything until the next plan gives it one.
+A lost node does not have to announce its return. It is greeted once, some time after the loss, and
+again whenever its connection is re-established (the shell tries this ever more rarely). A message
+sent while the network is down waits in the socket, so the single greeting is answered as soon as
+the node can. The node has returned when it has answered and dropped its deployment. It is then idle
+until a plan gives it a part.
 
-A loss costs all nodes a pause, so a node that flaps must not be used again at once. Each loss is a
-*strike*; one that made nothing pause counts a quarter. Strikes decay, to half in
-`HALF_LIFE_S`. After the first one a node is greeted within `SETTLE_S`, and each further one
-multiplies that by `GROWTH`, up to `LONGEST_S`. So in the long run a node that is lost whenever it
-is used costs one pause in some minutes, and one that was lost three times last week is as good as
-any. Where the run cannot go on without nodes that are lost (`hurry`), strikes do not count.
+A loss costs all nodes a pause, so a node that is lost again and again must not be used at once.
+Each loss counts a *strike*, or a quarter of one if nothing had to pause. Strikes decay with the
+half-life `HALF_LIFE_S`. After the first strike a node is greeted within `SETTLE_S`; each further
+one multiplies this time by `GROWTH`, up to `LONGEST_S`. In the long run a node that is lost
+whenever it is used costs one pause in several minutes, and old losses do not count. If the run
+cannot go on without lost nodes, strikes are ignored (`hurry`).
 
-A node that *failed* (its engine, its disk, the protocol) would do so again: it is greeted only if
-its connection is made anew, which a restart of its agent does.
+A node that *failed* (its engine, its disk, a breach of the protocol) would fail again. It is
+greeted only when its connection is re-established, as it is when its agent is restarted.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from launcher.core.watch import is_past
 from nodes.protocol.messages import PROTOCOL, Control, Hello, Refused, Stop, Stopped, Welcome
 
 SETTLE_S = 1.0
-"""From the first loss of a node until it is greeted again."""
+"""From the first loss of a node to the greeting."""
 
 GROWTH = 4.0
-"""By which each further strike multiplies that."""
+"""The factor by which each further strike multiplies this time."""
 
 HALF_LIFE_S = 600.0
-"""Of strikes."""
+"""The time in which strikes decay to half."""
 
 REFUSED_S = 2.0
-"""From a refusal to the next greeting; doubled with each further one, up to `LONGEST_REFUSED_S`."""
+"""From a refusal to the next greeting; doubled by each further one, up to `LONGEST_REFUSED_S`."""
 
 LONGEST_REFUSED_S = 30.0
 
@@ -46,16 +46,17 @@ LONGEST_S = 600.0
 """The longest time until a node is greeted again."""
 
 STANDING_BY = 0.25
-"""Strikes for the loss of a node that had no part in anything."""
+"""The strikes for the loss of a node that had no part in the plan."""
 
 RESTART_S = 30.0
-"""How long to wait for agents that failed, in case that they start anew (an engine that hangs is
-given time to come back first)."""
+"""How long to wait for agents that failed, in case they restart (one whose engine hangs waits for
+the engine first)."""
 
 
 @dataclass(slots=True)
 class _LossRecord:
-    """What is known of a node's losses. `is_failed`: by itself; `has_ended`: its process."""
+    """A node's losses. It `is_failed` if the latest was its own failure; it `has_ended` if its
+    process, which this launcher started, is gone for good."""
 
     strikes: float = 0.0
     struck_s: float = 0.0
@@ -75,7 +76,7 @@ class _LossRecord:
 
 
 class Returns:
-    """Greets the lost ones of `sessions` with `hello`."""
+    """Decides when to greet the lost nodes of `sessions` with `hello`."""
 
     def __init__(self, sessions: Mapping[str, Session], hello: Hello) -> None:
         self._sessions = sessions
@@ -86,13 +87,13 @@ class Returns:
 
     @property
     def deadline_s(self) -> float | None:
-        """When the next greeting is due."""
+        """When the next greeting is due; None if none is planned."""
         return min(self._greet_at_s.values(), default=None)
 
     def note_loss(
         self, session: Session, now_s: float, epoch: int, strikes: float, *, failed: bool
     ) -> None:
-        """A node is lost, which may have been deployed for `epoch`."""
+        """Note that a node is lost, and may still hold the deployment of `epoch` (0: none)."""
         record = self._records[session.node]
         record.refusals, record.epoch, record.is_failed = 0, epoch, failed
         record.strike(strikes, now_s)
@@ -101,7 +102,7 @@ class Returns:
             self._greet(session.node, record.not_before_s, now_s)
 
     def process_ended(self, node: str) -> None:
-        """Its process, which we started, has ended; nobody starts it again."""
+        """Note that the agent's process, which this launcher started, has ended for good."""
         self._records[node].has_ended = True
         self._greet_at_s.pop(node, None)
 
@@ -113,10 +114,10 @@ class Returns:
             at_s = min(at_s, now_s + self._hurry_s)
         self._greet_at_s[node] = at_s
 
-    # ------------------------------------------------------------ whom to wait for
+    # ------------------------------------------------------------ which nodes can return
 
     def expected_s(self) -> float | None:
-        """How long it makes sense to wait for those that are lost; None if nobody can come."""
+        """How long to wait for lost nodes at most; None if none of them can return."""
         missing = [
             self._records[node]
             for node, session in self._sessions.items()
@@ -128,34 +129,34 @@ class Returns:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every node that can be expected is there."""
+        """Whether every node that can be expected to return has done so."""
         return all(
             session.is_open or self._records[node].has_ended or self._records[node].is_failed
             for node, session in self._sessions.items()
         )
 
     def hurry(self, within_s: float, now_s: float) -> None:
-        """The run waits for those that are lost: greet them within that time."""
+        """Greet lost nodes within `within_s`, because the run waits for them."""
         self._hurry_s = within_s
         for node, session in self._sessions.items():
             if session.state is SessionState.LOST and not self._records[node].is_failed:
                 self._greet(node, self._greet_at_s.get(node, float("inf")), now_s)
 
     def stop_hurrying(self) -> None:
-        """Greet lost nodes at their own time again: the run goes on."""
+        """Greet lost nodes at their usual times again, because the run goes on."""
         self._hurry_s = None
 
     def give_up(self) -> None:
-        """Greet nobody any more: the run needs none."""
+        """Greet no node any more, because the run needs none."""
         self._greet_at_s.clear()
 
-    # ------------------------------------------------------------ what happens to lost nodes
+    # ------------------------------------------------------------ events of lost nodes
 
     def connected(self, session: Session, now_s: float) -> list[Action]:
-        """Its control connection was made anew."""
+        """Act on the control connection with a lost node being re-established."""
         if session.is_present:
             return []
-        if session.state is SessionState.RETURNING:  # what was sent before may be lost
+        if session.state is SessionState.RETURNING:  # the greeting may be lost
             return [Send(session.node, self._hello)]
         if session.node not in self._greet_at_s:
             not_before_s = self._records[session.node].not_before_s
@@ -165,13 +166,16 @@ class Returns:
     def receive(
         self, session: Session, message: Control, host: str | None, now_s: float
     ) -> list[Action]:
-        """Follow a message of a lost node. After its `Welcome` it has to stop what may still be
-        deployed; once it has answered that, it is there again, idle."""
+        """Act on a message of a lost node.
+
+        After its `Welcome` it has to stop what it may still have deployed. When it has answered
+        that it has `Stopped`, it has returned and is idle.
+        """
         if session.state is not SessionState.RETURNING:
             return []
         record = self._records[session.node]
         match message:
-            case Refused():  # if to what was said before the greeting, Welcome follows
+            case Refused():  # if it answers an earlier message, a Welcome follows
                 record.refusals += 1
                 waiting_s = min(LONGEST_REFUSED_S, REFUSED_S * 2 ** (record.refusals - 1))
                 self._greet_at_s[session.node] = now_s + waiting_s
@@ -192,7 +196,7 @@ class Returns:
         return []
 
     def due(self, now_s: float) -> list[Action]:
-        """Greet those whose time has come."""
+        """Greet the nodes whose time has come."""
         found = [node for node, at_s in self._greet_at_s.items() if is_past(at_s, now_s)]
         actions: list[Action] = []
         for node in found:

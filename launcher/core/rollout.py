@@ -1,7 +1,7 @@
-"""One epoch's way to its nodes: what do they lack, send it, deploy, until every one is ready.
+"""Deploys one epoch: sends each node the blobs that it lacks, deploys, and starts all when ready.
 
-All nodes pass each barrier together: none deploys before every one is welcome (a
-deployment names its peers' addresses), none to start before every one is ready.
+All nodes pass each barrier together. None deploys before all are welcome, because a deployment
+names the addresses of its peers; none starts before all are ready.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from nodes.protocol.messages import (
 )
 
 MOST_PROGRESS = 8
-"""Signs of progress per phase that give an agent more time; one that gives signs without end would
-keep all others waiting. An honest one prepares, loads and rehearses each phase a few times."""
+"""Reports of progress per phase that extend an agent's deadline. They are limited because an agent
+that reported progress endlessly would block all others; an honest one prepares, loads and rehearses
+each phase a few times."""
 
 
 class Rollout:
-    """Takes the sessions that `blueprint` needs from idle to running.
+    """Leads the sessions of `blueprint`'s nodes from IDLE to RUNNING.
 
-    `renews` says that they come from an earlier epoch: whoever has not dropped that within
-    `recovery_s` counts as lost, however well it answers.
+    `renews` says that they come from an earlier epoch. A node that has not dropped it within
+    `recovery_s` counts as lost, even if it answers.
     """
 
     def __init__(
@@ -51,12 +52,12 @@ class Rollout:
         return all(session.state is SessionState.READY for session in self.members)
 
     def leave(self, session: Session) -> None:
-        """A member is lost, and has no part in this any more, even if it comes back."""
+        """Remove a member that is lost; it has no part in this epoch even if it returns."""
         if session in self.members:
             self.members.remove(session)
 
     def join(self, session: Session, now_s: float) -> list[Action]:
-        """Ask a member what it lacks."""
+        """Query which blobs a member lacks."""
         session.step(Step.QUERY)
         self._allow(session, now_s, first=True)
         session.unanswered[Missing] += 1
@@ -66,7 +67,7 @@ class Rollout:
     def receive(
         self, session: Session, message: Missing | Stored | Progress | Deployed, now_s: float
     ) -> list[Action]:
-        """Follow a member's answer; raises `RemoteProtocolError` for one that makes no sense."""
+        """Act on a member's answer; raises `RemoteProtocolError` if it cannot be true."""
         match message:
             case Missing(digests):
                 return self._missing(session, digests, now_s)
@@ -88,7 +89,9 @@ class Rollout:
         needed = {blob.digest: blob for blob in self.blueprint.blobs(session.node)}
         unknown = [digest for digest in lacking if digest not in needed]
         if unknown:
-            raise RemoteProtocolError(f"it lacks {unknown[0][:12]}, which nobody asked it about")
+            raise RemoteProtocolError(
+                f"it says that it lacks {unknown[0][:12]}, which it was not asked about"
+            )
         session.upload = Upload(needed[digest] for digest in dict.fromkeys(lacking))
         return self._continue_upload(session, now_s)
 
@@ -113,7 +116,7 @@ class Rollout:
         return self._deploy_if_all_welcome(now_s)
 
     def _window(self, session: Session) -> int:
-        """Whether it is the one that is ahead: the one with the most to be sent, and to prepare."""
+        """The member's window: the full one if it has more bytes to receive than the others."""
         unsent = [member for member in self.members if not member.upload.is_sent]
         ahead = max(unsent, key=lambda member: member.upload.total_bytes, default=session)
         return PUT_WINDOW if session is ahead else BESIDE_WINDOW
@@ -132,7 +135,7 @@ class Rollout:
         return actions
 
     def data_addresses(self) -> dict[str, str]:
-        """Where the members' data ports are, as far as they are welcome."""
+        """Node → the address of its data port, for the members that are welcome."""
         return {
             session.node: data_address(
                 session.welcome.data_address, session.host or host_of(session.address)
@@ -142,11 +145,11 @@ class Rollout:
         }
 
     def start(self) -> list[Action]:
-        """Start all members, which are ready."""
+        """Start all members; each is ready."""
         for session in self.members:
             session.step(Step.START)
             if self._limits.recovery.enabled:
-                session.pinged_s = None  # that ping was sent when a silence might last longer
+                session.pinged_s = None  # before, a silence was allowed to last longer
         return [Send(session.node, Start(self.blueprint.epoch)) for session in self.members]
 
     def _report_loading(self) -> StageProgress:
@@ -154,7 +157,7 @@ class Rollout:
         return StageProgress("loading", sum(member.loaded for member in self.members), sum(phases))
 
     def _allow(self, session: Session, now_s: float, *, first: bool = False) -> None:
-        """Give a session time for its next step, the `first` one after a command."""
+        """Set the deadline of a session's next step; `first` marks the first after a command."""
         allowed_s, session.overdue_reason = self._limits.run.deploy_timeout_s, ""
         recovery_s = self._limits.recovery.recovery_s
         if first and self._renews and recovery_s < allowed_s:

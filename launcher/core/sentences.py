@@ -1,4 +1,4 @@
-"""The sentences about a failed run: which node, where, what happened, what to do."""
+"""Makes the errors of a run: each says which node, at which address, what happened, what to do."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from launcher.errors import BadInputError, BarredError, LauncherError, RunFailed
 from nodes.protocol.messages import PROTOCOL, Refused
 
 CLOSED = (
-    "its agent closed the connection: it was ended, it crashed, or its machine or the network "
-    "went down (the agent's log there may say more)"
+    "its agent closed the connection: it was stopped, it crashed, or its machine or the network "
+    "went down (the agent's log on that machine may say more)"
 )
 
 AGENT_COULD_NOT_START = 2
-"""The exit code by which `node-agent` says so, with a sentence on standard error."""
+"""The exit code of a `node-agent` that could not start; its standard error has the sentence."""
 
 
 def where(session: Session) -> str:
-    """The node and where it is, as every sentence names it."""
+    """Return the node's name and address, as every sentence names it."""
     if session.started_by_us:
         return f"node {session.node!r} (started on this machine)"
     return f"node {session.node!r} at {session.address}"
 
 
 def unreachable(sessions: Iterable[Session], waited_s: float) -> LauncherError:
-    """Nobody answered in time at one or more addresses."""
+    """These agents did not answer the greeting in time."""
     named = list(sessions)
     places = ", ".join(where(session) for session in named)
     if all(session.started_by_us for session in named):
         return RunFailedError(f"{places} did not answer within {waited_s:g} s of being started")
-    said = (
+    sentence = (
         f"{places} did not answer within {waited_s:g} s: is node-agent running there, "
         "and can this machine reach it?"
     )
     closing = ", ".join(where(session) for session in named if session.closes_early)
     if closing:
-        said += (
+        sentence += (
             f" The port of {closing} closes every connection before the handshake has ended: "
-            "something else than node-agent listens there, or the port is overrun (the agent's "
-            "log there says by whom)"
+            "either another program than node-agent listens there, or too many connections reach "
+            "the port (the agent's log there says from where)"
         )
-    return BadInputError(said)
+    return BadInputError(sentence)
 
 
 def refused(session: Session, answer: Refused) -> LauncherError:
-    """The agent wants no session with us."""
+    """The agent refused to open a session."""
     if answer.protocol != PROTOCOL:
         return other_protocol(session, answer.protocol)
     return BadInputError(f"{where(session)} refused: {answer.reason}")
 
 
 def other_protocol(session: Session, theirs: int) -> LauncherError:
-    """The agent is of another protocol version."""
+    """The agent's protocol version differs from ours."""
     older = "that node" if theirs < PROTOCOL else "this machine"
     return BadInputError(
         f"{where(session)} speaks protocol {theirs}, this launcher protocol {PROTOCOL}: "
-        f"install one version of csdf-edge on both ({older} has the older one)"
+        f"install the same version of csdf-edge on both ({older} has the older one)"
     )
 
 
 def unintelligible(session: Session, reason: str) -> LauncherError:
-    """What came from the agent's address cannot be read or may not come now."""
+    """A message from the agent's address cannot be read, or may not come now."""
     if session.state is SessionState.CONNECTING:
         return BadInputError(
-            f"{where(session)} answered something else than protocol {PROTOCOL} ({reason}): "
+            f"{where(session)} does not speak protocol {PROTOCOL} ({reason}): "
             "is a node-agent of this version running there?"
         )
     return RunFailedError(
@@ -75,15 +75,15 @@ def unintelligible(session: Session, reason: str) -> LauncherError:
 
 
 def lost(session: Session, state: SessionState, how: str, progress: str) -> LauncherError:
-    """A node that had been reached is gone."""
+    """A node was lost after it had been reached."""
     return RunFailedError(f"{where(session)} was lost while {state.value}{progress}: {how}")
 
 
 def failed(
     session: Session, state: SessionState, reason: str, progress: str, is_barred: bool = False
 ) -> LauncherError:
-    """The agent reported that it cannot go on, `is_barred` because it and another node do not
-    agree on who they are."""
+    """The agent reported a failure, `is_barred` because it and another node do not agree on
+    their keys."""
     if is_barred:
         return BarredError(
             f"{where(session)}: {reason}. `launch cluster.yaml --make-keys` makes keys with which "
@@ -93,34 +93,34 @@ def failed(
 
 
 def suspect(session: Session, error: LauncherError) -> LauncherError:
-    """A node that is left out because of disputes with others."""
+    """A node is excluded because of its disputes with others."""
     return RunFailedError(
-        f"{where(session)} is left out for a while, because of its disputes with others: {error}"
+        f"{where(session)} is excluded for a while because of its disputes with others: {error}"
     )
 
 
 def was_away(session: Session, away_s: float) -> LauncherError:
-    """A node that gave this launcher up while that was stopped."""
+    """A node has to be greeted again because the launcher was stopped."""
     return RunFailedError(
-        f"this launcher was stopped for {away_s:.0f} s, and {where(session)} is greeted anew"
+        f"this launcher was stopped for {away_s:.0f} s, so {where(session)} is greeted again"
     )
 
 
 def stalled(sessions: Iterable[Session], stall_s: float, progress: str) -> LauncherError:
-    """Every agent answers, and yet no result comes."""
+    """No result comes although every agent answers."""
     firings = "; ".join(
         f"node {session.node!r}: {', '.join(str(count) for count in session.stats.firings)}"
         for session in sessions
         if session.stats is not None
     )
     return RunFailedError(
-        f"no result has come for {stall_s:g} s{progress}, although every agent answers. "
-        f"Frames that each phase has completed, node by node, show where it is stuck ({firings})"
+        f"no result has come for {stall_s:g} s{progress}, although every agent answers. The "
+        f"frames that each phase has completed show where the run is stuck ({firings})"
     )
 
 
 def exited(session: Session, event: AgentExited, progress: str) -> LauncherError:
-    """The process of an agent that we started ended by itself."""
+    """The process of an agent that this launcher started has ended by itself."""
     if session.state is SessionState.CONNECTING and event.code == AGENT_COULD_NOT_START:
         why = event.stderr_tail.strip().removeprefix("node-agent: ")
         return BadInputError(f"node {session.node!r}: its agent could not start: {why}")
@@ -128,14 +128,14 @@ def exited(session: Session, event: AgentExited, progress: str) -> LauncherError
 
 
 def exit_description(event: AgentExited) -> str:
-    """How a process ended, and the last that it wrote."""
+    """Return a clause on how a process ended, with the end of its standard error."""
     code, kills = event.code, event.oom_kills
     if code == -signal.SIGKILL and kills:
         times = "once" if kills == 1 else f"{kills} times"
         how = (
-            "its agent was ended by signal 9 (SIGKILL), as the kernel does for want of memory: it "
-            f"has done so {times} since that agent was started. Say in `memory` how much each node "
-            "may hold, or use more nodes"
+            "its agent was ended by signal 9 (SIGKILL), most likely by the kernel for want of "
+            f"memory, which has happened {times} on this machine since the agent was started. Set "
+            "`memory` to what each node may use, or use more nodes"
         )
     elif code < 0:
         try:
@@ -146,4 +146,4 @@ def exit_description(event: AgentExited) -> str:
     else:
         how = f"its agent ended with exit code {code}"
     words = event.stderr_tail.strip()
-    return f"{how}; the last it wrote:\n{words}" if words else f"{how} and wrote nothing"
+    return f"{how}; its last output:\n{words}" if words else f"{how} and wrote nothing"

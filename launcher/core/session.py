@@ -1,4 +1,4 @@
-"""The life of one agent's session, as a table.
+"""Defines the states of an agent's session as a table, and the upload of blobs within a session.
 
     CONNECTING ──Welcome──▶ IDLE ──Query sent──▶ QUERYING ──Missing──▶ UPLOADING
         │                    ▲                                             │ all stored
@@ -10,25 +10,23 @@
 
     LOST ──it may be back: Hello──▶ RETURNING ──Welcome, Stop sent, Stopped──▶ IDLE
 
-Some steps are taken by the agent (it sends a message), others by the supervisor once all agents
-are so far: no agent deploys before every peer's data address is known, none to start
-before every one is ready. A message that the table does not have for the present state breaks the
-protocol.
+The agent causes some transitions by sending a message, the supervisor the others: it commands no
+agent to deploy before it knows every peer's data address, and none to start before all are ready. A
+message for which the table has no transition in the present state breaks the protocol.
 
-When an epoch is given up, because a node of it was lost, every session that is left is *renewed*:
-whatever it was about is abandoned, and it waits for the next epoch like one that was just welcomed.
-Answers to what was abandoned may still come. Those that carry an epoch are known by it; those that
-do not (`Missing`, `Stored`) are counted: on one connection they come in the order of the questions.
+When an epoch is given up, every session that is left is *renewed*: it returns to IDLE, and what it
+was doing is abandoned. Answers to abandoned requests may still arrive. Those that carry an epoch
+are recognised by it. The others (`Missing`, `Stored`) are counted, because on one connection
+answers arrive in the order of the requests.
 
-A node that was lost is greeted again (`launcher.core.returns`). Until its Welcome, all that it says
-belongs to the time before; then it has to stop what it may still have deployed.
+A lost node is greeted again (`launcher.core.returns`). Until its Welcome, its messages belong to
+the time before; after it, the node first has to stop what it may still have deployed.
 
-Sending an agent the blobs that it lacks, with a bounded number of unanswered chunks.
-
-Where several agents are sent blobs at once, the one that is sent most is ahead and the others have
-a smaller window. If it is the launcher's own link that bounds them, that one has its blobs early
-and prepares them while the next gets its own; if each has a slow link of its own, the smaller
-window still fills it.
+An agent is sent the blobs that it lacks in chunks, of which a bounded number may be unanswered (the
+window). If several agents receive blobs at once, the one with the most bytes has the full window
+and the others a smaller one. Where the launcher's link is the bottleneck, that agent has its blobs
+early and prepares them while the next one receives its own. Where each agent has a slow link, the
+smaller window still fills it.
 """
 
 from __future__ import annotations
@@ -59,20 +57,20 @@ from nodes.protocol.messages import (
 )
 
 BESIDE_WINDOW = 1
-"""Chunks that an agent may have unanswered while another is ahead: a round trip per MiB."""
+"""The window of an agent while another one is ahead: one round trip per MiB."""
 
 Chunk = tuple[BlobInfo, int, int]
 """A blob, an offset in it and a number of bytes from there."""
 
 
 def chunks(blob: BlobInfo) -> Iterable[Chunk]:
-    """The chunks of one blob in order; an empty blob has one empty chunk."""
+    """Yield the chunks of one blob in order; an empty blob has one empty chunk."""
     for offset in range(0, max(blob.size_bytes, 1), CHUNK_BYTES):
         yield blob, offset, min(CHUNK_BYTES, blob.size_bytes - offset)
 
 
 class Upload:
-    """The blobs on their way to one agent: at most `PUT_WINDOW` chunks unanswered.
+    """The blobs that are sent to one agent, of which at most a window of chunks is unanswered.
 
     Answers must come in the order of the chunks, as they do on one connection.
     """
@@ -90,7 +88,7 @@ class Upload:
         return not self._waiting and not self._unanswered
 
     def due(self, window: int = PUT_WINDOW) -> list[Chunk]:
-        """The chunks to send now, which the window has room for; each is named once."""
+        """Return the chunks for which the window has room; the caller sends them now."""
         due: list[Chunk] = []
         while self._waiting and len(self._unanswered) < window:
             chunk = self._waiting.popleft()
@@ -104,7 +102,7 @@ class Upload:
         return not self._waiting
 
     def stored(self, answer: Stored) -> None:
-        """Note an answer; raises `RemoteProtocolError` if it is not the one that is due."""
+        """Take in an answer; raises `RemoteProtocolError` if it is not the one that is due."""
         if not self._unanswered:
             raise RemoteProtocolError(
                 f"it stored a chunk of {answer.digest[:12]} that we never sent"
@@ -126,14 +124,14 @@ class Upload:
             self._skip(blob)
 
     def _skip(self, blob: BlobInfo) -> None:
-        """Leave out what was not sent of a blob: another agent with the same cache got it first."""
+        """Drop the unsent chunks of a blob: an agent with the same cache received it first."""
         skipped = [chunk for chunk in self._waiting if chunk[0] == blob]
         self._waiting = deque(chunk for chunk in self._waiting if chunk[0] != blob)
         self.stored_bytes += sum(size for _, _, size in skipped)
 
 
 class SessionState(Enum):
-    """How far a session is; the value completes “it was …”."""
+    """The state of a session; the value completes “it was …”."""
 
     CONNECTING = "being greeted"
     IDLE = "waiting for its part"
@@ -151,22 +149,22 @@ class SessionState(Enum):
 
 
 class Step(Enum):
-    """What the supervisor does by itself."""
+    """A step that the supervisor takes with a session; it changes the state."""
 
-    QUERY = "it has a part in the next epoch: Query"
-    STOCKED = "everything it lacked is stored"
-    DEPLOY = "all are welcome: Deploy"
-    START = "all are ready: Start"
-    STOP = "the last result is in: Stop"
-    RENEW = "the epoch is given up"
-    LOSE = "it is gone"
-    GREET = "it may be back: Hello"
+    QUERY = "send Query: the node has a part in the next epoch"
+    STOCKED = "note that everything it lacked is stored"
+    DEPLOY = "send Deploy: all nodes are welcome"
+    START = "send Start: all nodes are ready"
+    STOP = "send Stop: the last result is taken"
+    RENEW = "give the epoch up"
+    LOSE = "note that the node is lost"
+    GREET = "send Hello: the node may have returned"
 
 
 Trigger = type[Control] | Step
 
 AWAY = (SessionState.LOST, SessionState.RETURNING)
-"""Nothing is expected of such a node, and it has no part in anything."""
+"""The states of a lost node: it has no part in any epoch, and nothing is expected of it."""
 
 _S = SessionState
 _GIVEN_UP = (
@@ -192,8 +190,8 @@ _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     (_S.DEPLOYING, Progress): _S.DEPLOYING,
     (_S.DEPLOYING, Deployed): _S.READY,
     (_S.STOPPING, Stopped): _S.STOPPED,
-    # Once welcomed, an agent may answer pings, give statistics, fail, or (having heard nothing of
-    # us for a while) refuse to know us, at any time.
+    # Once welcome, an agent may at any time answer pings, send statistics, fail, or refuse us
+    # because it has received nothing from us for longer than its lease.
     **{
         (state, kind): {Failed: _S.FAILED, Refused: _S.LOST}.get(kind, state)
         for state in _S
@@ -202,12 +200,12 @@ _HEARD: Mapping[tuple[SessionState, Trigger], SessionState] = {
     },
 }
 TRANSITIONS: Mapping[tuple[SessionState, Trigger], SessionState] = {**_OWN_STEPS, **_HEARD}
-"""(state, message heard or own step) → next state; what is missing is forbidden."""
+"""(state, message received or own step) → next state; what is missing is forbidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """A node to work with: its control address, and whether its agent is a process of ours."""
+    """A node's control address, and whether this launcher started its agent."""
 
     name: str
     address: str
@@ -216,7 +214,7 @@ class Contact:
 
 @dataclass(slots=True)
 class Session:
-    """What the supervisor knows about one agent."""
+    """The launcher's session with one agent."""
 
     node: str
     address: str
@@ -224,37 +222,38 @@ class Session:
     state: SessionState = SessionState.CONNECTING
     welcome: Welcome | None = None
     host: str | None = None
-    """The IP address at which the agent was reached."""
+    """The IP address from which the agent answers; None over a Unix socket."""
     upload: Upload = field(default_factory=Upload)
     loaded: int = 0
+    """How many of its phases are loaded."""
     progress: int = 0
-    """How often it reported progress in loading."""
+    """How many times it has reported progress in loading."""
     deployed: Deployed | None = None
     stats: Stats | None = None
     deadline_s: float | None = None
-    """When the present state has lasted too long; None where only silence counts."""
+    """When the present state has lasted too long; None if only silence counts."""
     overdue_reason: str = ""
-    """What to say then, where the state does not say it."""
+    """The clause about a missed deadline, where the state does not suffice to say it."""
     pinged_s: float | None = None
-    """When the oldest ping was sent after which nothing was heard."""
+    """When the oldest ping was sent after which no message has come."""
     unanswered: Counter[type[Control]] = field(default_factory=Counter)
-    """How many answers of a kind are to come; of these, those that nobody waits for any more are
-    `abandoned`, and come first."""
+    """How many answers of each kind are outstanding."""
     abandoned: Counter[type[Control]] = field(default_factory=Counter)
+    """How many of these answer abandoned requests; they come first."""
     closes_early: bool = False
-    """Whether the latest connections with its control port were closed before the handshake."""
+    """Whether the latest connections to its control port were closed before the handshake."""
     was_lost: bool = False
-    """Whether it was lost before."""
+    """Whether the node has been lost in this run, in whichever state it is now."""
 
     def step(self, step: Step) -> None:
-        """Take a step of our own; raises `LocalProtocolError` if the table has none."""
+        """Take a step; raises `LocalProtocolError` if the table has no such transition."""
         following = TRANSITIONS.get((self.state, step))
         if following is None:
             raise LocalProtocolError(f"node {self.node!r}: no {step} while {self.state}")
         self.state = following
 
     def renew(self) -> None:
-        """Give up the epoch and wait for the next; raises `LocalProtocolError` if it is gone."""
+        """Give the epoch up and wait for the next one; raises `LocalProtocolError` if lost."""
         self.step(Step.RENEW)
         self.abandoned = Counter(self.unanswered)
         self.upload, self.loaded, self.progress = Upload(), 0, 0
@@ -262,13 +261,13 @@ class Session:
         self.overdue_reason = ""
 
     def lose(self) -> None:
-        """It is gone, and nothing is expected of it any more."""
+        """Note that the node is lost; nothing is expected of it any more."""
         self.was_lost = True
         self.step(Step.LOSE)
         self.deadline_s = self.pinged_s = None
 
     def come_back(self) -> None:
-        """It was welcomed again, and nothing of the time before is left."""
+        """Note that the node has returned and has dropped what it had deployed before."""
         self.renew()
         self.unanswered.clear()
         self.abandoned.clear()
@@ -276,11 +275,11 @@ class Session:
 
     @property
     def is_present(self) -> bool:
-        """Whether it is not lost, as far as we know."""
+        """Whether the node is not lost, as far as is known."""
         return self.state not in AWAY
 
     def take_answer(self, answer: Control) -> bool:
-        """Note that it answered; False if the question was abandoned."""
+        """Match an answer with its request; returns False if that was abandoned."""
         kind = type(answer)
         if not self.unanswered[kind]:
             return True
@@ -291,7 +290,7 @@ class Session:
         return False
 
     def receive(self, message: Control) -> None:
-        """Follow a message; raises `RemoteProtocolError` if it may not come now."""
+        """Take the transition of a message; raises `RemoteProtocolError` if the table has none."""
         following = TRANSITIONS.get((self.state, type(message)))
         if following is None:
             raise RemoteProtocolError(f"it sent {type(message).__name__} while {self.state.value}")
@@ -299,10 +298,10 @@ class Session:
 
     @property
     def goodbye(self) -> Control:
-        """The last word to it: an agent of ours ends."""
+        """The last message to the agent; one that this launcher started has to end."""
         return Shutdown() if self.started_by_us else Bye()
 
     @property
     def is_open(self) -> bool:
-        """Whether the agent holds our session, as far as we know."""
+        """Whether the agent has accepted our session and still holds it, as far as is known."""
         return self.welcome is not None and self.is_present

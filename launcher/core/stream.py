@@ -1,27 +1,26 @@
-"""The host's two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink` takes results.
+"""Decides which frame the host may send and which result is complete, over all epochs of a run.
 
-Both keep to the rules of a CSDF phase and count with the same FIFO ends as an agent
-(`nodes.core.fifo`). The source fires frame k once the `Outlet` of every input channel has a credit,
-claims one of each, and sends. The sink fires frame k once the `Inlet` of every output channel holds
-it, and only when the user has taken that result does it free the places. So the frames between the
-host and the nodes never exceed the capacities that were proved, however slow the user is. Where
-frames are dealt out to copies of the network, "every channel" means those of the copy whose turn
-frame k is. A channel that brings a phase its state carries frame 0 only.
+**One epoch.** The host is two phases of the dataflow graph: `FrameSource` feeds frames in, `Sink`
+takes results. Both follow the firing rule of CSDF and count with the same FIFO ends as agents
+(`nodes.core.fifo`). The source fires frame k when the `Outlet` of every input channel has a credit;
+it claims one of each and sends. The sink fires frame k when the `Inlet` of every output channel
+holds the frame; it frees the places only after the user has taken the result. The frames between
+host and nodes therefore never exceed the proved capacities, however slow the user is. If frames are
+dealt out to copies of the network, "every channel" means the channels of the copy that computes
+frame k. A channel that brings a phase its initial state carries frame 0 only.
 
-The host's ends of the stream over all epochs of a run: which frames still lack a result.
+**All epochs** (`RunStream`). An epoch streams the run's frames from `first` on; its nodes count
+them from 0. When it is given up (`halt`), complete results stay for the user to take, and the next
+epoch (`begin`) starts with the first frame without a result, so frames that were under way are sent
+again. Messages of the old epoch are ignored, so no result comes twice.
 
-An epoch streams the run's frames from `first` on, which its nodes count from 0. When it is given up
-(`halt`), the results that are complete stay for the user to take, and the next epoch (`begin`)
-starts with the first frame that has none: frames that were under way are sent again. As the old
-epoch's messages are ignored, nothing is doubled.
+If the network keeps state from frame to frame, the state is among its results. The last complete
+result therefore holds the state with which the next epoch begins: a checkpoint of one frame,
+however many frames are under way.
 
-A network may keep state from frame to frame. What it keeps is among its results, so the last
-complete result holds the state with which the next epoch begins. That is the checkpoint: one frame
-of state, however many frames are under way. Frames that were computed beyond it are computed again.
-
-The source may drop frames before they are sent (`launcher.core.intake`). Then the stream is shorter
-by as many: it counts the frames that it sends, 0, 1, 2, …, and remembers how the source numbers
-them until the user has their results.
+The source may drop frames before they are sent (`launcher.core.intake`). The stream counts the
+frames that it sends, 0, 1, 2, …, and keeps the source's number of each until the user has taken its
+result.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Payload = TypeVar("Payload")
 
 
 class FrameSource:
-    """Feeds `frames` frames into `channels`, in order, never without a credit of each."""
+    """Feeds `frames` frames of one epoch into `channels`, in order and bounded by their credits."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class FrameSource:
         return [channel for channel in self.channels if channel.target_node == node]
 
     def due(self) -> list[ChannelSpec]:
-        """The channels that the next frame goes into."""
+        """The channels into which the next frame goes."""
         copy = self._dealing.copy(self.next_frame)
         return [
             c
@@ -79,21 +78,23 @@ class FrameSource:
         ]
 
     def credit(self, grant: Credit) -> bool:
-        """Take in a consumer's grant; returns False, changing nothing, if it is of another epoch.
+        """Take in a consumer's grant; return False, changing nothing, if it is of another epoch.
 
-        Raises `RemoteProtocolError` for a channel that we do not feed and for grants beyond its
-        capacity.
+        Raises `RemoteProtocolError` if the host does not feed the channel, or if its capacity would
+        be exceeded.
         """
         if grant.epoch != self.epoch:
             return False
         outlet = self._outlets.get(grant.channel)
         if outlet is None:
-            raise RemoteProtocolError(f"it gave credit for channel {grant.channel}, not fed by us")
+            raise RemoteProtocolError(
+                f"it gave credit for channel {grant.channel}, which the host does not feed"
+            )
         outlet.grant(grant.frames)
         return True
 
     def fire(self) -> list[tuple[ChannelSpec, TensorHeader]]:
-        """Claim a credit of each channel for the next frame; returns what to send of it.
+        """Claim a credit of each channel for the next frame; return the headers to send.
 
         Raises `LocalProtocolError`, claiming nothing, if a channel has no credit.
         """
@@ -111,7 +112,7 @@ class FrameSource:
 
 
 class Sink(Generic[Payload]):
-    """Puts frames together from what arrives on `channels`, and releases them in frame order."""
+    """Assembles the results of one epoch from the tensors on `channels`, in frame order."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class Sink(Generic[Payload]):
         self.epoch = epoch
         self.taken = 0
         self.complete = 0
-        """How many frames in a row have arrived completely, those taken included."""
+        """How many frames in a row, from the first on, have arrived completely."""
         self._dealing = dealing
         self._inlets = {n: Inlet(n, c.capacity_frames) for n, c in self.channels.items()}
         self._count_complete()
@@ -136,7 +137,7 @@ class Sink(Generic[Payload]):
         return self.taken == self.frames
 
     def attach(self, node: str) -> list[Credit]:
-        """The first credits for the channels from `node`: their capacities."""
+        """The initial credits for the channels from `node`: their capacities."""
         return [
             Credit(self.epoch, channel.number, channel.capacity_frames)
             for channel in self.channels_from(node)
@@ -147,11 +148,11 @@ class Sink(Generic[Payload]):
         return [channel for channel in self.channels.values() if channel.source_node == node]
 
     def tensor(self, node: str, header: TensorHeader, payload: Payload) -> bool:
-        """Take in a tensor; returns False, changing nothing, if it is of another epoch.
+        """Take in a tensor; return False, changing nothing, if it is of another epoch.
 
-        Raises `RemoteProtocolError` for a channel that `node` does not feed, another dtype or
-        shape, a frame out of turn (twice, or with one left out), without a credit, or that was
-        never fed in.
+        Raises `RemoteProtocolError` if `node` does not feed the channel, if dtype or shape differ
+        from the channel's, if the frame is repeated, out of order or beyond the stream's end, or if
+        it was sent without a credit.
         """
         if header.epoch != self.epoch:
             return False
@@ -180,7 +181,7 @@ class Sink(Generic[Payload]):
             self.complete += 1
 
     def _inlets_of(self, frame: int) -> list[Inlet]:
-        """The ends of the channels that a frame of the run comes out of."""
+        """The ends of the channels that carry a frame's results."""
         copy = self._dealing.copy(frame)
         return [
             inlet
@@ -194,16 +195,16 @@ class Sink(Generic[Payload]):
         return self.taken < self.complete
 
     def _next_complete(self) -> tuple[int, list[Inlet]]:
-        """The next frame's number in its copy of the network, and the ends that hold it.
+        """Return the next frame's number in its copy of the network, and the ends that hold it.
 
         Raises `LocalProtocolError` if that frame is not complete.
         """
         if not self.is_ready:
-            raise LocalProtocolError("the sink was asked for a frame that is not complete")
+            raise LocalProtocolError("the sink was fired for a frame that is not complete")
         return self._dealing.number(self.taken), self._inlets_of(self.taken)
 
     def result(self) -> tuple[int, dict[str, Payload]]:
-        """The next frame's number and its outputs by tensor name; `take` it afterwards."""
+        """Return the next frame's number and its outputs by tensor name; call `take` afterwards."""
         frame, inlets = self._next_complete()
         outputs = {
             self._dealing.name(self.channels[inlet.number].tensor): inlet.token(frame)
@@ -212,7 +213,7 @@ class Sink(Generic[Payload]):
         return self.taken, cast(dict[str, Payload], outputs)
 
     def take(self) -> list[tuple[str, Credit]]:
-        """The user has the frame: forget it and return the credits to give back, per node."""
+        """Release the frame, which the user has taken; return the credits for each node."""
         frame, inlets = self._next_complete()
         self.taken += 1
         return [
@@ -225,9 +226,9 @@ class Sink(Generic[Payload]):
 
 
 class RunStream(Generic[Payload]):
-    """Streams `frames` frames through one epoch after another; the first is `blueprint`'s.
+    """Streams `frames` frames through one epoch after another, the first being `blueprint`'s.
 
-    `frames`, `first`, `taken` and `complete` count what is streamed, without what was dropped.
+    `frames`, `first`, `taken` and `complete` do not count frames that were dropped.
     """
 
     def __init__(
@@ -237,17 +238,17 @@ class RunStream(Generic[Payload]):
         pace: Pace | None = None,
         state: Mapping[str, Payload] | None = None,
     ) -> None:
-        """`state` is what the network keeps before its first frame."""
+        """`state` is the network's state before its first frame, by tensor name."""
         self.frames = frames
         self.state: Mapping[str, Payload] = state or {}
-        """What the network's phases read at the next epoch's first frame, by tensor name."""
+        """The state with which the next epoch's first frame is computed, by tensor name."""
         self.intake = Intake(frames, pace)
         self.first = 0
         self.taken = 0
         """How many results the user has taken, in all epochs."""
         self._kept: deque[dict[str, Payload]] = deque()
         self._numbers: deque[int] = deque()
-        """The source's numbers of all frames that were sent and not taken."""
+        """The source's numbers of the frames that were sent and whose results are not taken."""
         self._begin(blueprint)
 
     def _begin(self, blueprint: Blueprint) -> None:
@@ -260,7 +261,7 @@ class RunStream(Generic[Payload]):
     # ------------------------------------------------------------ epochs
 
     def halt(self) -> tuple[int, int]:
-        """Give the epoch up; returns the first frame of the next and how many are sent again."""
+        """Give the epoch up; return the next one's first frame, and how many are sent again."""
         sent = self.first + self.source.next_frame
         while self.sink.is_ready:
             self._kept.append(self.sink.result()[1])
@@ -270,19 +271,19 @@ class RunStream(Generic[Payload]):
         return self.first, max(0, sent - self.first)
 
     def begin(self, blueprint: Blueprint) -> None:
-        """Begin the next epoch, after a halt; nothing if this one has begun already."""
+        """Begin the next epoch after a halt; has no effect on the first epoch."""
         if not self.is_live:
             self._begin(blueprint)
 
     @property
     def complete(self) -> int:
-        """How many frames in a row have a complete result, those taken included."""
+        """How many frames in a row, from the first on, have a complete result."""
         return self.first + (self.sink.complete if self.is_live else 0)
 
     # ------------------------------------------------------------ frames in
 
     def advance(self, now_s: float) -> list[int]:
-        """Take in what the source has made by now; returns the frames that were dropped of it."""
+        """Queue the frames that the source has made by `now_s`; return those that were dropped."""
         dropped = self.intake.advance(now_s)
         if dropped:
             self.frames -= len(dropped)
@@ -292,17 +293,17 @@ class RunStream(Generic[Payload]):
 
     @property
     def offered(self) -> int:
-        """How many frames the source has given so far; all, if it has no pace of its own."""
+        """How many frames the source has offered so far; all if it has no pace of its own."""
         return self.intake.offered
 
     @property
     def _again(self) -> int:
-        """The place of the next frame among those that were sent, if it is one of them."""
+        """The index of the next frame in `_numbers`; their length if it was not sent before."""
         return self.first + self.source.next_frame - self.taken
 
     @property
     def next_frame(self) -> int | None:
-        """The source's number of the frame that is sent next; None while there is none."""
+        """The source's number of the frame to send next; None while there is none."""
         if not self.is_live:
             return None
         again = self._again
@@ -310,11 +311,11 @@ class RunStream(Generic[Payload]):
 
     @property
     def may_send(self) -> bool:
-        """Whether there is one and every channel has a credit for it."""
+        """Whether there is a frame to send and every channel has a credit for it."""
         return self.is_live and self.source.is_ready and self.next_frame is not None
 
     def send(self) -> list[tuple[ChannelSpec, TensorHeader]]:
-        """Claim the credits for the next frame; returns what to send of it."""
+        """Claim the credits for the next frame; return the headers to send."""
         is_new = self._again == len(self._numbers)
         sent = self.source.fire()
         if is_new:
@@ -322,13 +323,13 @@ class RunStream(Generic[Payload]):
         return sent
 
     def credit(self, grant: Credit) -> bool:
-        """See `FrameSource.credit`; False also for what an epoch that was given up still grants."""
+        """See `FrameSource.credit`; returns False also after a halt."""
         return self.is_live and self.source.credit(grant)
 
     # ------------------------------------------------------------ results out
 
     def tensor(self, node: str, header: TensorHeader, payload: Payload) -> bool:
-        """See `Sink.tensor`; False also for what an epoch that was given up still sends."""
+        """See `Sink.tensor`; returns False also after a halt."""
         return self.is_live and self.sink.tensor(node, header, payload)
 
     @property
@@ -337,13 +338,15 @@ class RunStream(Generic[Payload]):
         return bool(self._kept) or (self.is_live and self.sink.is_ready)
 
     def result(self) -> tuple[int, dict[str, Payload]]:
-        """The next result: the source's number of the frame, and its outputs by tensor name; `take`
-        it afterwards."""
+        """Return the next result: the source's number of its frame, and its outputs by tensor name.
+
+        Call `take` afterwards.
+        """
         outputs = self._kept[0] if self._kept else self.sink.result()[1]
         return self._numbers[0], outputs
 
     def take(self) -> list[tuple[str, Credit]]:
-        """The user has it; returns the credits to give back, per node."""
+        """Release the result, which the user has taken; return the credits for each node."""
         self.taken += 1
         self._numbers.popleft()
         if self._kept:
@@ -352,7 +355,7 @@ class RunStream(Generic[Payload]):
         return self._release()
 
     def _release(self) -> list[tuple[str, Credit]]:
-        """Take the next result out of the sink, but for what the next epoch may begin with."""
+        """Release the next result, and keep the state with which the next epoch may begin."""
         if states := self.blueprint.states:
             outputs = self.sink.result()[1]
             self.state = {channel.tensor: outputs[channel.kept_from] for channel in states}

@@ -83,14 +83,17 @@ from nodes.protocol.messages import (
 )
 
 SUSPECT = 2.0
-"""Strikes for a node that is lost because others accuse it, or it accuses others."""
+"""Strikes for a node that is excluded because of its disputes with others."""
 
 STALLS = 2
-"""Stalls in a row, without a result in between and without anybody to blame, that end a run."""
+"""A run ends after this many stalls without a result in between and without a node at fault."""
 
 
 class Supervisor:
-    """The core of one run, which begins with the epoch of `blueprint`."""
+    """Decides for one run of `frames` frames, which begins with the epoch of `blueprint`.
+
+    `contacts` are all nodes that may be used, `hello` is the greeting to their agents.
+    """
 
     def __init__(
         self,
@@ -124,17 +127,20 @@ class Supervisor:
 
     @property
     def recoveries(self) -> list[Recovery]:
-        """The changes of epochs that the run got over so far."""
+        """The completed changes of epochs, in order."""
         return self._recoverer.done
 
     @property
     def deadline_s(self) -> float | None:
-        """When the next `Tick` is due at the latest; None if none is."""
+        """When the next `Tick` is due, on the clock of `handle`; None if none is."""
         due_s = self._clock.due_s
         return None if self.life.is_over or due_s is None else self._clock.at_s(due_s)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """Follow an event at `now_s` (seconds of any steady clock); nothing once it has ended."""
+        """Return the actions that follow from an event; none once the run has ended.
+
+        `now_s` is the time in seconds of a monotonic clock.
+        """
         if self.life.is_over:
             return []
         patient_s, away_s = self._clock.read(now_s)
@@ -194,7 +200,7 @@ class Supervisor:
                 return self._exited(session, event, now_s)
 
     def _from_lost(self, session: Session, event: NodeEvent, now_s: float) -> list[Action]:
-        """Nobody listens to a node that is lost, except for whether it is back."""
+        """Of a lost node's events, only those matter that show whether it returns."""
         if not self._limits.recovery.enabled or self._all_taken:
             return []
         match event:
@@ -231,8 +237,8 @@ class Supervisor:
 
     def _needs(self, session: Session) -> bool:
         """Whether a node has a part in the epoch, or may get one in the next."""
-        is_present = session.state is not SessionState.CONNECTING
-        return session in self._rollout.members or (self.life.state in WITHOUT_PLAN and is_present)
+        is_welcome = session.state is not SessionState.CONNECTING
+        return session in self._rollout.members or (self.life.state in WITHOUT_PLAN and is_welcome)
 
     @property
     def _may_recover(self) -> bool:
@@ -245,7 +251,7 @@ class Supervisor:
 
     def _is_stale(self, message: Control) -> bool:
         match message:
-            case Failed(epoch=0):  # it was no deployment that failed
+            case Failed(epoch=0):  # the failure concerns no deployment
                 return False
             case Progress() | Deployed() | Stopped() | Failed():
                 return self.life.state in WITHOUT_PLAN or message.epoch != self.blueprint.epoch
@@ -255,7 +261,7 @@ class Supervisor:
     def _loss_error(
         self, session: Session, how: str, state: SessionState | None = None
     ) -> LauncherError:
-        """The error about a node that is lost."""
+        """The error about a node that is lost, `how` being a clause."""
         state = state or session.state
         return sentences.lost(session, state, how, self._progress(state))
 
@@ -268,7 +274,7 @@ class Supervisor:
             return f", after {self.taken} of {self.frames} results"
         return ""
 
-    # ------------------------------------------------------------ the way up
+    # ------------------------------------------------------------ greeting, deploying, starting
 
     def _begin(self, now_s: float) -> list[Action]:
         for session in self.sessions.values():
@@ -280,7 +286,7 @@ class Supervisor:
 
     def _receive(self, session: Session, message: Control, now_s: float) -> list[Action]:
         session.pinged_s = None
-        if session.was_lost and isinstance(message, Welcome):  # to a greeting before the last one
+        if session.was_lost and isinstance(message, Welcome):  # it answers an earlier greeting
             return []
         if (
             not session.take_answer(message)
@@ -311,7 +317,7 @@ class Supervisor:
                     return self._finish_if_stopped()
                 case Stats():
                     session.stats = message
-                case _:  # a Pong: that it was heard is all there is to it
+                case _:  # a Pong: the agent lives, which was noted above
                     pass
         except RemoteProtocolError as error:
             return self._breach(session, str(error), now_s)
@@ -342,7 +348,7 @@ class Supervisor:
         return [report, *self._rollout.join(session, now_s)]
 
     def _unusable(self, session: Session, error: LauncherError) -> list[Action]:
-        """It never was in our session: the end, unless nobody needs it."""
+        """An agent has never accepted our session: the run ends, unless it can do without."""
         if session in self._rollout.members:
             return self._end(error)
         session.lose()
@@ -360,7 +366,7 @@ class Supervisor:
         self._improver.begin_epoch(self.blueprint, now_s)
         return [*actions, StageProgress("streaming", self.taken, self.frames)]
 
-    # ------------------------------------------------------------ what can go wrong
+    # ------------------------------------------------------------ faults
 
     def _breach(self, session: Session, reason: str, now_s: float) -> list[Action]:
         why = sentences.unintelligible(session, reason)
@@ -379,7 +385,7 @@ class Supervisor:
             return self._handle_losses(
                 [(session, self._loss_error(session, sentences.CLOSED))], now_s
             )
-        # Its exit code, which says more, is about to follow.
+        # The exit code is about to follow, and says more.
         session.deadline_s = now_s + EXIT_GRACE_S
         session.overdue_reason = sentences.CLOSED
         return []
@@ -389,7 +395,7 @@ class Supervisor:
             error = self._watch.reported_failure(session)
         else:
             error = sentences.exited(session, event, self._progress(session.state))
-        session.welcome = None  # nobody is there to say goodbye to
+        session.welcome = None  # no process is left to say goodbye to
         self._returns.process_ended(session.node)
         return self._handle_losses([(session, error)], now_s)
 
@@ -427,7 +433,7 @@ class Supervisor:
             questions += [Send(session.node, GetStats()) for session in self._members]
         return due + questions + self._improver.due(self._members, now_s)
 
-    # ------------------------------------------------------------ the way down
+    # ------------------------------------------------------------ stopping and ending
 
     def _stop_if_done(self, now_s: float) -> list[Action]:
         if self.taken < self.frames or self._watch.suspicions:
@@ -457,15 +463,15 @@ class Supervisor:
         ]
         return [*(Send(s.node, s.goodbye) for s in open_sessions), End(error)]
 
-    # ------------------------------------------------------------ without a node
+    # ------------------------------------------------------------ losses and changes of epochs
 
     def _handle_losses(
         self, losses: Sequence[Loss], now_s: float, *, failed: bool = False, strikes: float = 1.0
     ) -> list[Action]:
-        """These nodes are lost: go on without them if that is wanted and possible.
+        """Go on without these nodes if recovery is enabled and possible, or end the run.
 
-        They `failed` by themselves, or else are out of reach. What it counts is in `strikes`
-        (`launcher.core.returns`).
+        They `failed` by themselves, or else are out of reach. The loss counts `strikes` against
+        them (`launcher.core.returns`).
         """
         if not losses:
             return []
@@ -477,7 +483,7 @@ class Supervisor:
             for session, _ in losses
             for action in self._lose(session, now_s, strikes, failed=failed)
         ]
-        if needed and self._all_taken:  # nothing is left to do for those that failed
+        if needed and self._all_taken:  # nodes that failed have no more work
             for session in [s for s in self._members if s.state is SessionState.FAILED]:
                 actions += self._lose(session, now_s, failed=True)
             self._watch.expect_nothing()
@@ -489,7 +495,7 @@ class Supervisor:
     def _lose(
         self, session: Session, now_s: float, strikes: float = 1.0, *, failed: bool
     ) -> list[Action]:
-        """Say goodbye to a node; an agent of ours lives on if it may be of use again."""
+        """Say goodbye to a node; an agent that we started keeps running if it may be used again."""
         goodbye = session.goodbye
         was_open, is_member = session.is_open, session in self._rollout.members
         session.lose()
@@ -507,7 +513,8 @@ class Supervisor:
         now_s: float,
         dispute: tuple[Sequence[str], str] | None = None,
     ) -> list[Action]:
-        # Who answered a question with a failure is not asked again: no answer would be known by it.
+        # A session that answered a request with a failure cannot be renewed: later answers could
+        # not be matched with their requests.
         broken = [
             s
             for s in self.sessions.values()
@@ -554,7 +561,7 @@ class Supervisor:
         self._rollout = Rollout(blueprint, self.sessions, self._limits, renews=True)
         return [a for session in self._members for a in self._rollout.join(session, now_s)]
 
-    # ------------------------------------------------------------ whom to believe
+    # ------------------------------------------------------------ accusations and stalls
 
     def _judge_suspicions(self, now_s: float) -> list[Action]:
         suspicions = self._watch.take_suspicions()
@@ -576,7 +583,7 @@ class Supervisor:
         return self._restart_epoch(suspicions, now_s)
 
     def _restart_epoch(self, suspicions: Sequence[Suspicion], now_s: float) -> list[Action]:
-        """All nodes answer, and one accuses another: the same nodes begin anew."""
+        """Begin a new epoch on the same nodes: all answer, although one accuses another."""
         nodes = sorted({node for s in suspicions for node in (s.session.node, s.peer)})
         why = f"{suspicions[0].error}; all nodes answer and begin anew"
         return self._give_up_epoch([], now_s, (nodes, why))
@@ -610,10 +617,10 @@ class Supervisor:
         ends = {end for c in channels for end in (c.source_node, c.target_node)}
         return sorted(ends - {node, HOST})
 
-    # ------------------------------------------------------------ after an absence of our own
+    # ------------------------------------------------------------ after the launcher was stopped
 
     def _launcher_was_away(self, away_s: float, now_s: float) -> list[Action]:
-        """This launcher was stopped or suspended: nobody is to blame for what follows from it."""
+        """This launcher was stopped or suspended, so no agent is at fault for the silence."""
         self._watch.extend_deadlines(now_s)
         if away_s < self._limits.run.lease_s / 2:
             return []
@@ -622,8 +629,8 @@ class Supervisor:
         return [Notice(f"this launcher was stopped for {away_s:.0f} s; asking all nodes")]
 
     def _greet_all_again(self, first: Session, now_s: float) -> list[Action]:
-        """A node has given this launcher up while that was away; the others have too, or will:
-        greet them all anew."""
+        """Greet all nodes again, because one has given this launcher up while it was stopped: the
+        others have done so as well, or will."""
         self._away_until_s = now_s
         gone = [s for s in self.sessions.values() if s.is_open or s is first]
         self._watch.expect_nothing()

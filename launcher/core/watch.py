@@ -1,23 +1,22 @@
-"""Patience with agents: deadlines, pings, silence, and whom to blame when one fails.
+"""Finds agents that are silent or late and runs that are stuck, and collects reports of failures.
 
-Silence is measured from the oldest ping that nothing followed, by a clock that stands still while
-the launcher itself is away (`launcher.core.clocks`): it never blames its agents for that.
+Silence is measured from the oldest ping after which no message has come, on a clock that stands
+still while the launcher itself is stopped (`launcher.core.clocks`). Where recovery is enabled, an
+agent that is silent while frames stream is lost after `heartbeat_s` already, because a mistake then
+costs a node and a pause, and not the run.
 
-If most agents fall silent at once, the cause is probably not theirs (a switch reboots). Then they
-have until `Limits.common_s` has passed, since all that a short outage costs is the time that it
-lasts: agents keep what is deployed until their leases end, and TCP sends again what was lost. It
-waits between two attempts for as long as the outage has lasted, so when most are heard again, the
-others have as much time again.
+If most agents fall silent at once, the cause is probably the network (a switch reboots). They are
+then not lost before `Limits.common_s` has passed: a short outage costs no more than the time that
+it lasts, because agents keep their deployments until their leases end, and TCP repeats what was
+lost. TCP waits between two attempts for as long as the outage has lasted; so when most agents
+answer again, the others have as much time again.
 
-Agents that answer and yet make no progress (an engine that hangs) are caught by the results that
-fail to come: patience with those follows from how long all phases took when they were warmed up.
+An agent that answers but makes no progress (its engine hangs) is found because results fail to
+come. The time after which a run counts as stuck follows from the warm-up times of all phases.
 
-An agent that reports a failure may be the victim of another that died. So its report is a
-suspicion first, and is judged (`launcher.core.blame`) only if no lost node turns up within
-`CAUSE_GRACE_S` and whoever it blames has answered a ping.
-
-Where a lost node is replaced, a silence while streaming counts after `heartbeat_s` already: to be
-wrong then costs a node and a pause, not the run.
+An agent that reports a failure may be the victim of another one that died. Its report is therefore
+a suspicion. It is judged (`launcher.core.blame`) only if no node is found lost within
+`CAUSE_GRACE_S` and the node that it accuses has answered a ping.
 """
 
 from __future__ import annotations
@@ -31,24 +30,30 @@ from launcher.core.session import Session, SessionState
 from launcher.errors import LauncherError
 
 PING_EVERY_S = 1.0
+"""The longest time between two pings."""
+
 CAUSE_GRACE_S = 0.5
+"""From an agent's report of a failure to its judgement."""
+
 AWAY_GRACE_S = 2.0
-"""The least that is left of any deadline when the launcher was away."""
+"""The least time that any deadline leaves an agent after the launcher was stopped."""
+
 EXIT_GRACE_S = 2.0
-"""After the connection of an agent of ours closed: how long to wait for its exit code."""
+"""How long to wait for the exit code of an agent that we started, once its connection is closed."""
+
 COMMON_S = 10.0
 """How long most agents may be silent at once."""
-STALL_AT_LEAST_S = 60.0
-STALL_WARM_UPS = 50.0
-"""A run stalls if no result comes for this many times the time that all phases take together."""
 
+STALL_AT_LEAST_S, STALL_WARM_UPS = 60.0, 50.0
+"""A run is stuck if no result comes for the former, and for as many times as the latter the sum of
+all phases' warm-up times."""
 
 Rebalance = Literal["auto", "ask", "never"]
-"""What to do about a node that comes back, see `launcher.core.improving`."""
+"""What to do with a node that returns, see `launcher.core.improving`."""
 
 
 class Timeouts(Protocol):
-    """What is read here of the user's section `run` (`launcher.config.run.RunConfig`)."""
+    """The timeouts of the user's section `run` (`launcher.config.run.RunConfig`)."""
 
     connect_timeout_s: float
     deploy_timeout_s: float
@@ -57,7 +62,7 @@ class Timeouts(Protocol):
 
 
 class RecoveryRules(Protocol):
-    """What is read here of the section `recovery` (`launcher.config.run.RecoveryConfig`)."""
+    """The rules of the user's section `recovery` (`launcher.config.run.RecoveryConfig`)."""
 
     enabled: bool
     heartbeat_s: float
@@ -69,12 +74,12 @@ class RecoveryRules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Patience with agents, as the user has set it in `run` and `recovery`.
+    """How long a run waits for what, from the user's sections `run` and `recovery`.
 
-    Agents that we started ourselves first have to import their engine: they have
-    `start_timeout_s` in place of `run.connect_timeout_s`. `consent` says how the user can agree to
-    use nodes that came back (empty: not at all). A source with a pace of its own makes no more than
-    a frame in `source_period_s`.
+    Agents that this launcher started have to import their engines first, so they have
+    `start_timeout_s` in place of `run.connect_timeout_s`. `consent` is the command by which the
+    user agrees to the use of nodes that returned; empty if there is none. A source with a pace of
+    its own makes at most one frame in `source_period_s`.
     """
 
     run: Timeouts
@@ -84,7 +89,7 @@ class Limits:
     source_period_s: float = 0.0
 
     def patience_s(self, sessions: Iterable[Session]) -> float:
-        """How long these may take to answer the first time."""
+        """How long these agents may take to answer the greeting."""
         ours = all(session.started_by_us for session in sessions)
         return self.start_timeout_s if ours else self.run.connect_timeout_s
 
@@ -96,18 +101,18 @@ class Limits:
 
     @property
     def common_s(self) -> float:
-        """How long most of them may be silent at once: no longer than they keep a deployment."""
+        """How long most agents may be silent at once: no longer than they keep a deployment."""
         return min(COMMON_S, self.run.lease_s)
 
     @property
     def ping_every_s(self) -> float:
-        """Often enough for a silence to be noticed in time."""
+        """The time between two pings, short enough for a silence to be noticed in time."""
         return min(PING_EVERY_S, self.silence_s(SessionState.RUNNING) / 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """An agent that failed, the node that it blames (empty: itself), and the sentence."""
+    """An agent's report of a failure: the node that it accuses (empty: itself), and the error."""
 
     session: Session
     peer: str
@@ -115,11 +120,11 @@ class Suspicion:
 
 
 class Watch:
-    """Finds sessions that are silent, late or stuck; it neither asks nor decides anything."""
+    """Finds sessions that are silent, late or stuck; the supervisor pings and decides."""
 
     def __init__(self, sessions: Mapping[str, Session], limits: Limits, frames: int = 0) -> None:
         self.offered = frames
-        """How many frames the source has given, as far as is known."""
+        """How many frames the source has offered so far."""
         self._taken = 0
         self._all = sessions
         self._limits = limits
@@ -140,12 +145,12 @@ class Watch:
         return [session for session in self._all.values() if session.is_present]
 
     def begin_pinging(self, now_s: float) -> None:
-        """Somebody is there to be pinged."""
+        """Begin to ping, because an agent is welcome."""
         if self._next_ping_s is None:
             self._next_ping_s = now_s + self._limits.ping_every_s
 
     def extend_deadlines(self, now_s: float) -> None:
-        """This launcher was: whoever was asked something before has not had the time to answer."""
+        """Give agents time to answer after this launcher was stopped."""
         self._next_ping_s = now_s
         for session in self._sessions:
             if session.pinged_s is not None:
@@ -154,8 +159,7 @@ class Watch:
                 session.deadline_s = max(session.deadline_s, now_s + AWAY_GRACE_S)
 
     def suspect(self, suspicion: Suspicion, now_s: float) -> list[str]:
-        """An agent failed; who is to blame shows when the first suspicion is due. Returns whom to
-        ping."""
+        """Take in an agent's report of a failure; returns the nodes to ping now."""
         self.suspicions.append(suspicion)
         self._reported[suspicion.session.node] = suspicion.error
         if self._suspicion_due_s is None:
@@ -167,18 +171,18 @@ class Watch:
         return [accused.node]
 
     def reported_failure(self, session: Session) -> LauncherError:
-        """What an agent said when it failed; it is kept until the epoch is given up."""
+        """The error that an agent has reported in this epoch."""
         unsaid = LauncherError(f"node {session.node!r} failed")
         return self._reported.get(session.node, unsaid)
 
     def take_suspicions(self) -> list[Suspicion]:
-        """The suspicions, which are dealt with now."""
+        """Return the suspicions, which the caller judges now, and forget them."""
         suspicions, self.suspicions = self.suspicions, []
         self._suspicion_due_s = None
         return suspicions
 
     def expect_nothing(self) -> None:
-        """The epoch is given up: no links, no results, and whoever failed of it is excused."""
+        """Forget the epoch that is given up: its connections, results and failures."""
         self.suspicions.clear()
         self._reported.clear()
         self._suspicion_due_s = self._links_due_s = None
@@ -186,18 +190,18 @@ class Watch:
         self.expect_no_results()
 
     def expect_links(self, data_addresses: Mapping[str, str], now_s: float) -> None:
-        """These nodes' data ports are being dialled."""
+        """Expect data connections to these addresses within the connect timeout."""
         self._unlinked = dict(data_addresses)
         self._links_due_s = now_s + self._limits.run.connect_timeout_s
 
     def data_connected(self, node: str) -> None:
-        """A data connection stands."""
+        """Note that the data connection with a node is established."""
         self._unlinked.pop(node, None)
         if not self._unlinked:
             self._links_due_s = None
 
     def expect_results(self, now_s: float) -> None:
-        """The run begins, or a result was taken: the next one is due in a while."""
+        """Expect the next result, because the stream has begun or a result was taken."""
         if self._is_idle:
             return
         warm_up_s = sum(sum(s.deployed.phase_s) for s in self._sessions if s.deployed is not None)
@@ -206,8 +210,10 @@ class Watch:
         self._inquiry_due_s = now_s + self._stall_s / 2
 
     def note_progress(self, progress: ResultsTaken, now_s: float, *, is_down: bool) -> None:
-        """Results were taken, or the source gave or dropped frames. Where it has given none beyond
-        those, nobody is late."""
+        """Note that results were taken, or that the source has offered or dropped frames.
+
+        No result is expected while all frames that it has offered have theirs.
+        """
         was_idle, before = self._is_idle, self._taken
         self._taken, self.offered = progress.results, progress.offered
         if self._is_idle:
@@ -220,23 +226,23 @@ class Watch:
         return self._taken == self.offered
 
     def expect_no_results(self) -> None:
-        """The last one was taken."""
+        """Expect no result, because all frames offered have theirs or the epoch is given up."""
         self._stalled_at_s = self._inquiry_due_s = None
 
     def inquiry_is_due(self, now_s: float) -> bool:
-        """Whether to ask for statistics now, which show where a run got stuck."""
+        """Whether to request statistics now, which will show where the run is stuck; once."""
         if not is_past(self._inquiry_due_s, now_s):
             return False
         self._inquiry_due_s = None
         return True
 
     def stall_s(self, now_s: float) -> float | None:
-        """For how many seconds no result has come, if that is too long."""
+        """For how many seconds no result has come, if that is too long; else None."""
         return self._stall_s if is_past(self._stalled_at_s, now_s) else None
 
     @property
     def deadline_s(self) -> float | None:
-        """The earliest time at which anything here changes; None if nothing does by itself."""
+        """The earliest time at which an answer here changes by itself; None if none does."""
         due = [self._next_ping_s, self._links_due_s]
         due += [self._suspicion_due_s if self._all_accused_answered else None]
         due += [self._stalled_at_s, self._inquiry_due_s]
@@ -245,7 +251,7 @@ class Watch:
         return min((at_s for at_s in due if at_s is not None), default=None)
 
     def unreached(self, now_s: float) -> list[Session]:
-        """Those that did not answer our greeting in time."""
+        """The sessions whose agents did not answer the greeting in time."""
         return [
             session
             for session in self._sessions
@@ -253,7 +259,7 @@ class Watch:
         ]
 
     def find_lost(self, now_s: float) -> list[tuple[Session, str]]:
-        """Those that were reached and are late with their next step, or silent; and how."""
+        """The sessions that are silent or late with their next step, each with a clause on why."""
         found = ((session, self._how_lost(session, now_s)) for session in self._sessions)
         return [(session, how) for session, how in found if how]
 
@@ -275,7 +281,7 @@ class Watch:
         return ""
 
     def common_silence(self, now_s: float) -> str:
-        """Return a sentence for people when most agents begin to be silent at once, else ""."""
+        """Return a sentence for people when most agents have fallen silent at once, else ""."""
         open_sessions = [session for session in self._sessions if session.is_open]
         asked = [
             (session.pinged_s, (now_s - session.pinged_s) / self._limits.silence_s(session.state))
@@ -298,17 +304,17 @@ class Watch:
         return ""
 
     def suspicion_is_due(self, now_s: float) -> bool:
-        """Whether the failure that an agent reported is the run's failure."""
+        """Whether the suspicions are to be judged now."""
         return is_past(self._suspicion_due_s, now_s) and self._all_accused_answered
 
     @property
     def _all_accused_answered(self) -> bool:
-        """Whether those who are blamed for a failure are there, or are known to be gone."""
+        """Whether every accused node has answered since, or is known to be lost."""
         accused = (self._all.get(suspicion.peer) for suspicion in self.suspicions)
         return all(s is None or not s.is_present or s.pinged_s is None for s in accused)
 
     def to_ping(self, now_s: float) -> list[str]:
-        """The nodes to ping now."""
+        """Return the nodes to ping now, and note that they are pinged."""
         if not is_past(self._next_ping_s, now_s):
             return []
         self._next_ping_s = now_s + self._limits.ping_every_s
@@ -325,5 +331,5 @@ class Watch:
 
 
 def is_past(at_s: float | None, now_s: float) -> bool:
-    """Whether that time, if there is one, has come."""
+    """Whether a time has come; False if there is none."""
     return at_s is not None and now_s >= at_s

@@ -1,1 +1,1 @@
-"""What becomes of results: files, reports, journals, comparison with the whole model."""
+"""Handles the results of a run: files, journals, comparison with the whole model, reports."""

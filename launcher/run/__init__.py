@@ -1,1 +1,1 @@
-"""One run: agents, connections, the stream, and the job around it."""
+"""Carries out a run: starts or reaches agents, deploys, streams frames, and returns results."""

@@ -86,7 +86,7 @@ def test_it_stands_by_where_too_few_frames_are_left_to_save_the_pause() -> None:
     crash_and_restart(world, "n1", 2.0, 1.0)
     finish(world)
     assert causes(world) == ["loss"]
-    assert told(world, "n1 stands by: it would save")
+    assert told(world, "n1 stands by: a better plan would save")
 
 
 @pytest.mark.parametrize("rebalance", ["ask", "never"])
@@ -117,7 +117,7 @@ def test_consent_without_a_node_that_is_back_changes_nothing() -> None:
     world.at(2.0, lambda: world.event(lev.Consented()))
     finish(world)
     assert causes(world) == []
-    assert told(world, "no node is back")
+    assert told(world, "no node has returned")
 
 
 def test_a_node_whose_engine_breaks_does_not_come_back_by_itself_but_does_when_restarted() -> None:
@@ -230,4 +230,4 @@ def test_no_pause_is_spent_on_a_plan_that_would_outrun_the_source(
     crash_and_restart(world, "n1", 2.0)
     finish(world)
     assert causes(world) == ["loss", "return"][: 1 + (expected == "return")]
-    assert told(world, "n1 stands by: it would save 0.0 s") == (expected == "stands by")
+    assert told(world, "n1 stands by: a better plan would save 0.0 s") == (expected == "stands by")

@@ -232,7 +232,7 @@ def test_an_agent_of_another_version_is_named_with_both_protocols(two: Cluster) 
     assert str(refused.value) == (
         f"node 'n0' at {address} speaks protocol {PROTOCOL + 1}, "
         f"this launcher protocol {PROTOCOL}: "
-        "install one version of csdf-edge on both (this machine has the older one)"
+        "install the same version of csdf-edge on both (this machine has the older one)"
     )
 
 

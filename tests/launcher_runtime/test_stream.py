@@ -131,7 +131,7 @@ def test_the_source_waits_for_a_credit_of_every_channel() -> None:
 @pytest.mark.parametrize(
     ("grant", "why"),
     [
-        (Credit(EPOCH, 5, 1), "channel 5, not fed by us"),
+        (Credit(EPOCH, 5, 1), "channel 5, which the host does not feed"),
         (Credit(EPOCH, 0, 3), "channel 0: 3 credits granted.* the capacity is 2"),
         (Credit(EPOCH, 0, 0), "channel 0: 0 credits granted"),
     ],

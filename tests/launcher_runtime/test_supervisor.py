@@ -218,7 +218,7 @@ def test_an_agent_that_was_killed_for_want_of_memory_is_told_as_such(
     world = World(in_a_row(2), frames=64, started_by_us=True)
     world.at(1.25, lambda: world.event(AgentExited("n1", code, "", kills)))
     world.run()
-    sentence = "as the kernel does for want of memory: it has done so once since"
+    sentence = "by the kernel for want of memory, which has happened once on this machine since"
     assert (sentence in str(error_of(world))) == told
 
 
@@ -306,7 +306,7 @@ def test_an_agent_of_ours_that_disconnects_is_waited_for_to_tell_its_exit_code()
     world = World(in_a_row(2), frames=100, started_by_us=True)
     world.at(2.0, lambda: world.event(Disconnected("n1")))
     world.at(2.2, lambda: world.event(AgentExited("n1", 3, "no such CPU\n")))
-    assert "exit code 3; the last it wrote:\nno such CPU" in str(error_of(world.run()))
+    assert "exit code 3; its last output:\nno such CPU" in str(error_of(world.run()))
 
 
 def test_an_upload_without_progress_ends_after_the_deploy_timeout() -> None:

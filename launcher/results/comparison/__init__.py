@@ -1,1 +1,1 @@
-"""What counts as the same result, and where two results begin to differ."""
+"""Compares a run's results with the whole model's, and finds where they begin to differ."""

@@ -1,1 +1,1 @@
-"""Results and progress of a run on disk, so that it can be resumed."""
+"""Keeps a run's results and progress on disk, so that the run can be resumed."""
