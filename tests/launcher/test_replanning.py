@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import select
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +19,44 @@ from launcher.plan.background import Background, IsWanted
 from launcher.plan.planning import devices_of, read_model
 from launcher.plan.replanning import QUICK, Hurry, NotBetterError, Replanner, UnwantedError
 from tests.launcher.models import write_branches
+
+WITHOUT_SEARCH = """
+import json, sys
+from pathlib import Path
+
+class Forbidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("deap", "matplotlib", "optuna", "ortools", "pandas"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Forbidden())
+from launcher.config.load import load_cluster
+from launcher.core.events import PlanRequest
+from launcher.plan.planning import read_model
+from launcher.plan.replanning import Replanner
+
+folder = Path(sys.argv[1])
+cluster = load_cluster(folder / "cluster.yaml")
+try:
+    found = Replanner(cluster, read_model(cluster), None, folder)(PlanRequest(1, ("a", "c")))
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+subnets = [str(files.graph) for files in found.subnets.values()]
+json.dump({"strategy": found.plan.strategy, "assignment": dict(found.plan.assignment),
+           "subnets": subnets}, sys.stdout)
+"""
+"""Replans for nodes a and c where the packages of the search are not installed (extra `run`)."""
+
+
+def replan_without_search(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_SEARCH, str(folder)],
+        env={**os.environ, "ORT_DISABLE_TELEMETRY": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 def cluster_of(folder: Path, more: str = "", node: str = "{name: c}") -> Cluster:
@@ -50,6 +92,30 @@ def test_a_search_that_takes_too_long_gives_way_to_a_quick_one(tmp_path: Path) -
     planner = replanner(cluster_of(tmp_path, more), tmp_path / "subnets")
     plan = planner(PlanRequest(1, ("a", "b"))).plan
     assert plan.strategy == QUICK
+
+
+@pytest.mark.parametrize("strategy", ["vertical", "exact", "auto"])
+def test_where_the_search_is_not_installed_a_quick_strategy_plans(
+    tmp_path: Path, strategy: str
+) -> None:
+    cluster_of(tmp_path, f"strategy: {strategy}\n")
+    ended = replan_without_search(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["strategy"] == QUICK
+    assert set(found["assignment"].values()) <= {"a", "c"}
+    assert found["subnets"]
+    assert all(Path(graph).exists() for graph in found["subnets"])
+
+
+def test_where_the_search_is_not_installed_limits_hold_and_are_named(tmp_path: Path) -> None:
+    cluster_of(tmp_path, "strategy: exact\n", "{name: c, memory: 1kB}")
+    path = tmp_path / "cluster.yaml"
+    path.write_text(path.read_text().replace("{name: a}", "{name: a, memory: 1kB}"))
+    ended = replan_without_search(tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("BadInputError: ")
+    assert "cluster.yaml: device 'a' may hold 0.0 MB" in ended.stderr
 
 
 def test_once_the_run_is_over_nothing_is_searched_or_written(tmp_path: Path) -> None:
