@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Generic, TypeVar, cast
 
 from launcher.core.blueprint import WHOLE, Blueprint, Dealing
@@ -225,8 +226,16 @@ class Sink(Generic[Payload]):
         ]
 
 
+class StreamState(Enum):
+    """Whether frames may flow."""
+
+    PENDING = "no epoch has begun"
+    LIVE = "an epoch streams"
+    HALTED = "the epoch is given up, and the next one has not begun"
+
+
 class RunStream(Generic[Payload]):
-    """Streams `frames` frames through one epoch after another, the first being `blueprint`'s.
+    """Streams `frames` frames through one epoch after another; `begin` starts each of them.
 
     `frames`, `first`, `taken` and `complete` do not count frames that were dropped.
     """
@@ -238,7 +247,8 @@ class RunStream(Generic[Payload]):
         pace: Pace | None = None,
         state: Mapping[str, Payload] | None = None,
     ) -> None:
-        """`state` is the network's state before its first frame, by tensor name."""
+        """`blueprint` is the first epoch's, `state` the network's before its first frame, by tensor
+        name."""
         self.frames = frames
         self.state: Mapping[str, Payload] = state or {}
         """The state with which the next epoch's first frame is computed, by tensor name."""
@@ -249,14 +259,18 @@ class RunStream(Generic[Payload]):
         self._kept: deque[dict[str, Payload]] = deque()
         self._numbers: deque[int] = deque()
         """The source's numbers of the frames that were sent and whose results are not taken."""
-        self._begin(blueprint)
+        self._prepare(blueprint)
+        self._stream_state = StreamState.PENDING
 
-    def _begin(self, blueprint: Blueprint) -> None:
-        self.is_live = True
+    def _prepare(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
         ends = (self.frames - self.first, blueprint.epoch, blueprint.dealing)
         self.source = FrameSource(blueprint.from_host, *ends)
         self.sink: Sink[Payload] = Sink(blueprint.to_host, *ends)
+
+    @property
+    def _is_live(self) -> bool:
+        return self._stream_state is StreamState.LIVE
 
     # ------------------------------------------------------------ epochs
 
@@ -267,18 +281,20 @@ class RunStream(Generic[Payload]):
             self._kept.append(self.sink.result()[1])
             self._release()
         self.first += self.sink.taken
-        self.is_live = False
+        self._stream_state = StreamState.HALTED
         return self.first, max(0, sent - self.first)
 
     def begin(self, blueprint: Blueprint) -> None:
-        """Begin the next epoch after a halt; has no effect on the first epoch."""
-        if not self.is_live:
-            self._begin(blueprint)
+        """Begin an epoch; raises `LocalProtocolError` if one streams already."""
+        if self._is_live:
+            raise LocalProtocolError("an epoch was begun while another one streams")
+        self._prepare(blueprint)
+        self._stream_state = StreamState.LIVE
 
     @property
     def complete(self) -> int:
         """How many frames in a row, from the first on, have a complete result."""
-        return self.first + (self.sink.complete if self.is_live else 0)
+        return self.first + (self.sink.complete if self._is_live else 0)
 
     # ------------------------------------------------------------ frames in
 
@@ -287,7 +303,7 @@ class RunStream(Generic[Payload]):
         dropped = self.intake.advance(now_s)
         if dropped:
             self.frames -= len(dropped)
-            if self.is_live:
+            if self._is_live:
                 self.source.frames = self.sink.frames = self.frames - self.first
         return dropped
 
@@ -303,8 +319,9 @@ class RunStream(Generic[Payload]):
 
     @property
     def next_frame(self) -> int | None:
-        """The source's number of the frame to send next; None while there is none."""
-        if not self.is_live:
+        """The source's number of the frame to send next, which the host may load ahead; None while
+        there is none."""
+        if self._stream_state is StreamState.HALTED:
             return None
         again = self._again
         return self._numbers[again] if again < len(self._numbers) else self.intake.waiting
@@ -312,7 +329,7 @@ class RunStream(Generic[Payload]):
     @property
     def may_send(self) -> bool:
         """Whether there is a frame to send and every channel has a credit for it."""
-        return self.is_live and self.source.is_ready and self.next_frame is not None
+        return self._is_live and self.source.is_ready and self.next_frame is not None
 
     def send(self) -> list[tuple[ChannelSpec, TensorHeader]]:
         """Claim the credits for the next frame; return the headers to send."""
@@ -324,18 +341,18 @@ class RunStream(Generic[Payload]):
 
     def credit(self, grant: Credit) -> bool:
         """See `FrameSource.credit`; returns False also after a halt."""
-        return self.is_live and self.source.credit(grant)
+        return self._is_live and self.source.credit(grant)
 
     # ------------------------------------------------------------ results out
 
     def tensor(self, node: str, header: TensorHeader, payload: Payload) -> bool:
         """See `Sink.tensor`; returns False also after a halt."""
-        return self.is_live and self.sink.tensor(node, header, payload)
+        return self._is_live and self.sink.tensor(node, header, payload)
 
     @property
     def may_take(self) -> bool:
         """Whether the next result is complete."""
-        return bool(self._kept) or (self.is_live and self.sink.is_ready)
+        return bool(self._kept) or (self._is_live and self.sink.is_ready)
 
     def result(self) -> tuple[int, dict[str, Payload]]:
         """Return the next result: the source's number of its frame, and its outputs by tensor name.

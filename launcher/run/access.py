@@ -1,8 +1,9 @@
-"""The keys by which a cluster's agents are reached; nodes that need keys are never reached without.
+"""Finds the keys with which the launcher and its own agents authenticate themselves.
 
-A cluster's folder of keys has a folder for each machine (`nodes.net.keys` says what lies there):
-that of the launching machine is called `@launcher`, the others like their nodes. Agents that
-`launch` starts itself find theirs there too.
+A cluster's folder of keys has a folder for each machine (`nodes.net.keys` describes its content).
+The launching machine's is called `@launcher`, the others have the names of their nodes. Agents that
+`launch` starts itself read their keys there too. A node at an address that other machines can reach
+is never connected to without keys, unless the user writes `insecure: true`.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from nodes.net.keys import NODES, PUBLIC, SECRET, SUFFIX, KeyFolder, KeysError
 from nodes.protocol.addresses import host_of, is_exposed
 
 LAUNCHER = "@launcher"
-"""The launching machine's folder; no node can be called so."""
+"""The name of the launching machine's folder; no node can have this name."""
 
 DEFAULT_FOLDER = "keys"
-"""Where the keys are unless the cluster names another folder: beside `cluster.yaml`."""
+"""The folder of keys, beside `cluster.yaml`, unless the cluster names another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """How a cluster is secured.
 
-    `keys` is its folder of keys. Connections to other machines need it; those on this one use it
-    only if it `is_named` by the user. `insecure`: no keys at all, because the user says so.
-    `ring` are the launching machine's keys once they were read (`opened`).
+    `keys` is its folder of keys. Connections to other machines need it; those on this machine use
+    it only if the user names it (`is_named`). With `insecure` no keys are used at all. `ring` has
+    the launching machine's keys once they have been read (`opened`).
     """
 
     keys: Path = Path(DEFAULT_FOLDER)
@@ -44,7 +45,10 @@ class Access:
         return self.is_named or is_exposed(address)
 
     def agent_arguments(self, node: str, address: str) -> list[str]:
-        """The key options of an agent that we start; raises `BadInputError` if it has none."""
+        """Return the key options of an agent that this launcher starts.
+
+        Raises `BadInputError` if it needs keys and there are none.
+        """
         if self.insecure:
             return ["--insecure"]
         if not self.guards(address):
@@ -56,15 +60,17 @@ class Access:
 
 
 def opened(access: Access, addresses: Mapping[str, str]) -> Access:
-    """The same with the launching machine's keys read, if they are needed: once, and all that
-    follows goes by them. Raises as `launcher_keys`."""
+    """Return `access` with the launching machine's keys, if the addresses (of nodes) need any.
+
+    They are read only here, so that all that follows uses the same keys. Raises as `launcher_keys`.
+    """
     return replace(access, ring=launcher_keys(access, addresses))
 
 
 def launcher_keys(access: Access, addresses: Mapping[str, str]) -> KeyFolder | None:
-    """The launching machine's keys, if nodes at these addresses have to be reached with any.
+    """Return the launching machine's keys, or None if no node at `addresses` needs any.
 
-    Raises `BadInputError` if they are missing, unsafe, or lack one of the nodes'.
+    Raises `BadInputError` if they are missing, unsafe, or do not include a node's public key.
     """
     guarded = [node for node, address in addresses.items() if access.guards(address)]
     if not guarded:
@@ -85,24 +91,24 @@ def launcher_keys(access: Access, addresses: Mapping[str, str]) -> KeyFolder | N
 def _no_keys(who: str, folder: Path) -> str:
     return (
         f"{who} can be reached by other machines, and there are no keys in {folder}: "
-        "`launch cluster.yaml --make-keys` makes those of all nodes; or write `insecure: true`, "
-        "and whoever reaches the nodes can run networks on them and read what they compute"
+        "`launch cluster.yaml --make-keys` makes the keys of all nodes. Or write `insecure: true`: "
+        "then everybody who reaches the nodes can run networks on them and read their results"
     )
 
 
 def barred(node: str, address: str, folder: Path | None, why: LinkChange) -> BadInputError:
-    """Why the agent at an address and we, with the keys in `folder`, could not agree on who we
-    are."""
+    """The error about an agent and this launcher, with the keys in `folder`, that could not
+    authenticate each other."""
     where = f"node {node!r} at {address}"
     if folder is None:
         return BadInputError(
-            f"{where} wants a key, and this launcher uses none there: name the folder of keys in "
-            "cluster.yaml (`keys: keys`), or start that agent without --keys"
+            f"{where} requires a key, and this launcher uses none there: name the folder of keys "
+            "in cluster.yaml (`keys: keys`), or start that agent without --keys"
         )
     if why is LinkChange.STRANGER:
         return BadInputError(
-            f"{where} does not admit this launcher's key: put {folder / PUBLIC} there, as "
-            "launchers/launcher.pub in its folder of keys"
+            f"{where} does not admit this launcher's key: copy {folder / PUBLIC} to that machine, "
+            "as launchers/launcher.pub in its folder of keys"
         )
     if why is LinkChange.UNLIKE:
         return BadInputError(
@@ -110,8 +116,8 @@ def barred(node: str, address: str, folder: Path | None, why: LinkChange) -> Bad
             "cluster.yaml"
         )
     return BadInputError(
-        f"{where} closes every connection before the handshake has ended: it has another key than "
-        f"{folder / NODES / (node + SUFFIX)} (copy the {PUBLIC} of its folder of keys to there, or "
-        "the folder of keys to it), or its port is overrun (the agent's log there says by whom), "
-        "or something else than a node-agent listens there"
+        f"{where} closes every connection before the handshake has ended. Either its key is not "
+        f"{folder / NODES / (node + SUFFIX)} (copy the {PUBLIC} of its folder of keys to this "
+        "file, or its folder of keys to that machine), or too many connections reach its port (the "
+        "agent's log there says from where), or another program than node-agent listens there"
     )

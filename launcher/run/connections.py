@@ -1,10 +1,10 @@
-"""The launcher's connections: one control and at most one data connection per node.
+"""Holds the launcher's connections: one control and at most one data connection per node.
 
-They are the sockets and the wait that agents use (`nodes.net.sockets`, `nodes.net.waiter`). What
-arrives becomes the supervisor's events here; data messages go to the host as they are. Connections
-are made in the background and made again if they break; what that means is the supervisor's
-business. Tensors go out and come in without a copy unless they are small: what is sent must not be
-changed until the node has it.
+Sockets and waiting are those of the agents (`nodes.net.sockets`, `nodes.net.waiter`). Control
+messages and changes of connections become events of the supervisor; data messages are passed to the
+host as they are. Connections are made in the background, and again if they break; the supervisor
+decides what follows from that. Tensors are sent and received without a copy unless they are small,
+so a tensor that was sent must not be changed until the node has received it.
 """
 
 from __future__ import annotations
@@ -50,26 +50,28 @@ CONTROL_TERMS = ConnectionTerms(
     redial_ms=3_200,
     attempt_ms=3_000,
 )
-"""Of control connections. Messages wait while the user's code has a result; a node that is gone is
-dialled ever more rarely, by short attempts."""
+"""The terms of control connections. Messages wait while the user's code processes a result. A node
+that cannot be reached is dialled ever more rarely, by short attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """A node's agent and we could not agree on who we are, or on being encrypted at all."""
+    """A node's agent and this launcher could not authenticate each other, or only one of them uses
+    encryption."""
 
     node: str
     why: LinkChange
 
 
 Arrival = NodeEvent | Barred | DataReceived | Readable
+"""What `Connections.wait` yields."""
 
 
 class Connections:
     """All connections of one run; a context manager that closes them.
 
-    Those to addresses that `guards` are encrypted, and made only with the nodes that have the keys
-    in `keys`.
+    Connections to addresses for which `guards` is true are encrypted, and made only with nodes
+    whose keys are in `keys`.
     """
 
     def __init__(
@@ -99,21 +101,20 @@ class Connections:
     def open_control(self, node: str, address: str) -> None:
         """Connect to a node's control address.
 
-        Raises `AddressError` if it is not an address, or the node's key is not known.
+        Raises `AddressError` if the address is invalid, or the node's key is not known.
         """
         dialler = self._dial(node, address, CONTROL_TERMS)
         self._control[node] = dialler
         self._read(dialler, partial(_control_message, node), _control_changes)
 
     def open_data(self, node: str, address: str, longest_bytes: int, agreed: int = 0) -> None:
-        """Connect to a node's data address; likewise.
+        """Connect to a node's data address; raises as `open_control`.
 
-        Whoever sends a tensor of more than `longest_bytes` loses the connection. When `agreed`
-        messages wait, or `UNREAD` if they are more, it is no longer read. Credits bound what is
-        sent either way, but bind only those who heed them: whoever sends more is slowed down by
-        its own connection. Whoever heeds them must not be: its heartbeats would go unanswered
-        behind what waits. Of ours there are none here, since the node's control connection has
-        them.
+        The connection is closed if a message is longer than `longest_bytes`. It is no longer read
+        while `agreed` messages wait, or `UNREAD` if that is more. An honest node never sends more
+        than the credits allow, so its connection is always read and its heartbeats are answered; a
+        node that ignores credits is slowed down by its own connection. This end sends no
+        heartbeats, because the control connection with the node does.
         """
         terms = ConnectionTerms(
             max(longest_bytes, MAX_MESSAGE_BYTES), unread=max(UNREAD, agreed), heartbeats=False
@@ -132,7 +133,7 @@ class Connections:
         read: Callable[[list[Part]], Arrival],
         changes: Callable[[Dialler], list[Arrival]],
     ) -> None:
-        """Report what comes over a connection and what becomes of it, each with the connection."""
+        """Report what a connection receives and how it changes, each with the connection."""
         self._waiter.add(
             dialler.socket, lambda: [(dialler, arrival) for arrival in dialler.receive(read)]
         )
@@ -141,7 +142,7 @@ class Connections:
         )
 
     def close_data(self) -> None:
-        """Hang up on all data connections; nothing of them is reported any more."""
+        """Close all data connections; nothing that they received is reported any more."""
         for dialler in self._data.values():
             self._waiter.remove(dialler.socket)
             self._waiter.remove(dialler.monitor)
@@ -153,23 +154,23 @@ class Connections:
         self._waiter.add(descriptor, lambda: [(None, Readable(descriptor))])
 
     def unwatch(self, descriptor: int) -> None:
-        """No longer report on this file descriptor."""
+        """Stop to report this file descriptor."""
         self._waiter.remove(descriptor)
 
     def send(self, node: str, message: Control) -> None:
-        """Send a control message; it leaves once the connection stands.
+        """Send a control message as soon as the connection is established.
 
-        To a node that has turned this launcher away, nothing can be sent (`Dialler.send`). That it
-        is gone is reported as `Barred` or `Disconnected`.
+        A message to a node that has rejected this launcher is dropped (`Dialler.send`); the
+        rejection is reported as `Barred` or `Disconnected`.
         """
         self._send(self._control[node], [encode(message)])
 
     def send_data(self, node: str, message: Attach | Credit) -> None:
-        """Send a data message without a tensor; likewise."""
+        """Send a data message without a tensor, as `send` does."""
         self._send(self._data[node], [encode(message)])
 
     def send_tensor(self, node: str, header: TensorHeader, tensor: Array) -> None:
-        """Send a C-contiguous tensor; likewise."""
+        """Send a C-contiguous tensor, as `send` does."""
         self._send(self._data[node], [encode(header), tensor.data])
 
     def _send(self, dialler: Dialler, parts: list[bytes | memoryview]) -> None:
@@ -177,11 +178,11 @@ class Connections:
         dialler.send(parts)
 
     def wait(self, timeout_s: float | None) -> Iterator[Arrival]:
-        """Wait until something arrives or the time is over; then what is there.
+        """Wait until something arrives or `timeout_s` has passed (None: without limit); yield it.
 
-        In order of arrival on each connection, and no more than `nodes.net.waiter.BATCH` of each:
-        one that never falls silent keeps nobody from being heard. None waits for ever. A connection
-        that is closed meanwhile, on account of what came before, is not heard any more.
+        Each connection yields its arrivals in order, and at most `nodes.net.waiter.BATCH` of them,
+        so that a busy connection cannot starve the others. What a connection received before it
+        was closed, by the reaction to an earlier arrival, is not yielded.
         """
         for dialler, arrival in self._waiter.wait(timeout_s):
             if dialler is None or not dialler.is_closed:
@@ -217,8 +218,8 @@ def _control_change(node: str, change: LinkChange) -> Arrival:
 
 
 def _data_changes(dialler: Dialler) -> list[Arrival]:
-    """A connection that ends before its handshake does is dialled again: the node's control
-    connection shows whether there is hope."""
+    """Report changes of a data connection, except for failed handshakes: it is dialled again, and
+    the control connection shows whether the node can be reached at all."""
     found: list[Arrival] = []
     for change in dialler.changes():
         match change:

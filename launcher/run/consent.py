@@ -1,7 +1,7 @@
-"""How a user agrees to the use of nodes that came back: SIGUSR1 to the launcher.
+"""Lets the user agree to the use of nodes that returned, by sending SIGUSR1 to the launcher.
 
-A signal reaches a run with and without a terminal, from scripts and over ssh, and takes no line of
-input from anybody else. Where nobody waits for it, it must do nothing: by default it would kill.
+A signal works with and without a terminal, from scripts and over ssh, and does not consume standard
+input. Its default action would kill the process, so it is ignored while no run waits for it.
 """
 
 from __future__ import annotations
@@ -14,36 +14,39 @@ from collections.abc import Iterator
 
 
 class Consent:
-    """`descriptor` can be read once the user has agreed."""
+    """The user's consent; `descriptor` becomes readable when it is given."""
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def give(self) -> None:
-        """The user agrees."""
+        """Note that the user agrees."""
         os.eventfd_write(self.descriptor, 1)
 
     def take(self) -> None:
-        """It was heard."""
+        """Consume the consent, which the caller acts upon."""
         os.eventfd_read(self.descriptor)
 
 
 def how_to_consent() -> str:
-    """What a user does to agree; empty where signals cannot be heard (outside the main thread)."""
+    """Return the command by which a user agrees; empty outside the main thread, where Python
+    cannot handle signals."""
     here = threading.current_thread() is threading.main_thread()
     return f"kill -USR1 {os.getpid()}" if here else ""
 
 
 def ignore_consent() -> None:
-    """Outside of `hearing_consent`, SIGUSR1 does nothing from now on to a process that it would
-    kill: it may come early, or when the last result has just arrived."""
+    """Ignore SIGUSR1 outside of `hearing_consent` from now on, unless it has a handler already.
+
+    It may come before the run begins, or just after the last result.
+    """
     if how_to_consent() and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def hearing_consent() -> Iterator[Consent]:
-    """While inside, SIGUSR1 means that the user agrees (only where called in the main thread)."""
+    """Take SIGUSR1 as the user's consent inside of the context (in the main thread only)."""
     consent = Consent()
     former = None
     if how_to_consent():
@@ -51,6 +54,6 @@ def hearing_consent() -> Iterator[Consent]:
     try:
         yield consent
     finally:
-        if former is not None:  # None also for one that was not set by Python
+        if former is not None:  # it is None for a handler that was not set by Python
             signal.signal(signal.SIGUSR1, former)
         os.close(consent.descriptor)

@@ -1,8 +1,8 @@
-"""From a plan to each agent's deployment: phases, numbered channels, whom to dial, which blobs.
+"""Turns a plan into a blueprint: each agent's phases, blobs and numbered channels.
 
-A channel's number is its place in the plan, so both of its ends agree on it. Channels from or to
-the host are the launcher's own ends of the stream. State that a phase keeps comes from the host,
-once per epoch, over a channel of its own; these are numbered after the plan's.
+A channel's number is its index in the plan, so both of its ends agree on it. The launcher itself is
+one end of the channels from and to the host. The initial state of a phase comes from the host, once
+per epoch, over a channel of its own; these channels are numbered after the plan's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from partition.plan import Plan, PlannedChannel, PlannedPhase
 
 @dataclass(frozen=True, slots=True)
 class SubnetBlobs:
-    """A phase's subnet as blobs: its ONNX graph, and its weights if it has any."""
+    """The blobs of a phase's subnet: its ONNX graph, and its weights if it has any."""
 
     graph: BlobInfo
     weights: BlobInfo | None
@@ -40,11 +40,11 @@ def blueprint(
     order: Order,
     check_finite: bool = False,
 ) -> Blueprint:
-    """Cut a plan up by node.
+    """Divide a plan by node.
 
-    `subnets` has an entry per phase (by its name), `threads` one per node (1 where it is missing).
-    With `check_finite` agents look for NaN and infinity in what phases make. Nodes without a phase
-    get no deployment. Raises `BadInputError` for a phase without a subnet.
+    `subnets` maps the names of phases, `threads` the names of nodes (1 if one is missing). With
+    `check_finite`, agents check the outputs of phases for NaN and infinity. Nodes without a phase
+    have no deployment. Raises `BadInputError` for a phase without a subnet.
     """
     nodes = dict.fromkeys(phase.device for phase in plan.phases)
     phases = {

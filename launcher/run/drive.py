@@ -1,7 +1,7 @@
-"""Drives one run: gives the supervisor what has happened, and performs the actions it decides on.
+"""Drives one run: reports events to the supervisor and performs the actions that it decides on.
 
-Events come from connections, agents' processes and the host's progress. One thread and one wait:
-until something arrives or the supervisor's next deadline is due.
+Events come from connections, agents' processes, the planner, the user and the host. A single thread
+waits until something arrives or the supervisor's next deadline has come.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import Control, Hello, Put, Refused, Traced, Welcome
 
 FoundPlan = tuple[PlanReply, Mapping[str, Path]]
-"""A plan that was found, and its blobs by digest."""
+"""A plan that was found, and the files of its blobs by digest."""
 
 PlanSearch = Callable[[PlanRequest, IsWanted], FoundPlan]
-"""Runs in a thread of its own; raises `LauncherError` if there is no such plan."""
+"""Searches a plan, in a thread of its own; raises `LauncherError` if there is none."""
 
 ENDING_S = 1.0
 """How long an agent may take to end after it has closed its standard error."""
 
 GREETING_S = 2.0
-"""How long the other agents may take to answer when one will not have us."""
+"""How long the other agents may take to answer once one cannot be authenticated."""
 
 LOOK_EVERY_S = 1.0
-"""How often processes are looked at whose standard error a child of theirs keeps open."""
+"""How often to look for agents that have ended while a child keeps their standard error open."""
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The supervisor's: it goes on while the machine is suspended, as the agents' leases do."""
+"""The supervisor's clock. It goes on while the machine is suspended, as the agents' leases do."""
 
 
 def _now_s() -> float:
@@ -76,7 +76,7 @@ def _now_s() -> float:
 
 
 class Drive:
-    """Drives a supervisor and a host until the run ends."""
+    """Drives a supervisor and a host until the run ends; see `run`."""
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ class Drive:
         tracer: Tracer | None = None,
         consent: Consent | None = None,
     ) -> None:
-        """`files` are the blobs by digest; `on_update` hears of progress; `replan` finds another
-        plan, and without it none is asked for; `keys` is the launching machine's folder of keys, if
-        there is one; `tracer` asks what happens while frames stream; `consent` is how the user
-        agrees to something."""
+        """`files` maps digests to blobs; `on_update` is called for progress and notices; `replan`
+        searches another plan, and without it plan requests are ignored; `keys` is the launching
+        machine's folder of keys, if it uses any; `tracer` collects traces; `consent` reports that
+        the user agrees to the use of nodes that returned."""
         self._consent = consent
         self._supervisor = supervisor
         self._reactor: Reactor[Event, Action] = Reactor(supervisor.handle, self._perform, _now_s)
@@ -111,19 +111,21 @@ class Drive:
         self._barred_until_s = 0.0
         self._greeting: dict[str, Hello] = {}
         self._end: End | None = None
-        self._has_streamed = False
         self._last_progress = host.progress
         self._replan = replan
         self._background: Background[FoundPlan] = Background()
 
     def run(self) -> None:
-        """Run to the end; raises the `LauncherError` that it ended with, if any: a `BadInputError`
-        only if nothing was streamed, or could be."""
+        """Run to the end; raises the `LauncherError` with which the run ended, if any.
+
+        It is a `BadInputError` only if no frame was streamed, or if nodes do not agree on their
+        keys and there is no result.
+        """
         try:
             self._run()
         except BadInputError as error:
             barred = isinstance(error, BarredError) and not self._supervisor.taken
-            if barred or not self._has_streamed:
+            if barred or not self._supervisor.life.has_streamed:
                 raise
             raise RunFailedError(str(error)) from error
 
@@ -150,7 +152,7 @@ class Drive:
         self._host.advance()
         if self._host.is_busy:
             self._host.step()
-        self._tell_progress()
+        self._report_progress()
         if self._tracer is not None:
             for node in self._tracer.due(time.monotonic()):
                 self._connections.send(node, self._tracer.ask(node))
@@ -160,7 +162,7 @@ class Drive:
             self._look_at_processes()
             self._handle(Tick())
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         progress = self._host.progress
         if progress != self._last_progress:
             self._last_progress = progress
@@ -220,7 +222,7 @@ class Drive:
             self._read_stderr(self._by_stderr[descriptor])
 
     def _has_succeeded(self, node: str, refused: Refused) -> bool:
-        """Greet an agent again whose launcher is seen to have ended, if it has."""
+        """Greet an agent again if the launcher that holds it is known to have ended."""
         hello = self._greeting.get(node)
         if hello is None:
             return False
@@ -230,20 +232,22 @@ class Drive:
         return again is not None
 
     def _barred(self, node: str, why: LinkChange) -> None:
-        """An agent that was never reached may be one that we shall never agree with."""
+        """Note that an agent and this launcher cannot authenticate each other; if the run needs it
+        and it has never answered, the run cannot begin."""
         session = self._supervisor.sessions[node]
         if why is LinkChange.NO_HANDSHAKE:
             self._handle(ClosedEarly(node))
         in_vain = why is not LinkChange.NO_HANDSHAKE or self._keys is not None
         needed = node in self._supervisor.blueprint.deployments
-        if session.welcome is None and in_vain and needed and not self._has_streamed:
+        has_streamed = self._supervisor.life.has_streamed
+        if session.welcome is None and in_vain and needed and not has_streamed:
             self._barred_nodes.add(node)
             if self._barred_error is None:
                 self._barred_error = barred(node, session.address, self._keys, why)
                 self._barred_until_s = time.monotonic() + GREETING_S
 
     def _give_up_if_barred(self) -> None:
-        """End once all other agents have answered, so that each hears goodbye and is free."""
+        """End the run once all other agents have answered, so that each can be released."""
         if self._barred_error is None or self._end is not None:
             return
         waiting = [
@@ -293,7 +297,6 @@ class Drive:
                 data = self._read_blob(blob.digest, offset, size)
                 self._connections.send(node, Put(blob, offset, data))
             case Stream(data_addresses, blueprint):
-                self._has_streamed = True
                 self._host.attach(blueprint, data_addresses)
             case Halt():
                 self._handle(Halted(*self._host.halt()))

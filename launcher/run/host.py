@@ -1,7 +1,7 @@
-"""The host's part in the dataflow: loads frames, feeds them in, hands results to the user.
+"""Loads frames, sends them to the nodes, and hands results to the user.
 
-A thin shell around `launcher.core.stream`: which frame may go and which result is complete is
-decided there.
+This is the shell around `launcher.core.stream`, which decides which frame may be sent and which
+result is complete.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from nodes.protocol.payload import checked_array
 
 
 class Host:
-    """Streams `frames` through one deployment after another; `step` until every one is settled.
+    """Streams `frames` through one deployment after another.
 
-    A source with a `pace` may drop frames, of which `on_drop` hears; `advance` takes in what it has
-    made. The network's `state` before the first frame is zeros, unless it is given by the names of
-    its tensors. What follows counts the frames that are streamed, without those. `sent_s[k]` and
-    `received_s[k]` are when frame k was sent (the last time) and when the last of its outputs had
-    arrived, in seconds after `began_s` of the monotonic clock.
+    A source with a `pace` may drop frames; `on_drop` is called for each. The network's `state`
+    before the first frame maps tensor names to arrays; it is zero if it is not given. `sent_s[k]`
+    is when frame k was sent (for the last time), `received_s[k]` when the last of its outputs
+    arrived, in seconds after `began_s` on the monotonic clock. Here k does not count dropped
+    frames.
     """
 
     def __init__(
@@ -54,8 +54,6 @@ class Host:
         self._on_result = on_result
         self._connections = connections
         self._began_s = began_s
-        self._attached = False
-        self._began = False
         self._on_drop = on_drop
         self._next: tuple[int, Frame] | None = None
         zeros = {c.tensor: np.zeros(c.shape, c.dtype) for c in blueprint.states}
@@ -65,26 +63,25 @@ class Host:
 
     @property
     def progress(self) -> ResultsTaken:
-        """How far the stream is."""
+        """The progress of the stream, for the supervisor."""
         return ResultsTaken(self._stream.taken, self._stream.frames, self._stream.offered)
 
     @property
     def next_frame_s(self) -> float | None:
-        """When the source makes its next frame, by the monotonic clock; None if that is unknown."""
+        """When the source makes its next frame, on the monotonic clock; None if unknown."""
         return self._stream.intake.due_s
 
     def advance(self) -> None:
-        """Take in what the source has made by now."""
+        """Queue the frames that the source has made by now."""
         for frame in self._stream.advance(time.monotonic()):
             if self._on_drop is not None:
                 self._on_drop(frame)
 
     def attach(self, blueprint: Blueprint, data_addresses: Mapping[str, str]) -> None:
-        """Dial the nodes that we feed or are fed by; give those that feed us their credits.
+        """Begin an epoch: connect to these nodes' data ports, and grant the initial credits.
 
-        Raises `RunFailedError` for an address that is none.
+        Raises `RunFailedError` for an invalid address.
         """
-        self._attached = self._began = True
         self._stream.begin(blueprint)
         self._stream.intake.begin(time.monotonic())
         self.advance()
@@ -102,9 +99,8 @@ class Host:
                 self._connections.send_data(node, credit)
 
     def halt(self) -> tuple[int, int]:
-        """Hang up on all nodes: the deployment is given up. See `RunStream.halt`."""
+        """Give the epoch up and close all data connections; returns as `RunStream.halt`."""
         self._connections.close_data()
-        self._attached = False
         self._next = None  # it may be a later frame than the one that is sent next
         first, replayed = self._stream.halt()
         del self.sent_s[first:]
@@ -113,7 +109,8 @@ class Host:
     def arrived(
         self, node: str, message: Message, payload: object = None, payload_bytes: int = 0
     ) -> None:
-        """Take in a credit or a tensor; raises `RemoteProtocolError` for what may not come."""
+        """Take in a credit or a tensor; raises `RemoteProtocolError` for anything else, and for a
+        tensor or credit that breaks the protocol."""
         match message:
             case TensorHeader():
                 tensor = checked_array(message, payload, payload_bytes)
@@ -131,27 +128,19 @@ class Host:
     @property
     def is_busy(self) -> bool:
         """Whether `step` has something to do."""
-        return self._may_send or self._may_take or self._to_load() is not None
+        return self._stream.may_send or self._stream.may_take or self._to_load() is not None
 
     def step(self) -> None:
         """Do one thing: send a frame, else hand over a result, else load the next frame."""
-        if self._may_send:
+        if self._stream.may_send:
             self._send()
-        elif self._may_take:
+        elif self._stream.may_take:
             self._take()
         elif (number := self._to_load()) is not None:
             self._next = number, self._load(number)
 
-    @property
-    def _may_send(self) -> bool:
-        return self._attached and self._stream.may_send
-
-    @property
-    def _may_take(self) -> bool:
-        return self._began and self._stream.may_take
-
     def _to_load(self) -> int | None:
-        """The frame to load ahead: not one that may still make way for another."""
+        """The frame to load ahead, if it is not loaded and can no longer be dropped."""
         number, pace = self._stream.next_frame, self._stream.intake.pace
         if pace is not None and pace.on_overload == "drop-oldest":
             return None
@@ -195,7 +184,8 @@ class Host:
 
 
 def _checked(number: int, frame: Frame, name: str, channel: ChannelSpec) -> Array:
-    """The frame's array for a channel in C order; raises `BadInputError` if it does not fit."""
+    """Return the frame's array for a channel in C order; raises `BadInputError` if it does not
+    fit."""
     array = frame.get(name)
     if array is None:
         raise BadInputError(f"frame {number} has no input {name!r}")

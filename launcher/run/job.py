@@ -1,8 +1,8 @@
-"""One launch from configuration to report: check, plan, cut, run, compare.
+"""Carries out the command `launch`: checks the configuration, plans, runs, compares and reports.
 
-Everything that the user wrote is checked before the first agent is started, and agents start before
-the search so that they load their engines meanwhile. Whatever happens, they are ended on the way
-out, and the temporary folder with them.
+Everything that the user wrote is checked before the first agent is started. Agents are started
+before the search, so that they import their engines meanwhile. They are ended, and the temporary
+folder is deleted, however the command ends.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     from cnn.model import Model
 
 Runtime = Callable[[tuple[Node, ...]], AbstractContextManager[Runner]]
-"""Starts what the nodes need and gives what runs plans on them, until the context ends."""
+"""Starts agents for the nodes; the context's value runs plans on them until the context ends."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The plan, and the report of its run unless only the plan was asked for; or neither, if the
+    """The plan, and the report of its run unless the user wanted only the plan; or neither, if the
     journal that was to be resumed is `complete`."""
 
     plan: Plan | None
@@ -84,7 +84,8 @@ class Outcome:
 
 @contextmanager
 def real_runtime(nodes: tuple[Node, ...]) -> Iterator[Runner]:
-    """Agents on this machine for nodes without an address, and `launcher.run.runner.run`."""
+    """Start agents on this machine for nodes without an address; run plans by
+    `launcher.run.runner.run`."""
     with start_agents(nodes) as agents:
         yield functools.partial(run, agents=agents)
 
@@ -96,17 +97,17 @@ def launch(
     started_s: float,
     runtime: Runtime = real_runtime,
 ) -> Outcome:
-    """Do what `request` asks; `started_s` is when the command began (monotonic clock).
+    """Carry out a request; `started_s` is when the command began, on the monotonic clock.
 
-    Raises `LauncherError`: `BadInputError` before anything is streamed, `RunFailedError` after.
+    Raises `BadInputError` before a frame is streamed, `RunFailedError` after that.
     """
     try:
         return _launch(request, progress, started_s, runtime)
     except (CnnError, PartitionError) as error:
         raise RunFailedError(str(error)) from error
-    except BrokenPipeError:  # nobody reads our progress any more
+    except BrokenPipeError:  # standard output or error is closed at the other end
         raise
-    except OSError as error:  # the disk is full, say: what users name is checked where it is read
+    except OSError as error:  # such as a full disk: files that users name are checked when read
         what = advised(error, "set TMPDIR to a folder on another disk")
         raise RunFailedError(f"{error.filename or 'the system'}: {what}") from error
 
@@ -123,7 +124,7 @@ def _launch(
     nodes = () if request.plan_only else nodes_of(cluster)
     progress.say("reading " + ", ".join(model.path for model in cluster.config.models))
     model = read_model(cluster)
-    file = profile_file(cluster, model)  # refuses one that cannot be used
+    file = profile_file(cluster, model)
     for part in model.parts or (model,):
         progress.say(summary(part.network, part.filled_seed))
     if request.plan_only:
@@ -142,7 +143,7 @@ def _launch(
         if not len(results.frames):
             return Outcome(None, None, _complete(cluster, model, results, folder, progress))
         runner = stack.enter_context(runtime(nodes))
-        if file is not None:  # of other machines or engines, it would lead us astray
+        if file is not None:  # a profile of other machines or engines would mislead the search
             bench = Bench(runner, nodes, folder / "who", bench_options(cluster), progress)
             check_agents(cluster, model, file, identities(bench, cluster.config.nodes))
         if not cluster.config.verify:
@@ -200,11 +201,11 @@ def _launch(
 
 
 def _restore(results: Results, journal: Journal, where: str, progress: ProgressDisplay) -> None:
-    """Take what the journal has, and see that there is room for the rest."""
+    """Restore the results in the journal, and check that the disk has room for the others."""
     results.restore(_counting(progress, "reading the journal"))
     check_room(journal, where)
     progress.say(
-        f"journal {journal.folder}: {results.restored} results are there, {len(results.frames)} "
+        f"journal {journal.folder}: {results.restored} results are saved, {len(results.frames)} "
         "frames are left; if this run is interrupted, --resume goes on with it"
     )
 
@@ -227,14 +228,14 @@ def _complete(
 
 
 def _rounds_alike(cluster: Cluster, result: RunResult, results: Results) -> bool:
-    """Whether all results are of one plan, on this machine's own processor."""
+    """Whether all results come from one plan, computed on this machine's own processor."""
     here = all(is_here(node.address) for node in cluster.config.nodes)
     on_cpu = all(welcome.engine.endswith("(CPU)") for welcome in result.welcome.values())
     return here and on_cpu and not result.recoveries and not results.restored
 
 
 def _subnets_folder(request: Request, saved: SavedPlan | None, folder: Path) -> Path:
-    """Where subnets are cut: beside the plan if that is or will be saved, else in `folder`."""
+    """The folder of the subnets: beside a plan that is or will be saved, otherwise in `folder`."""
     if request.save is not None:
         return request.save / SUBNETS
     if saved is not None and os.access(saved.path.parent, os.W_OK):
@@ -282,7 +283,7 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
             for pattern in request.inputs
         )
         changes["input"] = cluster.config.input.model_copy(update={"files": files})
-        cluster = cluster.changed(truth=None)  # it belongs to the inputs of the file
+        cluster = cluster.changed(truth=None)  # it belongs to the inputs of cluster.yaml
     given = {key: value for key, value in changes.items() if value is not None}
     return cluster.changed(**given), saved
 

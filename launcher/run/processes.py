@@ -1,14 +1,9 @@
-"""Agents that the launcher starts on its own machine, and their certain end.
+"""Starts agents on the launching machine, and makes sure that they end.
 
-Each runs in a session of its own, so that Ctrl-C in a terminal reaches the launcher alone, which
-then ends its agents in order. Three things end them: the protocol's `Shutdown`; this module, which
-closes their standard input, sends SIGTERM and then SIGKILL with a bounded wait after each; and, if
-the launcher itself is killed, the kernel, which closes that same pipe.
-
-How often the kernel has ended a process here for want of memory.
-
-The counter is that of the control group that bounds this process and those that it starts. Where it
-cannot be read, that of the machine takes its place, on which others' processes count too.
+Each agent runs in a session of its own, so that Ctrl-C in a terminal reaches the launcher only,
+which then ends its agents in order. An agent ends by the protocol's `Shutdown`. If it does not, the
+launcher closes the agent's standard input, sends SIGTERM and at last SIGKILL, with a bounded wait
+after each. If the launcher is killed, the kernel closes the agent's standard input.
 """
 
 from __future__ import annotations
@@ -31,45 +26,49 @@ from launcher.signals import unwinding_on_signals
 from nodes.host.control_groups import group_folders
 from nodes.protocol.addresses import host_of
 
-NAME = "oom_kill"
-"""What both versions of control groups and the machine call it."""
+TAIL_BYTES = 4096
+"""How much of the end of an agent's standard error is kept."""
+
+LEAVE_S = 3.0
+"""How long an agent may take to end by itself, and again after SIGTERM, before SIGKILL."""
+
+LONGEST_IPC_PATH = 107
+"""The longest path of a Unix socket on Linux, in bytes."""
+
+OOM_KILL = "oom_kill"
+"""The name of the counter of processes that were killed for want of memory, in the control groups
+of either version and in `/proc/vmstat`."""
 
 
 def oom_kills(proc: Path = Path("/proc")) -> int:
-    """How often so far; 0 if it is unknown."""
+    """Return how many processes the kernel has killed for want of memory; 0 if that is unknown.
+
+    The counter is that of the control group of this process and of those that it starts. If it
+    cannot be read, that of the whole machine is used, which counts the processes of others too.
+    """
     places = [proc / "vmstat"]
     try:
         for folder in (group_folders("memory", proc / "self") or ())[:1]:
             places = [folder / "memory.events", folder / "memory.oom_control", *places]
     except (OSError, ValueError):
         pass
-    return next((count for count in map(_count, places) if count is not None), 0)
+    return next((count for count in map(_read_counter, places) if count is not None), 0)
 
 
-def _count(path: Path) -> int | None:
+def _read_counter(path: Path) -> int | None:
     try:
         lines = path.read_text("ascii", "replace").splitlines()
     except OSError:
         return None
-    found = [line.split()[1:] for line in lines if line.split()[:1] == [NAME]]
+    found = [line.split()[1:] for line in lines if line.split()[:1] == [OOM_KILL]]
     return int(found[0][0]) if found and found[0] and found[0][0].isdigit() else None
 
 
-TAIL_BYTES = 4096
-"""How much of the end of an agent's standard error is kept."""
-
-LEAVE_S = 3.0
-"""How long an agent may take to leave by itself, and again after SIGTERM, before SIGKILL."""
-
-LONGEST_IPC_PATH = 107
-"""Bytes that a Unix socket's path may have on Linux."""
-
-
 class LocalAgent:
-    """One agent process: its name, control address, exit code and last words."""
+    """The process of one agent, with its node's name and its control address."""
 
     def __init__(self, name: str, address: str, arguments: list[str]) -> None:
-        """Start it; raises `RunFailedError` if that is impossible."""
+        """Start the process; raises `RunFailedError` if that is impossible."""
         self.name = name
         self.address = address
         command = [sys.executable, "-m", "nodes.cli", "--listen", address, "--name", name]
@@ -95,12 +94,12 @@ class LocalAgent:
 
     @property
     def stderr(self) -> int:
-        """The file descriptor of what it writes to standard error."""
+        """The file descriptor from which its standard error is read; it does not block."""
         assert self._process.stderr is not None  # noqa: S101 - for the type checker: a PIPE
         return self._process.stderr.fileno()
 
     def read_stderr(self) -> bool:
-        """Keep the end of what it has written; False when it has closed standard error."""
+        """Read what it has written and keep the end; return False if standard error is closed."""
         while True:
             try:
                 data = os.read(self.stderr, 1 << 16)
@@ -111,56 +110,57 @@ class LocalAgent:
             self._tail = (self._tail + data)[-TAIL_BYTES:]
 
     def exit_code(self) -> int | None:
-        """Its exit code (minus the signal that ended it), None while it runs."""
+        """Its exit code (negative: minus the signal that ended it); None while it runs."""
         code = self._process.poll()
         if code is not None:
-            self._end_what_is_left()
+            self._kill_group()
         return code
 
     def stderr_tail(self) -> str:
-        """The end of what it wrote to standard error, cut to whole lines."""
+        """Return the end of what it wrote to standard error, cut to whole lines."""
         self.read_stderr()
         text = self._tail.decode(errors="replace")
         return text.partition("\n")[2] if len(self._tail) == TAIL_BYTES else text
 
     def oom_kills(self) -> int:
-        """How many processes the kernel has ended for want of memory since it was started."""
+        """Return how many processes were killed for want of memory since this one was started."""
         return oom_kills() - self._kills_before
 
     def forget_stderr(self) -> None:
-        """Drop what it has written so far: it is about its start, which went well."""
+        """Drop what it has written so far, which concerns its successful start."""
         self.read_stderr()
         self._tail = b""
 
-    def hint(self) -> None:
-        """Close its standard input: time to leave."""
+    def ask_to_end(self) -> None:
+        """Close its standard input, upon which it ends."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
     def signal(self, number: int) -> None:
-        """Signal it and every process it has started, unless it has ended."""
+        """Signal its process group, unless that has been killed."""
         if not self._has_ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
-    def _end_what_is_left(self) -> None:
-        """Of its process group, at once: later its id may be that of somebody else's."""
+    def _kill_group(self) -> None:
+        """Kill the rest of its process group now; later, another group may have the same id."""
         self.signal(signal.SIGKILL)
         self._has_ended = True
 
     def wait(self, until_s: float) -> bool:
-        """Wait until it has ended or the monotonic clock shows `until_s`; whether it has."""
+        """Wait until it has ended, or the monotonic clock shows `until_s`; return whether it
+        has."""
         try:
             self._process.wait(max(0.0, until_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             return False
-        self._end_what_is_left()
+        self._kill_group()
         return True
 
     def close(self) -> None:
-        """Release its pipes; it has ended."""
-        self.hint()
+        """Close the pipes of a process that has ended."""
+        self.ask_to_end()
         if self._process.stderr is not None:
             self._process.stderr.close()
 
@@ -181,21 +181,20 @@ class LocalAgents(Mapping[str, LocalAgent]):
         return len(self._agents)
 
     def start(self, name: str, address: str, arguments: list[str]) -> None:
-        """Start one more."""
+        """Start another agent; raises `RunFailedError` if that is impossible."""
         self._agents[name] = LocalAgent(name, address, arguments)
 
     def end(self) -> None:
-        """End all of them and what they started, in `2 * LEAVE_S` seconds at most."""
+        """End all agents and the processes that they started, within about `2 * LEAVE_S`."""
         agents = list(self._agents.values())
         try:
             for agent in agents:
-                agent.hint()
-            leaving = _wait(agents)
-            for agent in leaving:
+                agent.ask_to_end()
+            left = _wait(agents)
+            for agent in left:
                 agent.signal(signal.SIGTERM)
-            _wait(leaving)
-        finally:
-            # Whoever is left. It cannot be refused.
+            _wait(left)
+        finally:  # a process cannot refuse SIGKILL
             for agent in agents:
                 agent.signal(signal.SIGKILL)
             _wait(agents)
@@ -205,19 +204,20 @@ class LocalAgents(Mapping[str, LocalAgent]):
 
 
 def _wait(agents: list[LocalAgent]) -> list[LocalAgent]:
+    """Wait up to `LEAVE_S`; return the agents that still run."""
     until_s = time.monotonic() + LEAVE_S
     return [agent for agent in agents if not agent.wait(until_s)]
 
 
 @contextlib.contextmanager
 def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[LocalAgents]:
-    """Start an agent for every node without an address; end them all on the way out.
+    """Start an agent for every node without an address; end all of them when the context ends.
 
-    Enter it before planning, so that the agents import their engines meanwhile. `cache` is where
-    they keep subnets (None: their own default). While inside, SIGTERM and SIGHUP to this process
-    unwind it like Ctrl-C does (only where called in the main thread). Raises `BadInputError` for
-    the address of another node whose host is unknown or whose key is missing, `RunFailedError` if
-    an agent cannot start.
+    Enter the context before planning, so that the agents import their engines meanwhile. `cache` is
+    the folder in which they keep subnets (None: their own default). Inside of the context, SIGTERM
+    and SIGHUP raise an exception as Ctrl-C does (in the main thread only). Raises `BadInputError`
+    if the host in another node's address is unknown or its key is missing, `RunFailedError` if an
+    agent cannot be started.
     """
     nodes = tuple(nodes)
     agents = LocalAgents()
@@ -228,7 +228,7 @@ def start_agents(nodes: Iterable[Node], cache: Path | None = None) -> Iterator[L
         try:
             remote = [node.address for node in nodes if node.address is not None]
             for node in nodes:
-                if node.address is not None:  # refused now rather than after the search
+                if node.address is not None:  # check keys now rather than after the search
                     launcher_keys(node.access, {node.name: node.address})
             for number, node in enumerate(n for n in nodes if n.address is None):
                 address = _listen_address(Path(directory), number, remote)
@@ -247,13 +247,13 @@ def _arguments(node: Node, cache: Path | None) -> list[str]:
 
 
 def _short_parent() -> str | None:
-    """Where a directory's path leaves room for a socket's name; None: in the usual place."""
+    """A folder whose path leaves room for a socket's name; None for the usual temporary folder."""
     longest = LONGEST_IPC_PATH - len("/csdf-xxxxxxxx/9999.data")
     return None if len(os.fsencode(tempfile.gettempdir())) <= longest else "/tmp"  # noqa: S108 - the directory made there is private
 
 
 def _listen_address(directory: Path, number: int, remote: list[str]) -> str:
-    """Where a local agent listens: on TCP if agents elsewhere have to reach it."""
+    """A local agent's address: TCP if agents on other machines have to reach it, else a socket."""
     if not remote:
         return f"ipc://{directory}/{number}"
     host = _own_address_towards(remote[0])
@@ -265,12 +265,12 @@ def _listen_address(directory: Path, number: int, remote: list[str]) -> str:
 
 
 def _own_address_towards(address: str) -> str:
-    """This machine's address on the network through which it reaches a remote one."""
+    """This machine's own address on the route to a remote one."""
     host = host_of(address)
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
-            probe.connect(target)  # UDP: looks up the route, sends nothing
+            probe.connect(target)  # UDP: this looks up the route and sends nothing
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise BadInputError(f"{address}: this machine has no way to {host!r} ({error})") from error
+        raise BadInputError(f"{address}: this machine cannot reach {host!r} ({error})") from error

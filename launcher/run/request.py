@@ -1,6 +1,6 @@
-"""What the user asks of `launch` on the command line.
+"""Declares the command line of `launch`, which Typer makes from the class `Request`.
 
-Typer makes the command line from the class. Light to import, for `--help`.
+The module imports little, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Request:
     cannot deadlock, deploys it, streams the frames, and compares the results
     with the whole model's.
 
-    Exit code 0: every frame came back and agrees. 1: the run failed, or
+    Exit code 0: every frame has a result that agrees. 1: the run failed, or
     a result differs. 2: something given cannot be used, and nothing was
     run. 130: Ctrl-C.
     """
 
-    # None leaves it to `cluster.yaml`.
+    # An option that is None leaves the choice to `cluster.yaml`.
     target: Annotated[
         Path,
         typer.Argument(

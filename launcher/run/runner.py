@@ -1,4 +1,4 @@
-"""Runs a plan: reaches or starts agents, deploys, streams frames, collects results, cleans up."""
+"""Runs a plan: starts or reaches agents, deploys, streams frames, collects results, cleans up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from nodes.protocol.messages import HOST, PROTOCOL, BlobInfo, Hello
 from partition.plan import Plan
 
 MOST_OWNER = 200
-"""Characters of a launcher's name for people that the protocol takes."""
+"""The longest name of a launcher, in characters, that the protocol allows."""
 
 
 def run(
@@ -58,12 +58,12 @@ def run(
 ) -> RunResult:
     """Run `plan` on `nodes` (a `Runner`).
 
-    Nodes without a phase in the plan are not asked for anything; where `options.recovers`, they
-    stand by in case one is lost. `agents` are those started before planning
-    (`launcher.run.processes.start_agents`); without them, this starts and ends its own.
+    Nodes without a phase in the plan are not used; if `options.recovers`, they stand by in case a
+    node is lost. `agents` are those that were started before planning
+    (`launcher.run.processes.start_agents`); without them, this function starts and ends its own.
 
     Raises `BadInputError` for nodes that cannot be used (unreachable, busy, of another protocol
-    version, missing) and frames that do not fit; `RunFailedError` once a run went wrong.
+    version, missing) and frames that do not fit; `RunFailedError` if the run fails later.
     """
     began_s = time.monotonic()
     used = _nodes_in_use(plan, nodes)
@@ -76,7 +76,7 @@ def run(
 
     def replan(request: PlanRequest, is_wanted: IsWanted) -> tuple[PlanReply, Mapping[str, Path]]:
         if options.replan is None:
-            raise RunFailedError("this run is not to go on without a node")
+            raise RunFailedError("this run does not go on without a node")
         to_beat = None if request.better_than is None else plans[request.better_than]
         found = options.replan(request, to_beat, is_wanted)
         plans[request.epoch] = found.plan
@@ -165,7 +165,8 @@ def _connect(connections: Connections, contact: Contact) -> None:
 
 
 def greeting(lease_s: float) -> Hello:
-    """The first message to every agent; it names this launcher to others that are refused."""
+    """Return the first message to every agent; it names this launcher to others that the agent
+    refuses meanwhile."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
@@ -192,7 +193,7 @@ def _blobs(files: SubnetFiles) -> SubnetBlobs:
 
 def _blob(path: Path) -> BlobInfo:
     if not _is_digest(path.name):
-        raise BadInputError(f"{path} is not called by the SHA-256 of its content")
+        raise BadInputError(f"{path} is not named by the SHA-256 of its content")
     try:
         return BlobInfo(path.name, path.stat().st_size)
     except OSError as error:
@@ -205,8 +206,7 @@ def _blob_files(subnets: Mapping[str, SubnetFiles]) -> dict[str, Path]:
 
 
 def _nodes_in_use(plan: Plan, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes that the plan has phases for; raises `BadInputError` if they cannot be what it
-    means."""
+    """The nodes for which the plan has phases; raises `BadInputError` if one of them is missing."""
     devices = {phase.device for phase in plan.phases} - {HOST}
     known = {node.name for node in nodes}
     for device in sorted(devices - known):
@@ -224,5 +224,5 @@ def _check_addresses(nodes: tuple[Node, ...]) -> None:
         if node.address is not None and at.setdefault(node.address, node.name) != node.name:
             raise BadInputError(
                 f"nodes {at[node.address]!r} and {node.name!r} have the same address "
-                f"{node.address}: an agent can be one node only"
+                f"{node.address}: each node needs an agent of its own"
             )

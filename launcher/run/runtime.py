@@ -1,4 +1,4 @@
-"""What a run takes and gives: nodes, subnets, frames and options; progress, results and figures."""
+"""Defines the inputs and outputs of a run: nodes, subnets, frames, options, progress, figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SubnetFiles:
 
 
 class Frames(Protocol):
-    """Where frames come from: `len` of them, the i-th at any time and again."""
+    """A sequence of frames; any of them may be read at any time, and repeatedly."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Frame: ...
@@ -53,8 +53,8 @@ class Frames(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CutPlan:
-    """A plan and its subnets; `gain` is how many times as fast it is as the one that it was to be
-    better than."""
+    """A plan and its subnets by phase; `gain` is how many times as fast it is predicted to be as
+    the plan that it was to beat."""
 
     plan: Plan
     subnets: Mapping[str, SubnetFiles]
@@ -62,27 +62,27 @@ class CutPlan:
 
 
 Replan = Callable[[PlanRequest, Plan | None, IsWanted], CutPlan]
-"""Finds the plan that is asked for; the second argument is the one that it must be better than.
+"""Searches the plan that a request describes; the second argument is the plan to beat, if any.
 
-It is called in another thread while the run goes on, and may ask there at any time whether the plan
-is still wanted. Raises `LauncherError` if there is no such plan."""
+It runs in another thread while the run goes on, and can call the third argument to find out whether
+the plan is still wanted. Raises `LauncherError` if there is no such plan."""
 
 
 OnDrop = Callable[[int], None]
-"""Called once for every frame that the source dropped, in frame order."""
+"""Called once for every frame that the source dropped, in frame order, with its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run: what the user has set in `run` and `recovery`, and what belongs to this run.
+    """The options of a run: the user's sections `run` and `recovery`, and what belongs to this run.
 
-    `replan` finds another plan while the run goes on; without it, or if `recovery` is not enabled,
-    the loss of a node ends the run. Agents that are started keep subnets in `cache`; with
-    `keep_agents` they are left as they are, for another run, like those elsewhere. `trace` is a
-    file for what agents did and when (`launcher.run.tracing`). `pace` is the source's own, if it
-    has one; `on_drop` is called for the frames that it dropped. `state` is what the network keeps
-    before the first frame, by tensor name, where that is not zeros. With `check_phases`, a phase
-    that makes NaN or infinity of inputs without any has failed.
+    `replan` searches another plan while the run goes on; without it, or if `recovery` is not
+    enabled, the loss of a node ends the run. Agents that the run starts keep subnets in `cache`;
+    with `keep_agents` they are not ended after the run. `trace` is the file for a trace of all
+    agents (`launcher.run.tracing`). `pace` is the source's own pace, if it has one; `on_drop` is
+    called for the frames that it dropped. `state` is the network's state before the first frame, by
+    tensor name; zeros if it is not given. With `check_phases`, a phase has failed if its outputs
+    contain NaN or infinity and its inputs do not.
     """
 
     run: RunConfig = field(default_factory=RunConfig)
@@ -104,12 +104,12 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Progress of a run, for a bar or a line: `done` of `total` in `stage` with a remark,
-    `text`; or, without a stage, a message in `text`: a node was lost, frames stream again.
+    """The progress of a run: `done` of `total` in `stage`, with the remark `text`.
 
-    Stages in order (from `uploading` on once more after a loss), and what they count: `connecting`
-    nodes, `uploading` bytes (absent if every node has its subnets), `loading` phases, `streaming`
-    frames. While too few nodes are there, `waiting for …` counts seconds.
+    Without a stage, `text` is a message: that a node was lost, say. The stages, in order, are
+    `connecting` (which counts nodes), `uploading` (bytes; left out if every node has its subnets),
+    `loading` (phases) and `streaming` (frames); from `uploading` on they are repeated after a loss.
+    While too few nodes are present, `waiting for …` counts seconds.
     """
 
     stage: str
@@ -120,11 +120,11 @@ class Update:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What was measured.
+    """The measurements of a run.
 
     `sent_s` and `received_s` have one entry per frame that was streamed, in order: seconds from
-    the call of `run` until all its inputs were on their way, and until all its outputs were here.
-    The mappings have one entry per node that has a phase.
+    the call of `run` until its inputs were sent, and until all its outputs had arrived. The
+    mappings have one entry per node that has a phase.
     """
 
     sent_s: tuple[float, ...]
@@ -133,29 +133,30 @@ class RunResult:
     idle_rss_bytes: Mapping[str, int]
     warmup_s: Mapping[str, tuple[float, ...]]
     first_result_s: float
-    """From the call of `run` to the first result."""
+    """Seconds from the call of `run` to the first result."""
     message_s: Mapping[str, float] = field(default_factory=dict)
     byte_s: Mapping[str, float] = field(default_factory=dict)
-    """What messages and bytes cost each node, see `nodes.protocol.messages.Deployed`."""
+    """Seconds that a message and a byte cost each node, see `nodes.protocol.messages.Deployed`."""
     welcome: Mapping[str, Welcome] = field(default_factory=dict)
-    """What each node's agent said of itself."""
+    """Each agent's description of itself."""
     recoveries: tuple[Recovery, ...] = ()
-    """The losses that the run got over, in order."""
+    """The completed changes of epochs, in order."""
     replanned: Plan | None = None
-    """The plan that it ended with, if not the one that it began with. Then the figures of nodes
-    (`stats`, `warmup_s`, `message_s`, `byte_s`) count from the last recovery on."""
+    """The plan with which the run ended, if it is not the first one. The figures of nodes (`stats`,
+    `warmup_s`, `message_s`, `byte_s`) then count from the last recovery on."""
 
 
 OnResult = Callable[[int, Mapping[str, Array]], None]
 """Called once per frame that was not dropped, in frame order: (frame, output name → array). The
-array may be kept, but not written to. While it runs, nothing else does: longer than `lease_s` and
-agents give us up."""
+arrays may be kept, but not written to. The run stands still during the call; if that takes longer
+than `lease_s`, agents end the session."""
 
 OnUpdate = Callable[[Update], None]
+"""Called for progress and messages."""
 
 
 class Runner(Protocol):
-    """The signature of `run`, for those who stand in for it in tests."""
+    """The signature of `launcher.run.runner.run`, which tests and benchmarks may replace."""
 
     def __call__(
         self,
@@ -167,5 +168,5 @@ class Runner(Protocol):
         on_update: OnUpdate,
         options: RunOptions,
     ) -> RunResult:
-        """Run `plan`; raises `LauncherError`, and leaves no process behind, whatever happens."""
+        """Run `plan`; raises `LauncherError`. No process is left behind, whatever happens."""
         ...

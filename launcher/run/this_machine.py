@@ -1,4 +1,4 @@
-"""Which agents run on this machine, whose cores they share and whose links they do not need."""
+"""Finds out whether an agent's address is on this machine, whose cores the agents then share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nodes.protocol.addresses import host_of, is_loopback
 def is_here(address: str | None) -> bool:
     """Whether an agent with this address (None: the launcher starts it) is on this machine.
 
-    It is if the address is loopback, this machine's name or one of its own addresses. Other names
-    are taken for those of other machines: to look one up may take seconds where there is no
-    network. So are addresses of network namespaces and containers, which have links of their own.
+    It is if the address is loopback, this machine's name or one of its own addresses. Any other
+    name is taken for another machine's, because looking it up may take seconds without a network.
+    So are addresses of network namespaces and containers, which have links of their own.
     """
     if address is None or is_loopback(address.lower()):
         return True
@@ -26,10 +26,10 @@ def _is_name_of_ours(host: str) -> bool:
 
 
 def _is_address_of_ours(host: str) -> bool:
-    """What a machine sends to one of its own addresses comes from that address; nothing is sent.
+    """Whether the route to `host` starts at `host`, as it does for a machine's own addresses.
 
-    That a socket can be bound there proves less: machines that stand in for one another are set
-    up to bind any address.
+    No packet is sent. A test whether a socket can be bound to the address would prove less, because
+    machines that stand in for one another are set up to bind foreign addresses.
     """
     try:
         address = ip_address(host)

@@ -1,16 +1,14 @@
-"""Asks agents what they do and when, while a run goes on, and writes it all to one file.
+"""Collects the agents' traces of a run and writes them in Chrome's trace event format.
 
-Every question is a round trip by which clocks are compared (`launcher.core.clocks`), and every
-answer empties an agent's buffer. The first few follow each other; then each agent is asked a few
-times a second, when the launcher is awake anyway, and once more before it is stopped.
+Perfetto opens the file. Every request for a trace is also a round trip by which clocks are compared
+(`launcher.core.clocks`), and every answer empties the agent's buffer. The first few requests follow
+each other immediately. Then each agent is asked several times a second, when the launcher is awake
+anyway, and once more before it is stopped.
 
-Traces of several agents as one file in Chrome's trace event format, which Perfetto opens.
-
-Every node is a process with three tracks: its executor with the firings and the waits between them,
-what it hands to its sockets, what comes from them. A tensor under way from one node to another is
-an asynchronous span of the node that it goes to, from when it was handed over until it came, which
-is where clocks of different machines meet. Times are microseconds of the launcher's clock, counted
-from the first event.
+In the file every node is a process with three tracks: its executor, with firings and the waits
+between them; the tensors that it sends; and those that it receives. A tensor on its way between two
+nodes is an asynchronous span of the receiver, from sending to arrival; here the clocks of two
+machines are combined. Times are microseconds on the launcher's clock since the first event.
 """
 
 from __future__ import annotations
@@ -39,13 +37,25 @@ from nodes.protocol.messages import (
     TraceKind,
 )
 
-EXECUTOR, SENDING, COMING = 1, 2, 3
-"""Tracks (`tid`) of every node."""
+EXECUTOR, SENDING, RECEIVING = 1, 2, 3
+"""The tracks (`tid`) of every node."""
 
-TRACKS = {EXECUTOR: "executor", SENDING: "sending", COMING: "receiving"}
+TRACKS = {EXECUTOR: "executor", SENDING: "sending", RECEIVING: "receiving"}
 
 LEAST_WAIT_S = 1e-4
-"""Shorter gaps between two firings are no waits."""
+"""Shorter gaps between two firings are not shown as waits."""
+
+AT_ONCE = 8
+"""The number of first requests that follow each other immediately."""
+
+EVERY_S = 0.25
+"""The least time between two later requests."""
+
+MOST_EVENTS = 1_000_000
+"""The most events that are kept of one agent; further ones are counted as dropped."""
+
+_EVENT = struct.Struct(TRACE_EVENT)
+_KINDS = {int(kind): kind for kind in TraceKind}
 
 Span: TypeAlias = dict[str, Any]
 """An event of the format: name, cat, ph, ts and dur in microseconds, pid, tid, args."""
@@ -53,7 +63,7 @@ Span: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """An event of an agent; `number` is a phase's or a channel's, seconds are of its own clock."""
+    """An event of an agent; `number` is a phase's or a channel's, times are on its own clock."""
 
     kind: TraceKind
     number: int
@@ -64,7 +74,7 @@ class TraceRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeTrace:
-    """All that is known of one node."""
+    """The trace of one node and the estimate of its clock."""
 
     clock: Clock
     events: Sequence[TraceRecord]
@@ -72,7 +82,7 @@ class NodeTrace:
 
 
 def chrome_trace(blueprint: Blueprint, nodes: Mapping[str, NodeTrace]) -> dict[str, Any]:
-    """Return the whole file's content for JSON; `otherData` has the clocks and what is missing."""
+    """Return the file's content as JSON-like data; `otherData` has clocks and dropped events."""
     channels = {
         channel.number: channel
         for deployment in blueprint.deployments.values()
@@ -82,8 +92,8 @@ def chrome_trace(blueprint: Blueprint, nodes: Mapping[str, NodeTrace]) -> dict[s
     spans: list[Span] = []
     for node, trace in nodes.items():
         phases = [phase.name for phase in blueprint.deployments[node].phases]
-        spans += _of_node(numbers[node], trace, phases, channels)
-    spans += _under_way(nodes, numbers, channels)
+        spans += _node_spans(numbers[node], trace, phases, channels)
+    spans += _transfer_spans(nodes, numbers, channels)
     first_us = min((span["ts"] for span in spans), default=0.0)
     for span in spans:
         span["ts"] = round(span["ts"] - first_us, 3)
@@ -110,7 +120,7 @@ def _names(numbers: Mapping[str, int]) -> Iterator[Span]:
             yield {**thread, "args": {"name": name}}
 
 
-def _of_node(
+def _node_spans(
     pid: int, trace: NodeTrace, phases: Sequence[str], channels: Mapping[int, ChannelSpec]
 ) -> Iterator[Span]:
     idle_from_s: float | None = None
@@ -130,14 +140,14 @@ def _of_node(
         elif event.number in channels:
             args = {"tensor": channels[event.number].tensor, "frame": event.frame}
             is_sent = event.kind is TraceKind.SENT
-            what, track = ("send", SENDING) if is_sent else ("receive", COMING)
+            what, track = ("send", SENDING) if is_sent else ("receive", RECEIVING)
             yield {"name": what, "cat": what, "tid": track, **where, "args": args}
 
 
-def _under_way(
+def _transfer_spans(
     nodes: Mapping[str, NodeTrace], numbers: Mapping[str, int], channels: Mapping[int, ChannelSpec]
 ) -> Iterator[Span]:
-    """From node to node: each tensor's beginning and end."""
+    """The beginning and the end of each tensor's way from node to node."""
     sent_s = {
         (event.number, event.frame): trace.clock.ours(event.began_s)
         for trace in nodes.values()
@@ -156,7 +166,7 @@ def _under_way(
                 "cat": "under way",
                 "id": f"{event.number}/{event.frame}",
                 "pid": numbers[node],
-                "tid": COMING,
+                "tid": RECEIVING,
                 "args": {"tensor": channel.tensor, "frame": event.frame,
                          "from": numbers.get(channel.source_node)},
             }  # fmt: skip
@@ -164,21 +174,13 @@ def _under_way(
             yield {**span, "ph": "e", "ts": ended_s * 1e6}
 
 
-AT_ONCE = 8
-"""Questions that follow each other at first."""
-
-EVERY_S = 0.25
-
-MOST_EVENTS = 1_000_000
-"""Of one agent; the rest of a longer run is counted and left out."""
-
-_EVENT = struct.Struct(TRACE_EVENT)
-_KINDS = {int(kind): kind for kind in TraceKind}
-
-
 @dataclass
-class _Asked:
-    """What is known of one agent."""
+class _Collected:
+    """What one agent has sent in this epoch.
+
+    `number` and `sent_s` are of the latest request, which `is_waiting` for its answer or not;
+    `first` is the number of the epoch's first request.
+    """
 
     sent_s: float = 0.0
     number: int = 0
@@ -201,33 +203,33 @@ def check_trace_file(path: Path | None) -> None:
 
 
 class Tracer:
-    """Questions and answers of one run; begins with an epoch's `begin`."""
+    """Requests and collects the traces of one run, from the `begin` of an epoch on."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _Collected] = {}
 
     def before(self, node: str, message: Control) -> GetTrace | None:
-        """What to ask a node before it gets `message`: from the start of an epoch to its stop,
-        which also those get that were never started."""
+        """Return the request to send before `message`, if any: a trace lasts from `Start` to
+        `Stop`, which nodes that were never started may receive too."""
         if isinstance(message, Start):
             return self.begin(node)
         return self.ask(node) if isinstance(message, Stop) and node in self._asked else None
 
     def begin(self, node: str) -> GetTrace:
-        """The first question of an epoch: records from before it have other numbers."""
+        """Return the first request of an epoch; answers to earlier ones are ignored from now."""
         number = self._asked[node].number if node in self._asked else 0
-        self._asked[node] = _Asked(number=number, first=number + 1)
+        self._asked[node] = _Collected(number=number, first=number + 1)
         return self.ask(node)
 
     def ask(self, node: str) -> GetTrace:
-        """A question to a node, which is to be sent now."""
+        """Return a request, which the caller sends to the node now."""
         asked = self._asked[node]
         asked.number += 1
         asked.is_waiting, asked.sent_s = True, time.monotonic()
         return GetTrace(asked.number)
 
     def due(self, now_s: float) -> list[str]:
-        """The nodes that are to be asked again."""
+        """Return the nodes to ask now."""
         return [
             node
             for node, asked in self._asked.items()
@@ -236,7 +238,7 @@ class Tracer:
         ]
 
     def receive(self, node: str, answer: Traced) -> None:
-        """Take an answer, also one that nobody waits for any more: it has events."""
+        """Take in an answer; the events of a late one are kept too."""
         asked = self._asked.get(node)
         if asked is None or answer.number < asked.first:
             return
@@ -255,7 +257,7 @@ class Tracer:
 
     @property
     def nodes(self) -> Mapping[str, NodeTrace]:
-        """The records of every node that answered."""
+        """The trace of every node that has answered."""
         return {
             node: NodeTrace(estimate(asked.trips), tuple(asked.events), asked.dropped)
             for node, asked in self._asked.items()
@@ -263,11 +265,12 @@ class Tracer:
         }
 
     def write(self, path: Path, blueprint: Blueprint) -> None:
-        """One file, as Perfetto and Chrome read it; raises `RunFailedError` if it cannot be.
+        """Write the trace of the last epoch, which is `blueprint`'s.
 
-        It is of the last epoch, which is `blueprint`'s: nodes that were lost before are left out.
+        Nodes that were lost before are left out. Raises `RunFailedError` if the file cannot be
+        written.
         """
-        nodes = {node: of for node, of in self.nodes.items() if node in blueprint.deployments}
+        nodes = {node: made for node, made in self.nodes.items() if node in blueprint.deployments}
         try:
             write_whole(path, json.dumps(chrome_trace(blueprint, nodes)))
         except OSError as error:

@@ -108,16 +108,6 @@ def test_where_the_search_is_not_installed_a_quick_strategy_plans(
     assert all(Path(graph).exists() for graph in found["subnets"])
 
 
-def test_where_the_search_is_not_installed_limits_hold_and_are_named(tmp_path: Path) -> None:
-    cluster_of(tmp_path, "strategy: exact\n", "{name: c, memory: 1kB}")
-    path = tmp_path / "cluster.yaml"
-    path.write_text(path.read_text().replace("{name: a}", "{name: a, memory: 1kB}"))
-    ended = replan_without_search(tmp_path)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("BadInputError: ")
-    assert "cluster.yaml: device 'a' may hold 0.0 MB" in ended.stderr
-
-
 def test_once_the_run_is_over_nothing_is_searched_or_written(tmp_path: Path) -> None:
     planner = replanner(cluster_of(tmp_path, "strategy: sequential\n"), tmp_path / "gone")
     planner.close()

@@ -12,7 +12,7 @@ from launcher.run.consent import hearing_consent
 
 LATE = """
 import os, signal
-from launcher.commands import launch as cli
+from launcher.commands import launch
 from launcher.run.consent import hearing_consent
 
 def perform(request, as_json):
@@ -23,8 +23,8 @@ def perform(request, as_json):
     agree()
     return 0
 
-cli._launch = perform
-cli.main(["cluster.yaml"])
+launch._launch = perform
+launch.main(["cluster.yaml"])
 """
 
 

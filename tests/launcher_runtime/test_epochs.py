@@ -31,6 +31,7 @@ def test_over_any_epochs_every_frame_has_one_result_in_order(steps, data) -> Non
     """In each epoch some frames are sent, some results come, some of those are taken."""
     frames = 10
     stream: RunStream[int] = RunStream(frames, share(1))
+    stream.begin(share(1))
     taken: list[int] = []
     for epoch, (sent, came) in enumerate([*steps, *[(2, 2)] * frames], start=1):
         first = stream.first
@@ -67,6 +68,7 @@ class Recurrent:
         before = replace(plan.channels[-1].tensor, name="before")
         self.plan = replace(plan, phases=(replace(plan.phases[0], state=((before, "t1"),)),))
         self.stream: RunStream[int] = RunStream(frames, self.share(1), None, {"before": 1000})
+        self.stream.begin(self.share(1))
         self.grants()
 
     def share(self, epoch: int):

@@ -114,7 +114,7 @@ def test_wrong_keys_end_in_a_sentence_and_leave_the_agents_free(
     assert "another key" in said
     theirs.write_bytes(right)
 
-    assert "wants a key" in refused(two, agents, Access(insecure=True))
+    assert "requires a key" in refused(two, agents, Access(insecure=True))
     assert "there are no keys" in refused(two, agents, Access(tmp_path / "none"))
     run(two, agents, keys)
 

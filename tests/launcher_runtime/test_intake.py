@@ -103,6 +103,7 @@ def test_over_any_epochs_a_frame_that_was_sent_is_not_dropped(
 ) -> None:
     first = replace(blueprint_of(in_a_row(1)), epoch=1)
     stream: RunStream[int] = RunStream(FRAMES, first, pace)
+    stream.begin(first)
     (inward,), (outward,) = first.from_host, first.to_host
     now_s, epoch = 0.0, 0
     results: list[int] = []
