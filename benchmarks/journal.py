@@ -36,7 +36,7 @@ from cnn.network import Tensor
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import DONE, decode
 from launcher.results.journal.opening import open_journal
-from launcher.results.journal.stacks import output_specs
+from launcher.results.journal.result_files import output_specs
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"
 ALLOWED_SLOWDOWN = 0.05

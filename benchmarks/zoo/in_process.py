@@ -27,11 +27,11 @@ from launcher.errors import BadInputError, LauncherError
 from launcher.plan.networks import network_numbers
 from launcher.plan.planning import configured, problem_of, read_model
 from launcher.plan.subnet_files import cut_subnets
+from launcher.results.comparison.agreement import Agreement, FirstResults, agreement, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import INPUT, Replay
 from launcher.results.comparison.tape import Tape
 from launcher.results.comparison.whole import reference_results
-from launcher.results.verify import Agreement, FirstResults, agreement, compare, worse
 from launcher.run.runtime import Array, Frame, SubnetFiles
 from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.registry import open_executor

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from cnn.merge import part_name
 from launcher.config.load import Cluster
 from launcher.inputs.frames import Inputs, Item, Items, open_inputs
+from launcher.results.collecting import NetworkState, Results, Writer
+from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.tolerance import Numbers, numbers_of
-from launcher.results.handling import KeptState, Results, Writer
 from launcher.results.journal.opening import run_journal
 from launcher.results.outputs import OutputFolder, is_classifier, read_labels, read_truth
-from launcher.results.verify import FirstResults
 from launcher.run.request import Request
 from launcher.run.runtime import Array, Frame
 
@@ -105,7 +105,7 @@ def open_results(
         first,
         truth,
         journal,
-        KeptState(model.network),
+        NetworkState(model.network),
         checked=cluster.config.check != "none",
         constants=model.constant_outputs,
     )

@@ -1,6 +1,7 @@
-"""Results on disk: one .npy file per frame and output, and the top classes of a classifier.
+"""Writes results to a folder: a .npy file per frame and output, and a classifier's top classes.
 
-Classifiers: whether a network is one, its top classes per frame, labels and accuracy.
+The functions on classifiers recognise one by its output's shape, find its likeliest classes, and
+read the names of classes and the true classes of inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cnn.network import Network
 from launcher.config.units import brief
 from launcher.errors import BadInputError, RunFailedError
 from launcher.files import distinct, plain, read_small, unwritten, whole_file
-from launcher.results.journal.stacks import npy_header
+from launcher.results.journal.result_files import npy_header
 from launcher.run.runtime import Array
 
 _CLASS = re.compile("[0-9]{1,18}")
@@ -28,7 +29,7 @@ _CLASS = re.compile("[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """One class that a classifier gives a frame, with its probability in 0..1."""
+    """A class that a classifier assigns to a frame, with its probability in 0..1."""
 
     number: int
     probability: float
@@ -37,7 +38,8 @@ class Guess:
 def is_classifier(network: Network) -> bool:
     """Whether the network has one floating-point output that is one score per class.
 
-    Shapes such as [1, 1000], [1, 1000, 1, 1] or [1000]: one axis longer than 1, the batch 1.
+    Shapes are such as [1, 1000], [1, 1000, 1, 1] or [1000]: one axis is longer than 1, and the
+    batch is 1.
     """
     if len(network.outputs) != 1:
         return False
@@ -51,10 +53,10 @@ def is_classifier(network: Network) -> bool:
 
 
 def top_classes(output: Array, count: int) -> tuple[Guess, ...]:
-    """The `count` likeliest classes of a classifier's output, the likeliest first.
+    """Return the `count` likeliest classes of a classifier's output, the likeliest first.
 
-    Scores that are no probabilities yet (not within 0..1 with the sum 1) go through a softmax.
-    Ties go to the lower class.
+    Scores that are not probabilities (within 0..1 with the sum 1) are first converted by a softmax.
+    Of equal scores the lower class comes first.
     """
     scores = output.reshape(-1).astype(np.float64)
     best = np.argsort(-scores, kind="stable")[:count]
@@ -66,31 +68,31 @@ def top_classes(output: Array, count: int) -> tuple[Guess, ...]:
 
 
 def top_class(outputs: Mapping[str, Array]) -> int:
-    """The likeliest class of the only output."""
+    """Return the likeliest class of the only output."""
     (output,) = outputs.values()
     return int(np.argmax(output.reshape(-1)))
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Class names, one per line; `BadInputError` if the file cannot be read."""
+    """Read class names, one per line; raises `BadInputError` if the file cannot be read."""
     return tuple(line.strip() for line in _lines(path))
 
 
 def read_truth(path: Path, inputs: int) -> tuple[int, ...]:
-    """The class of each input, one whole number per line; as many as there are inputs.
+    """Read the true class of each input, one integer per line and as many as there are inputs.
 
-    Raises `BadInputError` naming file and line.
+    Raises `BadInputError` with file and line.
     """
     classes: list[int] = []
     for number, line in enumerate(_lines(path), start=1):
         if not _CLASS.fullmatch(line.strip()):
             raise BadInputError(
-                f"{path}, line {number}: {brief(line.strip())} is no class; write a whole number"
+                f"{path}, line {number}: {brief(line.strip())} is not a class: write an integer"
             )
         classes.append(int(line))
     if len(classes) != inputs:
         raise BadInputError(
-            f"{path}: has {len(classes)} classes for {inputs} inputs; write one line for each"
+            f"{path}: has {len(classes)} classes for {inputs} inputs; write one line for each input"
         )
     return tuple(classes)
 
@@ -106,11 +108,11 @@ Row = tuple[object, ...]
 
 
 class OutputFolder:
-    """Writes results as they come in; a context manager that closes `classes.csv`.
+    """A folder of results; a context manager that closes `classes.csv`.
 
-    A network of one output gives `000000.npy`, one of several `000000.NAME.npy`, with the frame's
-    number. `top` > 0 adds `classes.csv`: for every frame the `top` likeliest classes of the first
-    output, with their names from `labels` where there are any.
+    The files of a network with one output have names like `000000.npy`, with the frame's number;
+    those of a network with several, names like `000000.NAME.npy`. If `top` > 0, `classes.csv` has
+    for every frame the `top` likeliest classes of the first output, with their names from `labels`.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class OutputFolder:
             self._table.close()
 
     def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
-        """Write one frame's results; `RunFailedError` if the disk does not take them."""
+        """Write one frame's results; raises `RunFailedError` if they cannot be written."""
         try:
             for name, array in outputs.items():
                 _save(self.folder / f"{frame:06d}{self._suffixes[name]}.npy", array)
@@ -170,7 +172,7 @@ class OutputFolder:
 
 
 class _Table:
-    """A CSV file that grows by whole rows; raises `OSError` with its name as the disk does."""
+    """A CSV file that grows by whole rows; raises `OSError` with the file's name."""
 
     def __init__(self, path: Path, head: Row) -> None:
         self._path = path
@@ -202,14 +204,14 @@ def _as_csv(rows: Iterable[Row]) -> bytes:
 
 
 def _save(path: Path, array: Array) -> None:
-    """Like `np.save`, but the file is whole or absent, and the error names a full disk as such."""
+    """Write as `np.save` does, but leave no partial file if the disk is full."""
     with whole_file(path) as file:
         file.write(npy_header(array.dtype, array.shape))
         file.write(np.ascontiguousarray(array).data.cast("B") if array.nbytes else b"")
 
 
 def _suffixes(outputs: tuple[str, ...]) -> dict[str, str]:
-    """What follows the frame's number in the file of each output."""
+    """Map each output to what follows the frame's number in the names of its files."""
     if len(outputs) == 1:
         return {outputs[0]: ""}
     names = distinct(map(plain, outputs))

@@ -1,10 +1,10 @@
-"""How a run went: the figures, from the plan and from what was measured, as a value and as JSON.
+"""Makes the report of a run from the plan and the measurements, as a value and as JSON.
 
-Times are measured at the launcher. The first result ends the filling of the pipeline, so the
-period is taken from there to the last result; frames per second count everything from the first
-frame sent to the last result received. Three periods stand side by side: planned (before anything
-ran), predicted (simulated with what the agents measured while they warmed up) and measured. So do
-two latencies, and what FIFOs held.
+Times are measured at the launcher. The period is measured from the first result, when the pipeline
+is full, to the last one; frames per second count from the first frame sent to the last result
+received. The report has three periods side by side: planned (before the run), predicted (simulated
+with the agents' warm-up times) and measured. Latencies and the content of FIFOs are predicted and
+measured.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from launcher.core.intake import Overload, Pace
 from launcher.core.recovery import Cause
 from launcher.plan.planning import THIS_MACHINE
 from launcher.plan.prediction import predicted_run, times_of
-from launcher.results.verify import Agreement
+from launcher.results.comparison.agreement import Agreement
 from launcher.run.runtime import Array, RunResult
 from nodes.protocol.messages import Order, Stats
 from nodes.protocol.payload import is_finite
 from partition.plan import Plan
 
 _UNUSED = Stats(0, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
-"""Of a node that no layer was assigned to: it was not asked for anything."""
+"""The statistics of a node without layers, which the run did not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node.
+    """The figures of one node.
 
-    Memory in bytes: predicted by the plan's model and by the paper's Eq. 2, the limit set by the
-    user; measured are the peak, what was resident at the end, the part of that which no file
-    backs, and the idle agent before anything was sent to it. Pages of programs and libraries do
-    not count, because the kernel drops them where memory is short. `fifo_*` is the most that the
-    FIFOs into the node held at once. Busy seconds are wall-clock time in firings: nodes that share
-    cores are busy while they wait for one, too; `cpu_s_per_frame` is not.
+    Memory is in bytes: predicted by the plan's model and by Eq. 2 of Tang & Stefanov, and the
+    user's limit. Measured are the peak, the resident memory at the end, its anonymous part (which
+    no file backs), and that of the idle agent before the deployment. Pages of programs and
+    libraries are not counted, because the kernel can reclaim them. `fifo_*` is the most that the
+    FIFOs into the node held at the same time. Busy seconds are wall-clock time in firings, and
+    include the time for which a node waits for a shared core; `cpu_s_per_frame` does not.
     """
 
     name: str
@@ -62,10 +62,10 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """A change of epochs that the run got over, see `launcher.core.recovery.Recovery`.
+    """A completed change of epochs, see `launcher.core.recovery.Recovery`.
 
-    `pause_s` passed between the last result before it and the first one after it, None if the loss
-    came before any result. For `waited_s` of it too few nodes were there.
+    `pause_s` passed between the last result before it and the first one after it; None if there was
+    no result before it. During `waited_s` of this time too few nodes were present.
     """
 
     nodes: tuple[str, ...]
@@ -91,8 +91,8 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class JournalReport:
-    """The folder with results and progress: frames `saved` there in all, of which `resumed` were
-    there before this launch; `damaged` ones were computed again."""
+    """The folder of the journal: `saved` results in all, of which `resumed` were saved before this
+    launch; `damaged` ones were computed again."""
 
     folder: str
     saved: int
@@ -102,8 +102,8 @@ class JournalReport:
 
 @dataclass(frozen=True, slots=True)
 class PaceReport:
-    """The source's own pace in frames per second, and what became of frames that found
-    `queue_frames` waiting: `dropped_frames` has (first, last) of each row of dropped ones."""
+    """The source's pace (`rate` in frames per second), and which frames were dropped because
+    `queue_frames` were waiting: `dropped_frames` has ranges (first, last) of them."""
 
     rate: float
     on_overload: Overload
@@ -113,20 +113,20 @@ class PaceReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Infinite:
-    """Results with NaN or infinity: how many, and the first of them."""
+class NonFiniteResults:
+    """Results with NaN or infinity: their number, and the first one's frame and output."""
 
     results: int = 0
     first_frame: int | None = None
     first_output: str | None = None
 
-    def seen(self, frame: int, outputs: Mapping[str, Array]) -> Infinite:
-        """With one frame's result counted in."""
+    def seen(self, frame: int, outputs: Mapping[str, Array]) -> NonFiniteResults:
+        """Return this with one more frame's result counted."""
         found = next((name for name in outputs if not is_finite(outputs[name])), None)
         if found is None:
             return self
         if self.first_frame is None:
-            return Infinite(1, frame, found)
+            return NonFiniteResults(1, frame, found)
         return replace(self, results=self.results + 1)
 
 
@@ -155,35 +155,35 @@ class Report:
     explanation: str
     nodes: tuple[NodeReport, ...]
     networks: Mapping[str, Agreement] = field(default_factory=dict)
-    """How far each network is from the whole of it, where several run side by side."""
+    """How far each network's results are from the whole model's, if several run side by side."""
     recoveries: tuple[RecoveryReport, ...] = ()
     """If there are any, `nodes` are those of the last plan, and their figures count from the last
     recovery on."""
-    infinite: Infinite | None = None
-    """None if nobody looked for NaN and infinity."""
+    infinite: NonFiniteResults | None = None
+    """None if results were not checked for NaN and infinity."""
     journal: JournalReport | None = None
-    """If there is one, `frames` are those that this launch streamed."""
+    """If there is one, `frames` counts only those that this launch streamed."""
     pace: PaceReport | None = None
-    """If there is one, `frames` are those that were not dropped, and a latency begins when a frame
+    """If there is one, `frames` does not count dropped frames, and a latency begins when a frame
     is sent, after it has waited."""
 
     @property
     def agrees(self) -> bool:
-        """Whether the comparison with the whole model, if there was one, was good."""
+        """Whether the results agree with the whole model's; True if they were not compared."""
         return self.agreement is None or self.agreement.agrees
 
     @property
     def worst_frame(self) -> int | None:
-        """The frame that is furthest from the whole model's, None without a comparison."""
+        """The frame with the largest error; None without a comparison."""
         return self.agreement.worst_input if self.agreement else None
 
     @property
     def worst_output(self) -> str | None:
-        """The output of `worst_frame` that is furthest from the whole model's."""
+        """The output of `worst_frame` with the largest error; None without a comparison."""
         return self.agreement.worst_output if self.agreement else None
 
     def as_json(self) -> dict[str, Any]:
-        """The report as JSON-like data; an infinite error (NaN in a result) becomes null."""
+        """Return the report as JSON-like data; an infinite error (NaN in a result) becomes null."""
         found = self.agreement
         data = asdict(replace(self, agreement=None, networks={}))
         del data["agreement"]
@@ -195,7 +195,7 @@ _RULE = ("tolerance", "rule", "begins")
 
 
 def verdict_as_json(found: Agreement | None) -> dict[str, Any]:
-    """The comparison with the whole model as JSON-like data; an infinite error is null."""
+    """Return the comparison with the whole model as JSON-like data; an infinite error is null."""
     return {
         "verified": found is not None,
         "agrees": found.agrees if found else None,
@@ -222,7 +222,7 @@ def _agreement_as_json(found: Agreement) -> dict[str, Any]:
 
 
 def plan_as_json(plan: Plan) -> dict[str, Any]:
-    """A plan that was not run as JSON-like data, with the names that a run's report has."""
+    """Return a plan that was not run as JSON-like data, with the names of a run's report."""
     layers = Counter(plan.assignment.values())
     phases = Counter(phase.device for phase in plan.phases)
     return {
@@ -261,14 +261,14 @@ def make_report(
     networks: Mapping[str, Agreement] | None = None,
     journal: JournalReport | None = None,
     pace: PaceReport | None = None,
-    infinite: Infinite | None = None,
+    infinite: NonFiniteResults | None = None,
     cpus: Mapping[str, Sequence[int]] | None = None,
 ) -> Report:
-    """Put together what a run of `plan` gave.
+    """Make the report of a run of `plan`.
 
-    `measured` is the plan with the agents' warm-up timings; `first_result_s` counts from the start
-    of the command. `networks` has the agreement of each where there are several. `cpus` are those
-    that agents started here are bound to.
+    `measured` is the plan with the agents' warm-up times; `first_result_s` counts from the start of
+    the command. `networks` has each network's agreement if there are several. `cpus` maps nodes on
+    this machine to the CPUs to which their agents are bound.
     """
     frames = len(result.received_s)
     seconds = result.received_s[-1] - result.sent_s[0]
@@ -305,14 +305,14 @@ def make_report(
 
 
 def pace_report(pace: Pace, dropped: Sequence[int]) -> PaceReport:
-    """Report on a source with a pace of its own that dropped these frames, in order."""
+    """Report on a source with a pace of its own that dropped these frames (in ascending order)."""
     return PaceReport(
-        pace.rate, pace.on_overload, pace.queue_frames, len(dropped), rows_of(dropped)
+        pace.rate, pace.on_overload, pace.queue_frames, len(dropped), frame_ranges(dropped)
     )
 
 
-def rows_of(frames: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """(first, last) of each row of consecutive frames among these, which are in order."""
+def frame_ranges(frames: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges (first, last) of consecutive frames among these, in ascending order."""
     rows: list[tuple[int, int]] = []
     for frame in frames:
         if rows and rows[-1][1] == frame - 1:

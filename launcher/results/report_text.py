@@ -1,4 +1,4 @@
-"""Reports and plans for people: tables and a few sentences, through Rich."""
+"""Prints reports and plans for people, as tables and sentences, by means of Rich."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nodes.protocol.fields import printable
 from partition.plan import Plan, PlannedChannel
 
 WIDTH = 110
-"""Columns where there is no terminal to ask."""
+"""The width in columns if the output is not a terminal."""
 
 _SHOWN_LAYERS = 3
 _SHOWN_CHANNELS = 40
@@ -33,14 +33,14 @@ _SHOWN_ROWS = 8
 
 
 def print_report(report: Report, console: Console) -> None:
-    """The table of nodes, and below it how fast, how late, how right, and why."""
+    """Print the table of nodes, then throughput, latency, agreement and the explanation."""
     console.print(report_text(report))
 
 
 def open_console() -> Console:
-    """Standard output, wide enough for the tables if it is no terminal.
+    """Return a console for standard output, wide enough for the tables if it is not a terminal.
 
-    What is printed there is text, never markup, and comes out printable.
+    Whatever it prints is taken as text and not as markup, and control characters are escaped.
     """
     found = Console(highlight=False, markup=False, emoji=False)
     if not found.is_terminal:
@@ -59,7 +59,7 @@ class _Printable(RenderHook):
 
 @dataclass(frozen=True)
 class _Shown:
-    """One thing that is printed; Rich's own control codes stay."""
+    """A renderable whose text is escaped; Rich's own control codes are kept."""
 
     what: ConsoleRenderable
 
@@ -69,7 +69,7 @@ class _Shown:
 
 
 def report_text(report: Report) -> RenderableType:
-    """What `print_report` prints."""
+    """Return what `print_report` prints."""
     table = _table(
         "node", "layers", "phases", "memory: Eq. 2", "predicted", "peak", "anonymous", "busy"
     )
@@ -94,7 +94,7 @@ def report_text(report: Report) -> RenderableType:
 
 
 def plan_text(plan: Plan) -> RenderableType:
-    """A plan before it runs: nodes, phases, channels, predictions and the proof."""
+    """Return a plan as text: nodes, phases, channels, predictions and the proof."""
     return Group(
         _plan_nodes(plan),
         _plan_phases(plan),
@@ -109,12 +109,12 @@ def plan_text(plan: Plan) -> RenderableType:
 
 
 def _line(text: str) -> Text:
-    """One line, whatever names and sentences of others it holds."""
+    """Return one line with control characters escaped."""
     return Text(printable(text))
 
 
 def megabytes(size: int) -> str:
-    """`12.3 MB`, in the unit in which devices are compared (10⁶); small sizes in kB."""
+    """Format a size in bytes, such as `12.3 MB` (10⁶ bytes), or `4.2 kB` for a small one."""
     return f"{size / 1e6:.1f} MB" if size >= 100_000 or size == 0 else f"{size / 1e3:.1f} kB"
 
 
@@ -164,10 +164,11 @@ def _agreement(report: Report) -> str:
 RULES: Mapping[Rule, str] = {
     "given": "the tolerance given",
     "precision": "what the precision of its numbers explains",
-    "ties": "what the precision explains, with rows whose scores tie in the model's order",
-    "replay": "every phase alone agrees, and so far the whole model moves by rounding",
-    "movement": "so far the whole model moves by rounding",
+    "ties": "what the precision explains, with rows of tied scores in the model's order",
+    "replay": "every phase alone agrees, and rounding moves the whole model's result by as much",
+    "movement": "rounding moves the whole model's result by as much",
 }
+"""What allows an error, for people."""
 
 
 def _error(error: float) -> str:
@@ -175,7 +176,7 @@ def _error(error: float) -> str:
 
 
 def _networks(report: Report) -> list[str]:
-    """A line for each network, where there are several."""
+    """Return a line for each network if there are several."""
     lines = []
     for name, found in report.networks.items():
         where = f" (output {found.worst_output!r} of frame {found.worst_input})"
@@ -195,7 +196,7 @@ _CAUSES = {
 
 
 def _recoveries(report: Report) -> list[str]:
-    """A line for each change of epochs that the run got over."""
+    """Return a line for each completed change of epochs."""
     lines = []
     for past in report.recoveries:
         pause = "" if past.pause_s is None else f", no result for {_seconds(past.pause_s)}"
@@ -211,30 +212,32 @@ def _recoveries(report: Report) -> list[str]:
 
 
 def _infinite(report: Report) -> list[str]:
-    """Results that hold NaN or infinity."""
+    """Return a sentence on results with NaN or infinity, if there are any."""
     found = report.infinite
     if found is None or not found.results:
         return []
     if report.agreement is None:
         verdict = "they were not compared with the whole model's"
     elif report.agrees:
-        verdict = "so do the whole model's, in the same places"
+        verdict = "the whole model's do so too, in the same places"
     else:
         verdict = "`check: phases` names the phase that makes them and goes on without its node"
     return [
-        f"{found.results} results hold NaN or infinity, the first is frame {found.first_frame}, "
-        f"output {found.first_output!r}; {verdict}"
+        f"{found.results} results contain NaN or infinity, the first is frame "
+        f"{found.first_frame}, output {found.first_output!r}; {verdict}"
     ]
 
 
 def _pace(report: Report) -> list[str]:
-    """Which frames were dropped, where the source has a pace of its own."""
+    """Return a sentence on dropped frames if the source has a pace of its own."""
     pace = report.pace
     if pace is None:
         return []
     source = f"the source made {pace.rate:g} frames/s"
     if pace.on_overload == "block":
-        return [f"{source} at most, and waited while {pace.queue_frames} frames did; none dropped"]
+        return [
+            f"{source} at most, and paused while {pace.queue_frames} frames waited; none dropped"
+        ]
     rows = [f"{a}" if a == b else f"{a}–{b}" for a, b in pace.dropped_frames[:_SHOWN_ROWS]]
     more = ", …" if len(pace.dropped_frames) > _SHOWN_ROWS else ""
     which = f": {', '.join(rows)}{more}" if rows else ""
@@ -245,11 +248,14 @@ def _pace(report: Report) -> list[str]:
 
 
 def _journal(report: Report) -> list[str]:
-    """Where results and progress are kept."""
+    """Return a sentence on the journal, if there is one."""
     if report.journal is None:
         return []
     journal = report.journal
-    line = f"{journal.saved} results are in {journal.folder}, {journal.resumed} of them from before"
+    line = (
+        f"{journal.saved} results are in {journal.folder}, "
+        f"{journal.resumed} of them from earlier launches"
+    )
     damaged = f"; {journal.damaged} were damaged there and computed again"
     return [line + (damaged if journal.damaged else "")]
 

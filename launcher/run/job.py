@@ -50,12 +50,12 @@ from launcher.profile.file import ProfileFile
 from launcher.profile.links import identities
 from launcher.profile.use import check_agents, profile_file, profile_of, with_profile_option
 from launcher.progress import ProgressDisplay
-from launcher.results.comparison.whole import Ran, compare_all
-from launcher.results.handling import Results
+from launcher.results.collecting import Results
+from launcher.results.comparison.agreement import worst_of
+from launcher.results.comparison.whole import ExecutedPlans, compare_all
 from launcher.results.journal.journal import Journal
-from launcher.results.journal.opening import Complete, check_room, journal_report, place
+from launcher.results.journal.opening import CompletedRun, check_room, journal_place, journal_report
 from launcher.results.report import Report, make_report, pace_report
-from launcher.results.verify import worst_of
 from launcher.run.processes import start_agents
 from launcher.run.request import Request
 from launcher.run.runner import run
@@ -79,7 +79,7 @@ class Outcome:
 
     plan: Plan | None
     report: Report | None
-    complete: Complete | None = None
+    complete: CompletedRun | None = None
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _launch(
         results = open_results(request, cluster, model, folder, stack)
         progress.say(f"{len(results.inputs)} frames: {results.inputs.description}")
         if results.journal is not None:
-            _restore(results, results.journal, place(request, cluster), progress)
+            _restore(results, results.journal, journal_place(request, cluster), progress)
         if not len(results.frames):
             return Outcome(None, None, _complete(cluster, model, results, folder, progress))
         runner = stack.enter_context(runtime(nodes))
@@ -179,7 +179,9 @@ def _launch(
             options,
         )
         show = _counting(progress, "comparing with the whole model")
-        ran = Ran(plan, subnets, result.replanned, _rounds_alike(cluster, result, results))
+        ran = ExecutedPlans(
+            plan, subnets, result.replanned, _rounds_alike(cluster, result, results)
+        )
         agreements = compare_all(model, results, folder, show, cluster.config.tolerance, ran)
         plan = result.replanned or plan
         report = make_report(
@@ -212,13 +214,13 @@ def _restore(results: Results, journal: Journal, where: str, progress: ProgressD
 
 def _complete(
     cluster: Cluster, model: Model, results: Results, folder: Path, progress: ProgressDisplay
-) -> Complete | None:
+) -> CompletedRun | None:
     journal = journal_report(results)
     if results.journal is None or journal is None:
         return None
     show = _counting(progress, "comparing with the whole model")
     agreements = compare_all(model, results, folder, show, cluster.config.tolerance)
-    return Complete(
+    return CompletedRun(
         frames=len(results.inputs),
         dropped=results.journal.dropped(),
         journal=journal,

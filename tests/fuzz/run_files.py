@@ -16,7 +16,7 @@ from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import RECORDS
 from launcher.results.journal.opening import RUN, open_journal
-from launcher.results.journal.stacks import output_specs
+from launcher.results.journal.result_files import output_specs
 from launcher.run.runtime import SubnetFiles
 from partition.plan import Plan
 from tests.fuzz.input_files import is_good_sentence

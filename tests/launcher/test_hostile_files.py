@@ -109,7 +109,7 @@ def test_a_tag_that_does_not_suit_its_text_is_a_sentence(text: str) -> None:
 
 def test_a_class_is_a_number_that_can_be_counted_to(tmp_path: Path) -> None:
     (tmp_path / "truth.txt").write_text(f"1\n{DIGITS}\n")
-    with pytest.raises(BadInputError, match=r"truth.txt, line 2: .{1,110} is no class"):
+    with pytest.raises(BadInputError, match=r"truth.txt, line 2: .{1,110} is not a class"):
         read_truth(tmp_path / "truth.txt", 2)
 
 

@@ -52,8 +52,8 @@ def test_what_the_whole_model_makes_too_is_legal_and_told(cluster: Path) -> None
     report, text = run(cluster, InProcess())
     assert report.agrees
     assert report.as_json()["infinite"]["results"] == 2
-    assert "2 results hold NaN or infinity, the first is frame 1" in text
-    assert "so do the whole model's" in text
+    assert "2 results contain NaN or infinity, the first is frame 1" in text
+    assert "the whole model's do so too" in text
 
 
 def test_what_only_a_node_makes_is_a_failure_and_says_how_to_find_it(cluster: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_only_a_node_makes_is_a_failure_and_says_how_to_find_it(cluster: Pa
     report, text = run(cluster, InProcess(spoil))
     assert not report.agrees
     assert (report.worst_frame, report.worst_output) == (2, "score")
-    assert "3 results hold NaN or infinity" in text
+    assert "3 results contain NaN or infinity" in text
     assert "`check: phases` names the phase" in text
     unsure = run(cluster, InProcess(spoil), verify=False)[1]
     assert "they were not compared" in unsure

@@ -27,7 +27,7 @@ from launcher.results.journal.journal import (
     encode,
 )
 from launcher.results.journal.opening import check_room, open_journal
-from launcher.results.journal.stacks import output_specs
+from launcher.results.journal.result_files import output_specs
 
 RUN = b"run one!"
 FRAMES = 4

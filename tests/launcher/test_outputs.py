@@ -105,8 +105,8 @@ def test_labels_and_truth_are_read_line_by_line(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("1\n2\n", "has 2 classes for 3 inputs"),
-        ("1\ncat\n2\n", "line 2: 'cat' is no class"),
-        ("1\n-2\n2\n", "line 2: '-2' is no class"),
+        ("1\ncat\n2\n", "line 2: 'cat' is not a class"),
+        ("1\n-2\n2\n", "line 2: '-2' is not a class"),
     ],
 )
 def test_a_truth_that_does_not_fit_is_refused(tmp_path: Path, text: str, sentence: str) -> None:

@@ -115,7 +115,7 @@ def test_a_source_that_waits_drops_nothing_and_says_so(cluster: Path) -> None:
     cluster.write_text(TEXT.replace("drop-newest", "block"))
     report = run(Request(cluster), InProcess())
     assert report.as_json()["pace"]["dropped"] == 0
-    assert "25 frames/s at most, and waited while 2 frames did; none dropped" in told(report)
+    assert "25 frames/s at most, and paused while 2 frames waited; none dropped" in told(report)
 
 
 @pytest.mark.parametrize("key", ["on_overload: drop-oldest", "queue_frames: 3"])

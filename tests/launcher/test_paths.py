@@ -22,7 +22,7 @@ from launcher.plan.subnet_files import cut_subnets
 from launcher.results.journal.identity import RunIdentity
 from launcher.results.journal.journal import Journal
 from launcher.results.journal.opening import RUN, open_journal
-from launcher.results.journal.stacks import output_specs
+from launcher.results.journal.result_files import output_specs
 from launcher.results.outputs import OutputFolder
 from launcher.run.runtime import SubnetFiles
 from partition.plan import PlannedPhase

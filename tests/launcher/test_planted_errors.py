@@ -23,10 +23,10 @@ from cnn.model import Model, read
 from cnn.rewrite.rewrites import Slices
 from launcher.plan.networks import network_numbers
 from launcher.plan.subnet_files import cut_subnets
+from launcher.results.comparison.agreement import Agreement, FirstResults, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
 from launcher.results.comparison.whole import reference_results
-from launcher.results.verify import Agreement, FirstResults, compare, worse
 from launcher.run.runtime import SubnetFiles
 from partition.devices import Device
 from partition.plan import Plan

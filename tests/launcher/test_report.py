@@ -14,9 +14,9 @@ from cnn.network import Tensor
 from csdf.conversion.from_network import HOST, SINK, SOURCE
 from launcher.core.recovery import Recovery
 from launcher.progress import BarProgress, LineProgress
+from launcher.results.comparison.agreement import Agreement
 from launcher.results.report import Accuracy, Report, make_report, plan_as_json
 from launcher.results.report_text import plan_text, print_report, report_text
-from launcher.results.verify import Agreement
 from launcher.run.job import _show
 from launcher.run.runtime import RunResult, Update
 from nodes.protocol.messages import Stats

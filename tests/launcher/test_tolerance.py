@@ -14,11 +14,11 @@ from launcher.results.comparison.tolerance import (
     LIMITS,
     Numbers,
     WorstOutput,
-    by_fusing,
     difference,
+    judge_step,
     numbers_of,
-    right_step,
     strict,
+    within_fusing,
     within_movement,
     worst,
 )
@@ -147,24 +147,24 @@ def test_where_a_norm_leaves_nothing_but_rounding_its_movement_may_be_larger_tha
     wanted, moved = out(1e-4, -2e-5), out(4e-5, 4e-5)
     rounded = out(5e-5, 2e-5)
     assert within_movement(rounded, wanted, [moved], SINGLE, "movement").agrees
-    assert right_step(rounded, wanted, [out(9e-5, -2e-5)], SINGLE).agrees
+    assert judge_step(rounded, wanted, [out(9e-5, -2e-5)], SINGLE).agrees
     assert not within_movement(out(5e-3, 0), wanted, [moved], SINGLE, "movement").agrees
-    assert not right_step(out(5e-3, 0), wanted, [out(-5e-3, 0)], SINGLE).agrees
-    assert not right_step(rounded, wanted, [rounded], SINGLE).agrees
+    assert not judge_step(out(5e-3, 0), wanted, [out(-5e-3, 0)], SINGLE).agrees
+    assert not judge_step(rounded, wanted, [rounded], SINGLE).agrees
 
 
 def test_an_error_in_a_subnet_does_not_allow_itself() -> None:
     """Its variants are as wrong as it is: they are measured from it."""
     wanted, wrong = out(1, 2), out(1.2, 2.4)
-    assert not right_step(wrong, wanted, [wrong, wrong], SINGLE).agrees
+    assert not judge_step(wrong, wanted, [wrong, wrong], SINGLE).agrees
 
 
 def test_a_quantised_subnet_may_round_a_few_values_otherwise_but_not_all() -> None:
     wanted = {"y": np.full(10_000, 200.0, "f4")}
     few, all_of_them = {"y": wanted["y"].copy()}, {"y": wanted["y"] + 2}
     few["y"][:50] += 2
-    assert right_step(few, wanted, [few], EIGHT).agrees
-    assert not right_step(all_of_them, wanted, [all_of_them], EIGHT).agrees
+    assert judge_step(few, wanted, [few], EIGHT).agrees
+    assert not judge_step(all_of_them, wanted, [all_of_them], EIGHT).agrees
 
 
 def test_a_tolerance_that_was_given_is_the_only_rule() -> None:
@@ -188,11 +188,11 @@ def test_the_worst_output_is_the_furthest_beside_what_is_allowed() -> None:
 def test_a_plan_may_be_as_far_off_as_fusing_moves_it_where_it_is_right_unfused() -> None:
     """One 8-bit step of a coarse output, which the plan's engine rounds up and the whole's down."""
     found, wanted = out(1.0, 0.52), out(1.0, 0.5)
-    assert by_fusing(found, wanted, unfused=wanted, right=wanted, numbers=EIGHT).agrees
-    assert not by_fusing(found, wanted, unfused=found, right=found, numbers=EIGHT).agrees
+    assert within_fusing(found, wanted, unfused=wanted, right=wanted, numbers=EIGHT).agrees
+    assert not within_fusing(found, wanted, unfused=found, right=found, numbers=EIGHT).agrees
 
 
 def test_a_plan_that_is_wrong_unfused_is_wrong() -> None:
     found, wanted = out(1.0, 0.52), out(1.0, 0.5)
     wrong = out(1.0, 0.6)
-    assert not by_fusing(found, wanted, unfused=wrong, right=wanted, numbers=EIGHT).agrees
+    assert not within_fusing(found, wanted, unfused=wrong, right=wanted, numbers=EIGHT).agrees

@@ -1,12 +1,12 @@
-"""Frames whose results are further from the whole model's than its precision explains.
+"""Judges frames whose error is larger than the precision of the network's numbers explains.
 
-Only such frames are computed again: the whole model in its variants, and the plan's subnets in the
-streams of `replay`. The rules are those of `tolerance`; the order in which they are asked, and what
-is said where none holds, is here. Where several plans were run, as after a loss, one that explains
-the result suffices.
+Only these doubtful frames are computed again: by the whole model in its variants, and by the plan's
+subnets (`replay`). This module applies the rules of `tolerance` in their order and describes what
+is wrong if none of them holds. If a run used several plans, as after a loss, it suffices that one
+of them explains the result.
 
-At most `MOST_JUDGED` frames are computed again, those that are furthest off. If all of them agree,
-so do the others, which the same subnets computed and which are off by less.
+At most `MOST_JUDGED` frames are computed again, those with the largest errors. If all of them
+agree, so do the others: the same subnets computed them, and their errors are smaller.
 """
 
 from __future__ import annotations
@@ -19,44 +19,46 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cnn.reading.half_precision import write_rounded
+from launcher.results.comparison.agreement import Agreement, FirstResults, agreement, worse
 from launcher.results.comparison.replay import INPUT, Replay
-from launcher.results.comparison.tape import Tape, TapeStep, Variant, moves
+from launcher.results.comparison.tape import Tape, TapeStep, Variant, input_variants
 from launcher.results.comparison.tolerance import (
-    Beginning,
+    FirstDifference,
     Numbers,
     Outputs,
     WorstOutput,
-    by_fusing,
-    right_step,
+    judge_step,
     strict,
+    within_fusing,
     within_movement,
 )
-from launcher.results.verify import Agreement, FirstResults, agreement, worse
 from launcher.run.runtime import Frame
 
 MOST_JUDGED = 16
+"""The most frames that are computed again."""
 
 _AT_A_TIME = 4
-"""Frames whose tensors lie on disk at once."""
+"""The number of frames whose tensors are on disk at the same time."""
 
 _AS_IS, _UNFUSED, _CUT = Variant("as is"), Variant("none", "none"), Variant("cut", "basic")
-"""The whole model as it is; with nothing fused; and with the tensors that cross between phases as
-outputs, which an engine cannot fuse away. (ONNX Runtime 1.31 crashes where it fuses a layer norm of
-half precision of which inner tensors are outputs; at the level `basic` it fuses none.)"""
+"""The whole model as it is; with nothing fused; and with the tensors between phases as outputs, so
+that an engine cannot fuse across them. (ONNX Runtime 1.31 crashes if it fuses a layer norm of half
+precision whose inner tensors are outputs; at the level `basic` it does not fuse them.)"""
 
 _ROUNDED = Variant("rounded", "none")
-"""With every tensor rounded to half precision (`cnn.reading.half_precision`): what no session does
-by itself where a processor computes in single precision, and what happens where phases end."""
+"""With every tensor rounded to half precision (`cnn.reading.half_precision`), as tensors between
+phases are. A session on a processor that computes in single precision does not round the others."""
 
 TapeOf: TypeAlias = Callable[[Path, Sequence[int]], Tape]
-"""Makes the tape of a folder and its frames."""
+"""Makes a tape in a folder, for these frames."""
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A network of the run, and the strict verdicts on its doubtful frames.
+    """A network of the run, and the strict rules' verdicts on its doubtful frames.
 
-    `original` is the whole model as a file; `inputs` and `outputs` map names of the run to its own.
+    `original` is the whole model's file; `inputs` and `outputs` map names in the run to names in
+    that file.
     """
 
     original: Path
@@ -67,12 +69,12 @@ class Doubt:
 
     @property
     def judged(self) -> tuple[int, ...]:
-        """The frames that are furthest off, in order."""
+        """The `MOST_JUDGED` frames with the largest errors, in frame order."""
         furthest = sorted(self.verdicts, key=lambda number: -self.verdicts[number].ratio)
         return tuple(sorted(furthest[:MOST_JUDGED]))
 
     def own(self, names: Sequence[str]) -> dict[str, str]:
-        """Of tensors of the run those that may be this network's, to its own names."""
+        """Map those of the run's tensors `names` that may be this network's to its own names."""
         whole, own = next(iter(self.outputs.items()))
         prefix = whole.removesuffix(own)
         return {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
@@ -88,11 +90,11 @@ def settle(
     rounds_alike: bool,
     tape: TapeOf = Tape,
 ) -> Agreement:
-    """The first agreement among the doubtful frames that is none, or else the worst.
+    """Return the first verdict on a doubtful frame that is no agreement, or else the worst.
 
-    `frame` gives a frame by the number of its distinct input. `rounds_alike`: the nodes' engines
-    compute 8-bit numbers bit by bit as this machine's does. `tape` makes tapes. Raises
-    `RunFailedError` if something cannot be computed.
+    `frame` returns the frame of a distinct input. `rounds_alike` says that the nodes' engines
+    compute 8-bit numbers bit by bit as this machine's does. Raises `RunFailedError` if something
+    cannot be computed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Agreement] = []
@@ -104,14 +106,14 @@ def settle(
             batch.record(frame)
             for number in frames:
                 judged = batch.judge(number, rounds_alike=rounds_alike)
-                if not judged.agrees:  # to look for where others begin would take as long again
+                if not judged.agrees:  # one wrong frame suffices, and each takes long to judge
                     return judged
                 found.append(judged)
     return functools.reduce(worse, found)
 
 
 class _Batch:
-    """A few frames: one tape for the whole model, and one for each plan."""
+    """A few doubtful frames, with a tape for the whole model and one for each plan."""
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class _Batch:
         self._variants = [
             Variant("basic", "basic"),
             _UNFUSED,
-            *moves(doubt.numbers),
+            *input_variants(doubt.numbers),
             *([_CUT] if replays else []),
             *([_ROUNDED] if doubt.numbers.precision == "half" else []),
         ]
@@ -141,7 +143,7 @@ class _Batch:
         self._unfused = _ROUNDED if _ROUNDED in self._variants else _UNFUSED
 
     def record(self, frame: Callable[[int], Frame]) -> None:
-        """Compute everything that the rules need."""
+        """Compute all tensors that the rules need."""
         for number in self._frames:
             for name, array in frame(number).items():
                 for tape in (self._tape, *(tape for _, tape in self._replays)):
@@ -151,7 +153,7 @@ class _Batch:
             replay.record(tape)
 
     def judge(self, number: int, *, rounds_alike: bool) -> Agreement:
-        """Apply the rules that remain, in their order."""
+        """Apply the rules replay and movement to a frame."""
         doubt = self._doubt
         names = tuple(doubt.outputs)
         wanted = self._outputs(number, _AS_IS)
@@ -161,7 +163,7 @@ class _Batch:
         moved = within_movement(found, wanted, variants, numbers, "movement", spread)
         if not self._replays and moved.agrees and verdict.rule != "given":
             return agreement(number, moved)
-        begins: Beginning | None = None
+        begins: FirstDifference | None = None
         for replay, tape in self._replays:
             begins = self._wrong(replay, tape, number, wanted, variants)
             if begins is not None:
@@ -192,16 +194,16 @@ class _Batch:
         number: int,
         wanted: Outputs,
         variants: Sequence[Outputs],
-    ) -> Beginning | None:
-        """What is wrong of a plan and its subnets, computed here; None if nothing is."""
+    ) -> FirstDifference | None:
+        """Return where a plan's subnets, computed here, are wrong; None if they are right."""
         wrong = replay.wrong_step(tape, number)
         if wrong is not None:
             return replay.begins_in(tape, number, *wrong)
         read, numbers = self._read(replay, tape, number), self._doubt.numbers
         if within_movement(read, wanted, variants, numbers, "replay").agrees:
             return None
-        # Engines fuse other pairs of quantisers in it than in the file. Unfused, both round alike.
-        # What may round in another way still is what simplification has folded.
+        # In the simplified network engines fuse other pairs of quantisers than in the file.
+        # Unfused, both round alike, except for operators that simplification has folded.
         made, *moved = (
             {name: outputs[name] for name in wanted}
             for outputs in (
@@ -209,23 +211,23 @@ class _Batch:
                 *replay.whole_moved(tape, number),
             )
         )
-        if right_step(made, self._outputs(number, self._unfused), moved, numbers).agrees:
+        if judge_step(made, self._outputs(number, self._unfused), moved, numbers).agrees:
             return None
         return _READING
 
     def _by_fusing(
         self, replay: Replay, tape: Tape, number: int, found: Outputs, wanted: Outputs
     ) -> WorstOutput:
-        """Compare the plan and the whole model, both with nothing fused; the best copy counts."""
+        """Judge the plan and the whole model with nothing fused; the best of the copies counts."""
         right, numbers = self._outputs(number, self._unfused), self._doubt.numbers
         verdicts = [
-            by_fusing(found, wanted, {name: made[name] for name in wanted}, right, numbers)
+            within_fusing(found, wanted, {name: made[name] for name in wanted}, right, numbers)
             for made in replay.results_unfused(tape, number)
         ]
         return min(verdicts, key=lambda verdict: verdict.ratio)
 
     def _read(self, replay: Replay, tape: Tape, number: int) -> Outputs:
-        """The outputs of this doubt, as the network computes them that was read from the file."""
+        """The outputs of the network as it was read and simplified."""
         read = replay.whole(tape, number)
         return {name: read[name] for name in self._doubt.outputs}
 
@@ -246,12 +248,12 @@ class _Batch:
         return {name: self._tape.get(number, variant.name, name) for name in self._doubt.outputs}
 
 
-_READING = Beginning(
-    "it begins before the network is spread: as it was read and simplified, the network computes "
-    "something else than its file does"
+_READING = FirstDifference(
+    "the error is there before the network is partitioned: as it was read and simplified, the "
+    "network computes something else than its file does"
 )
-_DRIFT = Beginning(
+_DRIFT = FirstDifference(
     "no phase is wrong: each computes on this machine what the whole model does from the same "
-    "tensors, but together they are further off than the model itself moves when its input is "
-    "rounded in another way; --tolerance can allow it"
+    "tensors, but together they differ by more than the model's own result moves when its input is "
+    "rounded differently; --tolerance can allow it"
 )

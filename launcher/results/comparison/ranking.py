@@ -1,16 +1,16 @@
-"""Rows in order of a score, as detectors give them: two that tie may come in either order.
+"""Puts rows with tied scores, as detectors give them, in the order of the whole model's result.
 
-A ranking is an output of scores that fall along its last axis, together with all outputs that have
-a row for each (boxes, classes), or a single output of rows one column of which falls (`[1, 300, 6]`
-of boxes, score and class). Two rows tie if no gap between neighbouring scores from one to the other
-exceeds what is allowed of a score. Within a group of ties the rows that were found are put in the
-order of the whole model's, if they are the same rows; nothing else is moved.
+A ranking is an output of scores that decrease along the last axis, together with all outputs that
+have a row for each score (boxes, classes); or a single output of rows in which one column decreases
+(`[1, 300, 6]` of boxes, score and class). Two rows are tied if no gap between neighbouring scores
+from one to the other exceeds the allowed error. Rows within a group of ties may come in any order.
+They are put in the whole model's order if they are the same rows; all other rows keep their places.
 
-The last group may end where the ranking does, and ties with rows that were not taken. Other rows
-there are forgiven only if that is asked for, and a quarter of all rows at most.
+The last group may tie with rows beyond the end of the ranking. If that is requested (`forgive`),
+rows of this group that differ are replaced by the whole model's, a quarter of all rows at most.
 
-Outputs are rankings only in networks with `RANKING_OPERATORS`: the channels of a feature map all of
-whose sums are zero must not be taken for rows that tie.
+Outputs count as rankings only in networks with `RANKING_OPERATORS`. Otherwise channels of a feature
+map could be taken for tied rows.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from cnn.network import TAIL
 from launcher.run.runtime import Array
 
 RANKING_OPERATORS = frozenset({"TopK", "NonMaxSuppression", TAIL})
-"""A tail may have the others inside of it, and mostly does."""
+"""The operators of networks that rank; a tail usually contains one of the others."""
 
 MOST_FORGIVEN = 0.25
+"""The largest share of rows that `forgive` replaces."""
 
 MOST_ROWS = 4096
-"""Longer outputs are not searched for ties: each row is compared with each."""
+"""Longer outputs are not searched for ties, because every row is compared with every other."""
 
 _LEAST_SIZE = 1e-3
-"""Below it numbers are compared absolutely (`launcher.results.comparison.tolerance.FLOOR`)."""
+"""Smaller numbers are compared absolutely (`launcher.results.comparison.tolerance.FLOOR`)."""
 
 _Outputs: TypeAlias = Mapping[str, Array]
 
@@ -41,10 +42,10 @@ _Outputs: TypeAlias = Mapping[str, Array]
 def aligned(
     found: _Outputs, wanted: _Outputs, allowed: float, *, forgive: bool = False
 ) -> _Outputs:
-    """`found` with the rows of its rankings in the order of `wanted`'s, where only ties differ.
+    """Return `found` with tied rows of its rankings in the order of `wanted`.
 
     `allowed` is the relative error up to which numbers count as equal. With `forgive`, rows at the
-    end that tie with rows which were not taken become those of `wanted`.
+    end that tie with rows beyond it are replaced by those of `wanted`.
     """
     if any(found[name].shape != array.shape for name, array in wanted.items()):
         return found
@@ -61,19 +62,19 @@ def aligned(
 
 
 class _Table:
-    """The rows of an output: `rows` as found, which are moved, and those wanted."""
+    """The rows of an output: those found, which are reordered in place, and those wanted."""
 
     def __init__(self, found: Array, wanted: Array, shape: tuple[int, ...]) -> None:
         self.rows = found.reshape(*shape, -1).copy()
         self.wanted = wanted.reshape(*shape, -1)
 
     def batch(self, number: int) -> tuple[Array, Array]:
-        """(found, wanted) of one batch: views."""
+        """The rows found and wanted of one batch, as views."""
         return self.rows[number], self.wanted[number]
 
 
 def _rankings(outputs: _Outputs) -> Iterator[tuple[NDArray[np.float64], tuple[str, ...]]]:
-    """(scores [batch, rows], the outputs with a row for each) of every ranking."""
+    """Yield for every ranking its scores [batch, rows] and the outputs with a row for each."""
     for array in outputs.values():
         if array.dtype.kind == "f" and array.ndim >= 1 and _fall(array):
             rows = array.astype(np.float64).reshape(-1, array.shape[-1])
@@ -97,7 +98,7 @@ def _fall(scores: Array) -> bool:
 def _align(
     scores: NDArray[np.float64], tables: list[tuple[Array, Array]], allowed: float, forgive: bool
 ) -> None:
-    """Put the rows of one batch in order, in place; none if a group of ties has other rows."""
+    """Reorder the rows of one batch in place; leave them if a group of ties has other rows."""
     is_row = [_matches(found, wanted, allowed) for found, wanted in tables]
     fits = np.logical_and.reduce(is_row)  # [wanted, found]
     tie = allowed * max(float(np.abs(scores).max()), _LEAST_SIZE)
@@ -124,7 +125,7 @@ def _align(
 
 
 def _matches(found: Array, wanted: Array, allowed: float) -> NDArray[np.bool_]:
-    """[wanted rows, found rows]: whether they are the same."""
+    """Whether rows are equal: [wanted rows, found rows]."""
     if found.dtype.kind != "f":
         equal: NDArray[np.bool_] = (wanted[:, None] == found[None]).all(axis=-1)
         return equal

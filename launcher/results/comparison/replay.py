@@ -1,20 +1,18 @@
-"""A plan's subnets run again on this machine, to see whether each computes what it should.
+"""Runs a plan's subnets again on the launching machine, to find out which of them is wrong.
 
-Of one frame there are three *streams*: `whole`, the network before any rewrite, with all tensors
-that cross from phase to phase; `chain`, the subnets one after another as agents on this machine run
-them; and `step`, every subnet in plain ONNX Runtime given the whole network's own tensors, so that
-what differs is its own doing and nothing that came before it. What is only a part of a tensor is
-compared with that part.
+Each frame is computed in three *streams*. `whole` is the network before any rewrite, with all
+tensors between phases. `chain` runs the subnets one after another, as agents on this machine do.
+`step` runs every subnet in plain ONNX Runtime on the whole network's own tensors, so that a
+difference is the subnet's own error and not that of an earlier one.
 
-Where a step differs, as parts of quantised layers do that an engine fuses in another way than the
-whole layer, it is repeated with nothing fused, neither in the subnet nor in the whole network: then
-both compute with the same roundings, and what still differs is an error. Half precision is rounded
-behind every operator then (`cnn.reading.half_precision`).
+A step may differ because the engine fuses operators of a subnet otherwise than in the whole
+network, as happens with parts of quantised layers. It is then repeated with nothing fused, neither
+in the subnet nor in the whole network. Both round in the same way then, so a difference that
+remains is an error. Half precision is rounded after every operator (`cnn.reading.half_precision`).
 
-Which part of which tensor of the whole network a tensor of the rewritten one is.
-
-Rewrites compute tensors in parts and declare the whole as a view of them (`cnn.rewrite.views`).
-Read the other way round, a view says where each part lies in the tensor that it is a part of.
+Rewrites compute tensors in parts and declare the whole tensor as a view of them
+(`cnn.rewrite.views`). Read in reverse, a view says which part of the whole network's tensor each of
+these tensors is (`places`), and a part is compared with that part only.
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ from cnn.network import Layer
 from cnn.reading.half_precision import write_rounded
 from cnn.rewrite.rewrites import Copies, original_name
 from cnn.rewrite.views import Bounds, Join, View
-from launcher.results.comparison.tape import Level, Tape, TapeStep, Variant, moves
+from launcher.results.comparison.tape import Level, Tape, TapeStep, Variant, input_variants
 from launcher.results.comparison.tolerance import (
-    Beginning,
+    FirstDifference,
     Numbers,
     Outputs,
     WorstOutput,
     difference,
-    right_step,
+    judge_step,
     strict,
 )
 from launcher.run.runtime import Array, SubnetFiles
@@ -44,22 +42,22 @@ from partition.plan import Plan, PlannedPhase
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What lies in the whole network's tensor `of` within `bounds`; none if it is all of it."""
+    """The part of the whole network's tensor `of` within `bounds`; without bounds, all of it."""
 
     of: str
     bounds: Bounds = ()
 
     def cut(self, array: Array) -> Array:
-        """That part of the tensor's values."""
+        """Return this part of the tensor's values."""
         within = {axis: slice(start, stop) for axis, start, stop in self.bounds}
         return array[tuple(within.get(axis, slice(None)) for axis in range(array.ndim))]
 
 
 def places(tensors: Mapping[str, str], views: Mapping[str, View]) -> dict[str, Place]:
-    """Tensor or part of one → its place, as far as views determine it.
+    """Return the place of each tensor of the rewritten network, as far as views determine it.
 
-    `tensors` maps those of the rewritten network that the whole one has too, real or views, to
-    their names there. What only a band has of a tensor, halo included, has no place.
+    `tensors` maps those that the whole network has too (views included) to their names there. The
+    rows of a band together with its halo have no place.
     """
     found = {name: Place(of) for name, of in tensors.items()}
     waiting = list(found)
@@ -88,7 +86,7 @@ _STEP: Mapping[Level, str] = {"all": "step", "none": "step unfused"}
 
 
 class Replay:
-    """The subnets of `plan`; what is written goes to `folder`."""
+    """Runs the subnets of `plan`; files are written to `folder`."""
 
     def __init__(
         self,
@@ -101,9 +99,9 @@ class Replay:
         self.plan = plan
         self._subnets = subnets
         self._numbers = numbers
-        self._moved: tuple[Variant, ...] = ()  # rounded likewise, half precision is exact
+        self._moved: tuple[Variant, ...] = ()  # not needed in half precision: both round alike
         if numbers.precision != "half":
-            self._moved = moves(Numbers("single"), "none")
+            self._moved = input_variants(Numbers("single"), "none")
         self._network = model.network
         self._given = frozenset((*model.network.inputs, *model.network.state))
         self._whole = model.cut(
@@ -127,7 +125,7 @@ class Replay:
         self._order = _in_order(plan.phases, rewritten.network.inputs)
 
     def record(self, tape: Tape, *, chain: bool = True) -> None:
-        """Compute all three streams, or all but the chain; the inputs are on the tape."""
+        """Compute the three streams, or all but the chain, from the inputs on the tape."""
         tape.run(
             [
                 self._whole_step(tape, "all", self.crossing()),
@@ -137,7 +135,7 @@ class Replay:
         )
 
     def whole(self, tape: Tape, frame: int) -> Outputs:
-        """The results of the network as it was read from the file."""
+        """The results of the network as it was read from the file, before any rewrite."""
         return {name: tape.get(frame, _WHOLE["all"], name) for name in self._network.outputs}
 
     def whole_unfused(self, tape: Tape, frame: int) -> Outputs:
@@ -150,7 +148,7 @@ class Replay:
         outputs = self._network.outputs
         variants = [
             replace(variant, name=f"whole {variant.name}")
-            for variant in moves(self._numbers, "none")
+            for variant in input_variants(self._numbers, "none")
         ]
         if not tape.has(tape.frames[0], variants[0].name, outputs[0]):
             tape.run([self._whole_step(tape, "none", set(outputs), moved) for moved in variants])
@@ -159,7 +157,7 @@ class Replay:
         ]
 
     def results(self, tape: Tape, frame: int) -> Iterator[Outputs]:
-        """What the subnets compute one after another: for each copy of the network."""
+        """Yield the results of the chain of subnets, for each copy of the network."""
         return self._results(tape, frame, CHAIN)
 
     def results_unfused(self, tape: Tape, frame: int) -> Iterator[Outputs]:
@@ -175,7 +173,7 @@ class Replay:
             yield {own: tape.get(frame, stream, name) for own, name in names}
 
     def wrong_step(self, tape: Tape, frame: int) -> tuple[PlannedPhase, WorstOutput] | None:
-        """The first phase whose subnet computes something else than the whole network does."""
+        """The first phase whose subnet is wrong, with its worst output; None if all are right."""
         for phase in self._order:
             right = self._right(tape, frame, phase.outputs, "all")
             made = {name: tape.get(frame, _STEP["all"], name) for name in right}
@@ -188,20 +186,20 @@ class Replay:
                 {name: tape.get(frame, stream, name) for name in right}
                 for stream in (_STEP["none"], *(variant.name for variant in self._moved))
             )
-            found = right_step(made, right, others, self._numbers)
+            found = judge_step(made, right, others, self._numbers)
             if not found.agrees:
                 return phase, found
         return None
 
     def begins_in(
         self, tape: Tape, frame: int, phase: PlannedPhase, error: WorstOutput
-    ) -> Beginning:
-        """The layer of a wrong phase from which on its tensors differ."""
+    ) -> FirstDifference:
+        """Find the layer of a wrong phase from which on tensors differ."""
         layer, tensor = self._first_wrong_layer(tape, frame, phase, error)
-        return Beginning(
-            f"it begins in phase {phase.name} on node {phase.device}, at layer {layer.name!r}: "
-            f"the subnet, given the whole model's own tensors, computes another {tensor!r} "
-            f"(relative difference {error.error:.1e})",
+        return FirstDifference(
+            f"the error begins in phase {phase.name} on node {phase.device}, at layer "
+            f"{layer.name!r}: given the whole model's own tensors, the subnet computes another "
+            f"{tensor!r} (relative difference {error.error:.1e})",
             phase.name,
             phase.device,
             layer.name,
@@ -209,13 +207,14 @@ class Replay:
         )
 
     def crossing(self) -> set[str]:
-        """The whole network's tensors that cross from phase to phase, in parts perhaps."""
+        """The whole network's tensors that phases exchange, possibly in parts, and its outputs."""
         made = [name for phase in self._order for name in phase.outputs]
         crossing = {self._places[name].of for name in made if name in self._places}
         return crossing.union(self._network.outputs)
 
-    def of_a_node(self, output: str) -> Beginning:
-        """Of a result that the subnets do not give on this machine: whose it may be."""
+    def of_a_node(self, output: str) -> FirstDifference:
+        """Describe an error that the subnets do not show on this machine: which nodes may have
+        made it."""
         wanted = {name for name, place in self._places.items() if place.of == output}
         nodes: dict[str, None] = {}
         last = self._order[-1]
@@ -227,7 +226,7 @@ class Replay:
                 wanted.update(phase.inputs)
         names = list(reversed(nodes))
         which = f"node {names[0]}" if len(names) == 1 else "one of the nodes " + ", ".join(names)
-        return Beginning(
+        return FirstDifference(
             f"the plan's subnets agree with the whole model on this machine, so the engine or the "
             f"memory of {which} computed {output!r} wrongly (phase {last.name} makes it)",
             last.name,
@@ -238,8 +237,8 @@ class Replay:
     def _first_wrong_layer(
         self, tape: Tape, frame: int, phase: PlannedPhase, error: WorstOutput
     ) -> tuple[Layer, str]:
-        """The first whose error, with all layers of the phase before it, is an eighth of what the
-        phase comes to at least: less may be rounding."""
+        """The first layer of the phase whose error is at least an eighth of the phase's own; a
+        smaller one may be rounding."""
         layers = [layer for layer in self._rewritten.layers if layer.name in set(phase.layers)]
         made = [(layer, name) for layer in layers for name in layer.outputs]
         inside = [name for _, name in made if name in self._places]
@@ -259,7 +258,7 @@ class Replay:
         return next((layer, name) for layer, name in made if name == error.output)
 
     def _unfuse(self, tape: Tape) -> None:
-        """Compute the whole network and all steps with nothing fused, unless that was done."""
+        """Compute the whole network and all steps with nothing fused, if that is still to do."""
         if tape.has(tape.frames[0], _WHOLE["none"], self._network.outputs[0]):
             return
         step = _STEP["none"]
@@ -275,8 +274,8 @@ class Replay:
         )
 
     def _chosen_from(self, phase: PlannedPhase) -> tuple[str, ...]:
-        """The amounts inside a phase from which layers choose, as `ArgMax` does: a wrong one may
-        well be chosen like the right one."""
+        """The floating-point tensors inside a phase from which layers such as `ArgMax` choose; an
+        error there may not show in the choice."""
         layers = [layer for layer in self._rewritten.layers if layer.name in set(phase.layers)]
         made = {name for layer in layers for name in layer.outputs} - set(phase.outputs)
         return tuple(
@@ -297,7 +296,7 @@ class Replay:
     def _right(
         self, tape: Tape, frame: int, names: Sequence[str], level: Level
     ) -> dict[str, Array]:
-        """What the whole network has for these tensors, as far as it has them."""
+        """The whole network's values of these tensors, as far as it has them."""
         found = {name: self._places[name] for name in names if name in self._places}
         return {
             n: place.cut(tape.get(frame, _WHOLE[level], place.of)) for n, place in found.items()
@@ -312,8 +311,8 @@ class Replay:
         return TapeStep(self._at(level, self._whole), inputs, outputs, variant)
 
     def _at(self, level: Level, graph: Path) -> Path:
-        """What is run at that level: unfused, half precision rounds every tensor, as it has to
-        where phases end."""
+        """The graph to run at a level: with nothing fused, one of half precision rounds every
+        tensor, as it is done between phases."""
         if level != "none" or self._numbers.precision != "half":
             return graph
         return write_rounded(graph, self._folder / "rounded")
@@ -326,9 +325,9 @@ class Replay:
         moved: Variant | None = None,
         also: Sequence[str] = (),
     ) -> TapeStep:
-        """A phase on the chain's tensors, or on the whole network's as far as it has them.
+        """A phase run on the chain's tensors, or on the whole network's as far as it has them.
 
-        Its outputs go to the same stream, or to one of their own if its inputs are `moved`.
+        Its outputs go to the same stream, or to a stream of their own if its inputs are `moved`.
         """
         unfused = stream in (_STEP["none"], _CHAIN_UNFUSED)
         level: Level = "agent" if stream == CHAIN else "none" if unfused else "all"
@@ -348,7 +347,7 @@ class Replay:
 
 
 def _in_order(phases: Sequence[PlannedPhase], inputs: Sequence[str]) -> tuple[PlannedPhase, ...]:
-    """The phases in an order in which each finds what it reads."""
+    """Return the phases in topological order."""
     waiting, known, order = list(phases), set(inputs), []
     while waiting:
         ready = next(phase for phase in waiting if known.issuperset(phase.inputs))

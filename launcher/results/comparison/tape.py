@@ -1,7 +1,7 @@
-"""Steps of a computation, run by engines in a process of their own, and what they made.
+"""Keeps the tensors of a few frames on disk, and computes them from each other in another process.
 
-A *stream* is one way to compute the network: `whole`, `chain`, a variant. The arrays of a few
-frames lie on disk, one file for each tensor of a stream: together they may be larger than memory.
+A *stream* is one way to compute the network, such as `whole`, `chain` or a variant. There is one
+file for each frame, stream and tensor, because together they may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from launcher.results.comparison.tolerance import Numbers
 from launcher.run.runtime import Array
 
 How: TypeAlias = Literal["alike", "mixed", "evenly"]
+"""How an input is moved, see `nodes.executors.onnx.replay`."""
 
 Level: TypeAlias = Literal["all", "basic", "none", "agent"]
-"""How far ONNX Runtime fuses operators; or an agent's engine, as it runs on this machine."""
+"""How far ONNX Runtime fuses operators; `agent` is an agent's engine as it runs on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to run a graph that rounds in another way: fused less, or its input moved (`how` is
-    explained in `nodes.executors.onnx.replay`)."""
+    """A way to run a graph with other rounding: with fewer operators fused, or its input `moved`
+    by this relative distance."""
 
     name: str
     level: Level = "all"
@@ -38,8 +39,8 @@ class Variant:
     how: How = "alike"
 
 
-def moves(numbers: Numbers, level: Level = "all") -> tuple[Variant, ...]:
-    """The variants of a graph whose input is moved by one unit in the last place."""
+def input_variants(numbers: Numbers, level: Level = "all") -> tuple[Variant, ...]:
+    """Return the variants of a graph whose input is moved by one unit in the last place."""
     unit = numbers.limits.unit
     if numbers.precision == "8-bit":
         return (
@@ -55,8 +56,11 @@ def moves(numbers: Numbers, level: Level = "all") -> tuple[Variant, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TapeStep:
-    """One graph on every frame: `inputs` maps its tensors to files of the tape and what lies in
-    them within (axis, start, stop), `outputs` to files."""
+    """The run of one graph on every frame.
+
+    `inputs` maps its tensors to files of the tape and to the bounds (axis, start, stop) of what is
+    read from them; `outputs` maps its tensors to files.
+    """
 
     graph: Path
     inputs: Mapping[str, tuple[str, Bounds]]
@@ -65,7 +69,7 @@ class TapeStep:
 
 
 class Tape:
-    """Arrays of `frames` in `folder`, which is made."""
+    """The arrays of `frames` in `folder`, which is created."""
 
     def __init__(self, folder: Path, frames: Sequence[int]) -> None:
         self.frames = tuple(frames)
@@ -74,26 +78,26 @@ class Tape:
         folder.mkdir(parents=True, exist_ok=True)
 
     def file(self, stream: str, tensor: str) -> str:
-        """Where a tensor of a stream lies, within the folder of each frame."""
+        """The path of a stream's tensor within the folder of each frame."""
         return f"{stream}/{self._numbers.setdefault(tensor, len(self._numbers))}.npy"
 
     def put(self, frame: int, stream: str, tensor: str, array: Array) -> None:
-        """Keep a tensor."""
+        """Write a tensor."""
         path = self._path(frame, stream, tensor)
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, array, allow_pickle=False)
 
     def has(self, frame: int, stream: str, tensor: str) -> bool:
-        """Whether the tensor was kept or computed."""
+        """Whether the tensor was written or computed."""
         return self._path(frame, stream, tensor).exists()
 
     def get(self, frame: int, stream: str, tensor: str) -> Array:
-        """A tensor that was kept or computed."""
+        """Read a tensor that was written or computed."""
         array: Array = np.load(self._path(frame, stream, tensor), allow_pickle=False)
         return array
 
     def run(self, steps: Sequence[TapeStep]) -> None:
-        """Carry out `steps` in order on all frames; raises `RunFailedError`."""
+        """Run `steps` in order on all frames; raises `RunFailedError` if one fails."""
         if not steps:
             return
         job = self._folder / "steps.json"
@@ -116,14 +120,14 @@ class Tape:
         self._carry_out(job)
 
     def _carry_out(self, job: Path) -> None:
-        """Compute the steps that a file describes (`nodes.executors.onnx.replay`)."""
+        """Run the steps in a file (`nodes.executors.onnx.replay`)."""
         command = [sys.executable, "-m", "nodes.executors.onnx.replay", str(job)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             lines = ran.stderr.strip().splitlines()
             raise RunFailedError(
-                "the results could not be compared with the whole model's (--no-verify leaves it "
-                "out): " + (lines[-1] if lines else f"exit code {ran.returncode}")
+                "the results could not be compared with the whole model's (--no-verify switches "
+                "this off): " + (lines[-1] if lines else f"exit code {ran.returncode}")
             )
 
     def _path(self, frame: int, stream: str, tensor: str) -> Path:

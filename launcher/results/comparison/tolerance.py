@@ -1,37 +1,37 @@
-"""How far a result may be from the whole model's, and by which rule.
+"""Decides whether a result agrees with the whole model's, by rules that follow from rounding.
 
-Two engines, or one at two levels of fusion, add up in another order, so results are never asked to
-be equal. How far apart they may be follows from the numbers that the network computes with, and,
-where that is not enough, from how far the whole model's own result moves when nothing but rounding
-changes: when its input moves by one unit in the last place, up, down or both ways, and when ONNX
-Runtime fuses its operators less or not at all (its *variants*). The error of a floating-point
-output is
+Two engines, or one engine at two levels of fusion, add numbers in different orders, so results are
+not required to be equal. The allowed error follows from the precision of the network's numbers. If
+that does not suffice, it follows from the *movement*: how far the whole model's own result moves
+when only rounding changes. Its *variants* are the model with its input moved by one unit in the
+last place, up, down or both ways, and with fewer or no operators fused by ONNX Runtime. The error
+of a floating-point output is
 
     max |found − wanted| / max(max |wanted|, FLOOR),
 
-so outputs that are all about zero are compared absolutely. The error of a discrete output (whole
-numbers, truth values) is the share of its elements that differ, or of rows where the number of rows
-depends on the data. A 100th of an error in every element is not the same as in one, so movement is
-measured by the largest difference and by the root of the mean square, and bounds both.
+so outputs close to zero are compared absolutely. The error of a discrete output (integers,
+booleans) is the share of elements that differ, or of rows if their number depends on the data. A
+small error in every element is not the same as in a single one, so movement is measured both as the
+largest difference and as the root mean square, and bounds both.
 
-| rule      | when it is asked                    | agrees if                                      |
+| rule      | when it is applied                  | the result agrees if                           |
 |-----------|-------------------------------------|------------------------------------------------|
-| given     | the user set a tolerance            | error ≤ that; no other rule but ties is asked  |
+| given     | the user sets a tolerance           | error ≤ tolerance; only `ties` applies besides |
 | precision | always                              | error ≤ `ErrorLimits.strict` of the numbers    |
-| ties      | precision fails, the network ranks  | so it does once rows whose scores tie are in   |
-|           |                                     | the whole model's order (`ranking`)            |
-| replay    | ties fails, and the plan's subnets  | the subnets give what the nodes gave; each,    |
+| ties      | precision fails, the network ranks  | precision holds once rows with tied scores are |
+|           |                                     | in the whole model's order (`ranking`)         |
+| replay    | ties fails, and the plan's subnets  | the subnets give the nodes' results; each,     |
 |           | can be run here                     | given the whole model's own tensors, computes  |
-|           |                                     | what the whole model does (`right_step`); and  |
+|           |                                     | what the whole model does (`judge_step`); and  |
 |           |                                     | error ≤ max(`proven`, 4 × movement); or with   |
 |           |                                     | nothing fused, plan and whole model agree, and |
-|           |                                     | error ≤ 4 × what fusing moves the plan by      |
-| movement  | the nodes may round in another way  | error ≤ 4 × movement, `most` at most; and each |
-|           | than this machine, or nothing can   | subnet that can be run here computes what the  |
-|           | be replayed                         | whole model does                               |
+|           |                                     | error ≤ 4 × the movement of the plan by fusion |
+| movement  | the nodes may round differently     | error ≤ 4 × movement, and ≤ `most`; and each   |
+|           | from this machine, or no subnet can | subnet that can be run here computes what the  |
+|           | be run here                         | whole model does                               |
 
-Only `replay` may go beyond `ErrorLimits.most`, as an unstable network would have every tolerance
-widened until it hides real errors: there the proof is that no single step of the plan is wrong.
+Only `replay` may exceed `ErrorLimits.most`, because it proves that no single step of the plan is
+wrong. Without that proof, an unstable network would widen its tolerance until it hides real errors.
 """
 
 from __future__ import annotations
@@ -54,51 +54,54 @@ Precision: TypeAlias = Literal["single", "half", "8-bit"]
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a network computes with: the coarsest of its numbers, and whether it ranks (`TopK`)."""
+    """The least precise numbers of a network, and whether it ranks rows (`TopK`, for example)."""
 
     precision: Precision = "single"
     ranks: bool = False
 
     @property
     def limits(self) -> ErrorLimits:
-        """The limits of the precision."""
+        """The error limits of this precision."""
         return LIMITS[self.precision]
 
 
 Rule: TypeAlias = Literal["given", "precision", "ties", "replay", "movement"]
 
 FACTOR = 4.0
-"""A result may be this many times as far from the whole model's as its variants are: these are few,
-and the largest of a few differences is less than the largest of many."""
+"""A result may differ from the whole model's by this multiple of its variants' differences. There
+are few variants, and the largest of a few differences is less than the largest of many."""
 
 FLOOR = 1e-3
-"""Outputs smaller than this are compared absolutely; times `ErrorLimits.strict`, about one unit in
-the last place of 1.0."""
+"""Outputs smaller than this are compared absolutely. Times `ErrorLimits.strict`, it is about one
+unit in the last place of 1.0."""
 
 SMALL = 0.1
-"""Of outputs smaller than this, `ErrorLimits.most` is a part of it: behind a norm, an image of one
-colour leaves nothing but rounding, which moves by more than its own size."""
+"""For outputs smaller than this, `ErrorLimits.most` is a fraction of `SMALL`. For example, a
+normalisation of an image of one colour leaves only rounding errors, which move by more than their
+size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The largest relative difference of two outputs, and the root of its mean square."""
+    """The largest difference between elements of two outputs, and the root mean square of all."""
 
     largest: float = 0.0
     rms: float = 0.0
 
-    def beside(self, other: Difference) -> Difference:
-        """The larger of both, for each field."""
+    def maximum(self, other: Difference) -> Difference:
+        """The larger of both values, for each field."""
         return Difference(max(self.largest, other.largest), max(self.rms, other.rms))
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorLimits:
-    """Relative errors: `strict` always counts as agreement, `proven` does where every step of the
-    plan was seen to be right, `most` is as far as movement may widen, and `step` is what one
-    unfused subnet may be off: where a sum lies between two whole numbers, another order of adding
-    takes the other one of a few 8-bit values. An input is moved by `unit`, relative to itself
-    (8-bit: to its largest)."""
+    """Relative errors that count as agreement.
+
+    `strict` always does; `proven` does if every step of the plan was found right; `most` limits
+    what movement allows. `step` is the error of a single unfused subnet: another order of addition
+    rounds a few 8-bit values to a neighbouring integer. `unit` is the distance by which variants
+    move an input, relative to each element (8-bit: to the largest element).
+    """
 
     strict: float
     proven: float
@@ -116,7 +119,7 @@ LIMITS: Mapping[Precision, ErrorLimits] = {
 
 @dataclass(frozen=True, slots=True)
 class WorstOutput:
-    """The output that is worst beside what its rule allows."""
+    """The output with the largest error relative to the allowed one, and the rule applied."""
 
     output: str
     error: float
@@ -125,12 +128,12 @@ class WorstOutput:
 
     @property
     def agrees(self) -> bool:
-        """Whether every output does."""
+        """Whether this output agrees, and with it all others."""
         return self.error <= self.allowed
 
     @property
     def ratio(self) -> float:
-        """Error over what is allowed; verdicts are compared by it."""
+        """The error divided by the allowed one; verdicts are compared by it."""
         if self.error == 0.0:
             return 0.0
         if math.isinf(self.error):
@@ -139,8 +142,8 @@ class WorstOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a run begins to differ from the whole model; empty text where that is not known."""
+class FirstDifference:
+    """Where a run's computation first differs from the whole model's; unknown fields are empty."""
 
     sentence: str
     phase: str = ""
@@ -150,7 +153,7 @@ class Beginning:
 
 
 def numbers_of(dtypes: Iterable[str], operators: Iterable[str]) -> Numbers:
-    """What a network of these tensors and operators computes with."""
+    """Return the numbers of a network with tensors of `dtypes` and with these `operators`."""
     names = set(operators)
     ranks = not names.isdisjoint(RANKING_OPERATORS)
     if any("uantize" in name or "QLinear" in name or "Integer" in name for name in names):
@@ -160,15 +163,15 @@ def numbers_of(dtypes: Iterable[str], operators: Iterable[str]) -> Numbers:
 
 
 def difference(found: Array, wanted: Array, numbers: Numbers) -> Difference:
-    """How far `found` is from `wanted`: see the module's docstring.
+    """Return the relative difference between two outputs, as the module's docstring defines it.
 
-    Infinite for other shapes, and for NaN or infinity that only one of both has.
+    It is infinite if the shapes differ, or if only one of both has NaN or infinity somewhere.
     """
-    return relative(apart(found, wanted, numbers), wanted, numbers)
+    return relative_difference(absolute_difference(found, wanted, numbers), wanted, numbers)
 
 
-def apart(found: Array, wanted: Array, numbers: Numbers) -> Difference:
-    """The difference in the outputs' own unit; of discrete ones it is a share already."""
+def absolute_difference(found: Array, wanted: Array, numbers: Numbers) -> Difference:
+    """Return the difference in the outputs' unit; for discrete outputs, the share that differs."""
     if _is_discrete(wanted, numbers.precision):
         share = _share(found, wanted)
         return Difference(share, share)
@@ -184,12 +187,12 @@ def apart(found: Array, wanted: Array, numbers: Numbers) -> Difference:
     return Difference(largest, float(np.sqrt(np.mean(sizes**2))) if sizes.size else 0.0)
 
 
-def relative(apart: Difference, wanted: Array, numbers: Numbers) -> Difference:
-    """`apart` beside the size of what is wanted."""
+def relative_difference(absolute: Difference, wanted: Array, numbers: Numbers) -> Difference:
+    """Return an absolute difference relative to the size of `wanted`."""
     if _is_discrete(wanted, numbers.precision):
-        return apart
+        return absolute
     largest, rms = _scales(wanted)
-    return Difference(apart.largest / largest, apart.rms / rms)
+    return Difference(absolute.largest / largest, absolute.rms / rms)
 
 
 def strict(
@@ -199,9 +202,9 @@ def strict(
     given: float | None = None,
     spread: Mapping[str, float] = MappingProxyType({}),
 ) -> WorstOutput:
-    """By the rules that need nothing but both results: given, precision, and ties with either.
+    """Judge by the rules that need only both results: given or precision, and ties.
 
-    `spread` has what is to be added to an output's error.
+    `spread` maps outputs to what is to be added to their errors.
     """
     allowed = numbers.limits.strict if given is None else given
     rule: Rule = "precision" if given is None else "given"
@@ -221,7 +224,8 @@ def within_movement(
     rule: Literal["replay", "movement"],
     spread: Mapping[str, float] = MappingProxyType({}),
 ) -> WorstOutput:
-    """By how far `variants` are from `wanted`; the caller sees to the rest of what `rule` asks."""
+    """Judge by the movement of `variants`, which are of `wanted`; the caller checks the other
+    conditions of `rule`."""
     limits = numbers.limits
     least = limits.proven if rule == "replay" else limits.strict
     most = math.inf if rule == "replay" else limits.most
@@ -230,25 +234,30 @@ def within_movement(
     return _bounded(ordered, wanted, moved, Difference(least, least), most, numbers, rule, spread)
 
 
-def right_step(
+def judge_step(
     found: Outputs, wanted: Outputs, variants: Sequence[Outputs], numbers: Numbers
 ) -> WorstOutput:
-    """Whether one unfused subnet computes what it should; `variants` are of `found`, not of
-    `wanted`, so that an error in the subnet does not allow itself."""
+    """Judge whether a single unfused subnet computes what it should.
+
+    `variants` are of `found`, not of `wanted`, so they contain an error of the subnet as well and
+    do not allow it.
+    """
     limits = numbers.limits
     moved = movement(variants, found, numbers)
     ordered = _ordered(found, wanted, numbers)
     return _bounded(ordered, wanted, moved, limits.step, limits.most, numbers, "movement")
 
 
-def by_fusing(
+def within_fusing(
     found: Outputs, wanted: Outputs, unfused: Outputs, right: Outputs, numbers: Numbers
 ) -> WorstOutput:
-    """Whether `found` differs from `wanted` only because engines fuse a plan's subnets in another
-    way than the whole model: with nothing fused, the plan computes `unfused` and the whole model
-    `right`. If these are the same, `found` may be as far from `wanted` as fusing moves the plan."""
+    """Judge whether `found` differs from `wanted` only because operators are fused differently.
+
+    With nothing fused, the plan computes `unfused` and the whole model `right`. If these agree,
+    `found` may differ from `wanted` by `FACTOR` times what fusion moves the plan's result.
+    """
     rule: Rule = "replay"
-    same = right_step(unfused, right, [], numbers)
+    same = judge_step(unfused, right, [], numbers)
     if not same.agrees:
         return WorstOutput(same.output, same.error, same.allowed, rule)
     moved, limit = movement([unfused], found, numbers), numbers.limits.proven
@@ -257,12 +266,12 @@ def by_fusing(
 
 
 def movement(variants: Sequence[Outputs], of: Outputs, numbers: Numbers) -> dict[str, Difference]:
-    """Output → how far the variants are from `of` at most, ties put in order."""
+    """Output → the largest difference between `variants` and `of`, with ties in order."""
     moved = dict.fromkeys(of, Difference())
     for variant in variants:
         ordered = _ordered(variant, of, numbers)
         for name, array in of.items():
-            moved[name] = moved[name].beside(difference(ordered[name], array, numbers))
+            moved[name] = moved[name].maximum(difference(ordered[name], array, numbers))
     return moved
 
 
@@ -290,12 +299,12 @@ def _bounded(
 
 
 def worst(verdicts: Iterable[WorstOutput], rule: Rule = "precision") -> WorstOutput:
-    """The verdict with the largest error beside what is allowed."""
+    """Return the verdict with the largest error relative to the allowed one."""
     return max(verdicts, key=lambda found: found.ratio, default=WorstOutput("", 0.0, 0.0, rule))
 
 
 def _ordered(found: Outputs, wanted: Outputs, numbers: Numbers) -> Outputs:
-    """With ties in order, and rows at the end forgiven that tie with some that were not taken."""
+    """Put tied rows in order, and replace rows at the end that tie with rows that are missing."""
     if not numbers.ranks:
         return found
     return aligned(found, wanted, numbers.limits.strict, forgive=True)
@@ -317,14 +326,14 @@ def _worst(
 
 
 def _is_discrete(array: Array, precision: Precision) -> bool:
-    """Whether elements are choices rather than amounts; 8-bit networks have amounts of 8 bits."""
+    """Whether elements are choices and not quantities; 8-bit networks have 8-bit quantities."""
     if array.dtype.kind == "f":
         return False
     return not (precision == "8-bit" and array.dtype.itemsize == 1 and array.dtype.kind in "iu")
 
 
 def _share(found: Array, wanted: Array) -> float:
-    """The share of elements that differ; of rows, in any order, if their number differs."""
+    """The share of elements that differ; of rows, in any order, if the numbers of rows differ."""
     if found.shape == wanted.shape:
         return float(np.mean(found != wanted)) if wanted.size else 0.0
     if found.ndim != wanted.ndim or found.shape[1:] != wanted.shape[1:]:
@@ -335,7 +344,7 @@ def _share(found: Array, wanted: Array) -> float:
 
 
 def _scales(wanted: Array) -> tuple[float, float]:
-    """(largest, root of mean square) of the finite sizes, and no less than `FLOOR`."""
+    """The largest and the root mean square of the finite absolute values, at least `FLOOR`."""
     sizes = np.abs(wanted.astype(np.float64))
     sizes = sizes[np.isfinite(sizes)]
     if not sizes.size:

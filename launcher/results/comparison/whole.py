@@ -1,9 +1,8 @@
-"""The results of a run beside those of the whole model, network by network.
+"""Compares a run's results with those of plain ONNX Runtime on the whole model, network by network.
 
-Every frame is compared by the strict rules, which need one run of the whole model; what these leave
-in doubt is computed again (`doubts`).
-
-What the whole model computes: plain ONNX Runtime, unpartitioned, in a process of its own.
+The whole, unpartitioned model runs in a process of its own after the stream, so that it does not
+disturb the run. Every frame is compared by the strict rules (`agreement`); frames that remain
+doubtful are computed again (`doubts`).
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from launcher.errors import RunFailedError
 from launcher.files import whole_file
 from launcher.plan.networks import Part, network_numbers, parts_of
 from launcher.plan.subnet_files import cut_subnets
+from launcher.results.collecting import Results
+from launcher.results.comparison.agreement import Agreement, agreement, compare, worse
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
 from launcher.results.comparison.tolerance import Numbers, strict
-from launcher.results.handling import Results
-from launcher.results.verify import Agreement, agreement, compare, worse
 from launcher.run.runtime import Array, Frame, SubnetFiles
 from partition.plan import Plan
 
 BATCH_BYTES = 256 << 20
-"""Inputs that lie on disk at a time; beyond it the model is loaded again."""
+"""The most bytes of inputs that are on disk at a time; the model is loaded once for each batch."""
 
 
 def reference_results(
@@ -43,11 +42,11 @@ def reference_results(
     *,
     is_fused: bool = True,
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """(i, what the whole model computes for distinct input i) for i in 0 … `inputs` − 1.
+    """Yield i and the whole model's outputs for distinct input i, for i in 0 … `inputs` − 1.
 
-    `folder` holds the exchange with the reference process; `on_done` hears how many inputs are
-    done. Operators are fused as ONNX Runtime does by default, unless `is_fused` is false. Raises
-    `RunFailedError` if the reference fails.
+    `folder` is used for the exchange with the reference process; `on_done` is called with the
+    number of inputs done. Operators are fused as ONNX Runtime does by default, unless `is_fused` is
+    false. Raises `RunFailedError` if the reference fails.
     """
     given, wanted = folder / "inputs", folder / "outputs"
     for exchange in (given, wanted):
@@ -73,7 +72,7 @@ def _file(folder: Path, number: int) -> Path:
 
 
 def _write(file: Path, arrays: Mapping[str, Array]) -> None:
-    """Like np.savez, which has no room for an array called `file`."""
+    """Write arrays as np.savez does, which cannot take an array with the name `file`."""
     with whole_file(file) as opened, zipfile.ZipFile(opened, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -87,7 +86,7 @@ def _load(file: Path) -> Mapping[str, Array]:
     except FileNotFoundError:
         raise RunFailedError(
             f"the whole model gave no result for input {int(file.stem)}; "
-            "--no-verify leaves the comparison out"
+            "--no-verify switches the comparison off"
         ) from None
 
 
@@ -119,16 +118,16 @@ def _run(
             log.seek(0)
             lines = log.read().strip().splitlines()
             raise RunFailedError(
-                "the whole model could not be run for comparison (--no-verify leaves it out): "
+                "the whole model could not be run for comparison (--no-verify switches it off): "
                 + (lines[-1] if lines else f"exit code {code}")
             )
 
 
 @dataclass(frozen=True)
-class Ran:
-    """The plan that a run began with and its subnets; the one that it ended with, if another.
+class ExecutedPlans:
+    """The plan with which a run began, its subnets, and the plan with which it ended, if another.
 
-    `rounds_alike`: every node computes 8-bit numbers bit by bit as this machine does.
+    `rounds_alike` says that every node computes 8-bit numbers bit by bit as this machine does.
     """
 
     plan: Plan
@@ -143,13 +142,14 @@ def compare_all(
     folder: Path,
     on_done: Callable[[int, int], None],
     given: float | None = None,
-    ran: Ran | None = None,
+    ran: ExecutedPlans | None = None,
 ) -> dict[str, Agreement]:
-    """Network → how far its results are from plain ONNX Runtime's on the whole of it.
+    """Compare all results with the whole model's; return the agreement of each network.
 
-    `folder` is for passing files; `on_done` hears (inputs compared, of all). `given` is the user's
-    own tolerance. Without what was `ran`, doubtful frames are judged by movement alone. Raises
-    `RunFailedError` if a network cannot be run. Empty if no results were kept.
+    Temporary files go to `folder`; `on_done` is called with (inputs compared, all inputs). `given`
+    is the user's own tolerance. Without the executed plans, `ran`, doubtful frames are judged by
+    movement alone. The result is empty if no results were kept. Raises `RunFailedError` if a
+    network cannot be run.
     """
     parts, first = parts_of(model), results.first
     if first is None:
@@ -197,7 +197,7 @@ def compare_all(
 
 
 class _Constants:
-    """Compares the outputs of a network that no input reaches with the whole model's."""
+    """Compares the constant outputs of a network with those of the whole model."""
 
     def __init__(self, part: Part, numbers: Numbers, given: float | None) -> None:
         self.agreement: Agreement | None = None
@@ -208,7 +208,7 @@ class _Constants:
     def compared(
         self, references: Iterator[tuple[int, Mapping[str, Array]]]
     ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-        """The references as they come; all have the same constants, so the first ones count."""
+        """Yield the references, and compare the constants of the first; all have the same."""
         for number, outputs in references:
             if self._values and self.agreement is None:
                 wanted = {name: outputs[name] for name in self._values}
@@ -217,7 +217,7 @@ class _Constants:
             yield number, outputs
 
 
-def _replays(model: Model, ran: Ran | None, folder: Path) -> list[Replay]:
+def _replays(model: Model, ran: ExecutedPlans | None, folder: Path) -> list[Replay]:
     if ran is None:
         return []
     numbers = network_numbers(model)
@@ -235,8 +235,8 @@ def _references(
     folder: Path,
     on_done: Callable[[int], None],
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """What the whole of one network computes for its part of each distinct input, from the state
-    with which the cluster computed that frame."""
+    """Yield the results of one whole network for each distinct input, from the state with which the
+    cluster computed that frame."""
 
     def frame(number: int) -> Frame:
         return part.own(results.whole_frame(number), _read(part))
@@ -245,14 +245,14 @@ def _references(
 
 
 def _read(part: Part) -> tuple[str, ...]:
-    """What the whole of a network reads: its state comes from outside there."""
+    """The inputs of a whole network, its state among them."""
     return (*part.model.network.inputs, *part.model.network.state)
 
 
 def _heard(
     part: Part, references: Iterator[tuple[int, Mapping[str, Array]]], results: Results
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """The references under the names of the run; `results` hears what a lone network says."""
+    """Yield the references under the names of the run; `results` gets those of a lone network."""
     for number, outputs in references:
         if part.is_alone:
             made = part.model.network.outputs

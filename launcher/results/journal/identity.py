@@ -1,4 +1,4 @@
-"""Identifies the run that a journal belongs to, by all that its results depend on."""
+"""Identifies the run to which a journal belongs, by everything that its results depend on."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from launcher.results.journal.stacks import OutputSpec
+from launcher.results.journal.result_files import OutputSpec
 from launcher.run.runtime import Frame
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """`model` is its digest (file, weights, seed, input shapes), `inputs` that of all distinct
-    frames as they are streamed, `frames` how many there are.
+    """What the results of a run depend on.
 
-    Nodes, strategy and plan do not belong to it: the run may go on with others.
+    `model` is the model's digest (file, weights, seed, input shapes), `inputs` the digest of all
+    distinct frames as they are streamed, `frames` the number of frames. Nodes, strategy and plan
+    are left out, because the run may go on with others.
     """
 
     model: str
@@ -27,12 +28,12 @@ class RunIdentity:
     outputs: tuple[OutputSpec, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """JSON-like data."""
+        """Return the identity as JSON-like data."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunIdentity:
-        """What `as_json` gave; raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+        """Read the data of `as_json`; raises `KeyError`, `TypeError` or `ValueError` for others."""
         outputs = tuple(
             OutputSpec(
                 str(o["name"]),
@@ -47,7 +48,7 @@ class RunIdentity:
 
 
 def differences(journal: RunIdentity, wanted: RunIdentity) -> list[str]:
-    """How the run of a journal differs from the one that is wanted, in words."""
+    """Return clauses on how the run of a journal differs from the one that is wanted."""
     found = []
     if journal.model != wanted.model:
         found.append("its model differs (the file, its weights, or what the model's keys say)")
@@ -61,7 +62,7 @@ def differences(journal: RunIdentity, wanted: RunIdentity) -> list[str]:
 
 
 def frames_digest(frames: Iterable[Frame]) -> str:
-    """SHA-256, hexadecimal, of the names, dtypes, shapes and values of these frames in order."""
+    """Return the SHA-256 (hexadecimal) of these frames' names, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for frame in frames:
         for name in sorted(frame):

@@ -1,19 +1,18 @@
-"""Results and progress of a run on disk, so that it can be interrupted at any point and resumed.
+"""Keeps results and progress of a run on disk, so that it can be interrupted anywhere and resumed.
 
-A journal is a folder: `run.json` says which run it is of; there is a .npy file for each output, in
-which row k is frame k's result (a folder with a file for each frame where the shape varies); and
-`journal` has a record for every frame that is settled (`launcher.results.journal.journal`). A
-result is written first, its record right after it, and neither is ever written again. What was
-written survives the end of the process, `kill -9` included. Once a second a thread of its own has
-the disk take it (fdatasync), so a power cut costs what came since then. A record whose result does
-not have the checksum that it states counts for nothing: that frame is computed again, no other is.
+A journal is a folder. `run.json` identifies the run. Each output has a .npy file in which row k is
+the result of frame k (or, if its shape varies, a folder with a file per frame). The file `journal`
+has a record of fixed size for every frame that is *settled*: its result is saved, or the source
+dropped it.
 
-The journal of a run as bytes: one record of fixed size for each settled frame.
+A result is written first and its record immediately after it; neither is written again. Both
+survive the end of the process, `kill -9` included. Once a second a thread writes them through to
+the disk (fdatasync), so a power cut loses at most the results since then.
 
-Records are only ever appended. Each carries a checksum of the frame's result, and one of itself
-that begins with the run's own number; so every record stands for itself. What a crash leaves behind
-(a record cut short, blocks that reached the disk in another order, a result whose bytes never did)
-is recognised, and only the frames concerned count as open.
+Records are only appended. Each has a checksum of its result, and one of itself that is seeded with
+the run's random number. Every record can therefore be checked independently. Whatever a crash
+leaves behind (a truncated record, blocks that reached the disk out of order, a result that did not)
+is recognised, and only the frames concerned are computed again.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from types import TracebackType
 
 from launcher.errors import RunFailedError
 from launcher.results.journal.identity import RunIdentity
-from launcher.results.journal.stacks import ResultFile, ResultFolder
+from launcher.results.journal.result_files import ResultFile, ResultFolder
 from launcher.run.runtime import Array
 
 RUN_BYTES = 8
-"""A run's own number: random, so that no other run's records are taken for its own."""
+"""The length of a run's random number, by which its records differ from those of other runs."""
 
 _BODY = struct.Struct("<QII")
 _CHECK = struct.Struct("<I")
 RECORD_BYTES = _BODY.size + _CHECK.size
 
 DONE, DROPPED = 1, 2
-"""What became of a frame: its result is saved; or it was dropped because the user wanted that."""
+"""The kinds of records: the frame's result is saved; the source dropped the frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +54,15 @@ class FrameRecord:
 
 
 def encode(record: FrameRecord, run: bytes) -> bytes:
-    """A record of `run` as `RECORD_BYTES` bytes."""
+    """Return a record of the run with number `run` as `RECORD_BYTES` bytes."""
     body = _BODY.pack(record.frame, record.kind, record.checksum)
     return body + _CHECK.pack(zlib.crc32(body, zlib.crc32(run)))
 
 
 def decode(data: bytes, run: bytes) -> tuple[list[FrameRecord], int]:
-    """The valid records, in order, and where the last of them ends.
+    """Return the run's valid records in order, and the offset at which the last one ends.
 
-    Bytes that are no record of this run are passed over.
+    Anything else in `data` is skipped.
     """
     seed, end = zlib.crc32(run), 0
     found = []
@@ -78,7 +77,7 @@ def decode(data: bytes, run: bytes) -> tuple[list[FrameRecord], int]:
 
 
 def checksum(parts: Iterable[bytes | memoryview]) -> int:
-    """The CRC-32 of a result: of its outputs' bytes in C order, one after the other."""
+    """Return the CRC-32 of a result: of its outputs' bytes in C order, one after the other."""
     crc = 0
     for part in parts:
         crc = zlib.crc32(part, crc)
@@ -86,20 +85,24 @@ def checksum(parts: Iterable[bytes | memoryview]) -> int:
 
 
 RECORDS = "journal"
+"""The name of the file of records."""
+
 SYNC_S = 1.0
-"""How often the disk is made to take what was written."""
+"""How often written data is written through to the disk."""
 
 
 class Journal:
-    """The journal of one run, open for writing by this process only; a context manager."""
+    """The journal of one run, locked for this process; a context manager that closes it."""
 
     def __init__(self, folder: Path, identity: RunIdentity, run: bytes) -> None:
-        """Opens what `launcher.results.journal.opening` found or made; raises `OSError` as the disk
-        does."""
+        """Open the folder that `launcher.results.journal.opening` found or made.
+
+        Raises `BlockingIOError` if another process has it open, else `OSError` as the disk does.
+        """
         self.folder = folder
         self.frames = identity.frames
         self.damaged = 0
-        """Frames whose record is there and whose result is not: they are computed again."""
+        """How many frames have a record but no valid result; they are computed again."""
         self._run = run
         self._kinds = bytearray(self.frames)
         self._problem: OSError | None = None
@@ -136,7 +139,7 @@ class Journal:
         self.close()
 
     def _read(self) -> dict[int, FrameRecord]:
-        """The records so far; what follows the last valid one is cut off."""
+        """Read the records and cut off what follows the last valid one."""
         with os.fdopen(os.dup(self._file), "rb") as file:
             records, end = decode(file.read(), self._run)
         os.ftruncate(self._file, end)
@@ -145,16 +148,16 @@ class Journal:
 
     @property
     def frame_bytes(self) -> int:
-        """What a frame takes on disk."""
+        """The bytes that a frame takes on disk."""
         return sum(file.spec.row_bytes for file in self._results) + RECORD_BYTES
 
-    # ------------------------------------------------------------ what is there
+    # ------------------------------------------------------------ reading
 
     def results(self, *, in_a_row: bool = False) -> Iterator[tuple[int, dict[str, Array]]]:
-        """(frame, outputs by name) of every saved result, in frame order, each checked.
+        """Yield (frame, outputs by name) for every valid saved result, in frame order.
 
-        Only what has been gone through counts as settled: go to the end before asking what is open.
-        With `in_a_row`, results count only as far as no frame before them lacks its own.
+        A frame counts as settled once this has passed it, so exhaust the iterator before calling
+        `open_frames`. With `in_a_row`, results after the first frame without one are not valid.
         """
         settled = 0
         for frame in sorted(self._records):
@@ -175,7 +178,7 @@ class Journal:
             yield frame, {file.spec.name: file.array(row) for file, row in pairs}
 
     def dropped(self) -> tuple[int, ...]:
-        """The frames that were dropped, in all attempts at this run, in order."""
+        """The frames that were dropped, in all launches of this run, in order."""
         return tuple(frame for frame, kind in enumerate(self._kinds) if kind == DROPPED)
 
     @property
@@ -187,12 +190,12 @@ class Journal:
         """The frames that are not settled, in order."""
         return tuple(frame for frame, kind in enumerate(self._kinds) if not kind)
 
-    # ------------------------------------------------------------ what comes
+    # ------------------------------------------------------------ writing
 
     def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
-        """Save one frame's result; `RunFailedError` if the disk does not take it.
+        """Save one frame's result; raises `RunFailedError` if it cannot be written.
 
-        The arrays have the dtypes and shapes that the journal was opened with.
+        The arrays must have the dtypes and shapes with which the journal was opened.
         """
         if self._kinds[frame]:
             raise RuntimeError(f"frame {frame} is settled already")
@@ -205,7 +208,7 @@ class Journal:
             raise self._failed(f"frame {frame}: its result", error) from error
 
     def drop(self, frame: int) -> None:
-        """Note that a frame was dropped and will have no result."""
+        """Record that a frame was dropped and will have no result."""
         try:
             self._append(FrameRecord(frame, DROPPED, 0))
         except OSError as error:
@@ -244,7 +247,7 @@ class Journal:
         os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Have the disk take everything and close; `RunFailedError` if it does not."""
+        """Write everything through to the disk and close; raises `RunFailedError` if it fails."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -260,7 +263,7 @@ class Journal:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the disk take what the folder has and what it is called."""
+    """Write a folder's entries through to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Opens or makes the folder of a journal, and refuses a journal of another run.
+"""Opens or creates the journal that `journal:` or `--journal` names, and reports on it.
 
-The journal that `journal:` or `--journal` asks for, and its part of the report.
+A journal of another run, and a folder that is in use or holds other files, is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from launcher.config.load import Cluster
 from launcher.errors import BadInputError
 from launcher.files import advised, read_json
 from launcher.inputs.frames import Inputs
-from launcher.results.handling import Results
+from launcher.results.collecting import Results
+from launcher.results.comparison.agreement import Agreement
 from launcher.results.journal.identity import RunIdentity, differences
 from launcher.results.journal.journal import RUN_BYTES, Journal, sync_folder
-from launcher.results.journal.stacks import output_specs
-from launcher.results.report import Accuracy, JournalReport, rows_of, verdict_as_json
-from launcher.results.verify import Agreement
+from launcher.results.journal.result_files import output_specs
+from launcher.results.report import Accuracy, JournalReport, frame_ranges, verdict_as_json
 from launcher.run.request import Request
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ FORMAT = 1
 
 
 def open_journal(folder: Path, identity: RunIdentity, *, resume: bool, where: str) -> Journal:
-    """The journal in `folder`, made if there is none; `resume` goes on with one of this run.
+    """Open the journal in `folder`, or create it; `resume` permits that it has results.
 
-    Raises `BadInputError`, beginning with `where`: the folder is that of a run and `resume` is not
-    given, of another run, in use, full of other things, or cannot be written to.
+    Raises `BadInputError`, which begins with `where`, if the folder has results and `resume` is not
+    given, belongs to another run, is in use, holds other files, or cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with _locked(folder):
             return _open(folder, identity, where, resume=resume)
     except BlockingIOError:
         raise BadInputError(f"{where}: another launch is writing to {str(folder)!r}") from None
@@ -55,8 +55,9 @@ def open_journal(folder: Path, identity: RunIdentity, *, resume: bool, where: st
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Of two launches that begin at once, one makes `run.json`; `BlockingIOError` for the other."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, so that of two launches only one makes `run.json`; raises `BlockingIOError` in
+    the other."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,18 +85,18 @@ def _open(folder: Path, identity: RunIdentity, where: str, *, resume: bool) -> J
 
 
 def check_room(journal: Journal, where: str) -> None:
-    """Raise `BadInputError` if the disk has no room for the results that are still to come."""
+    """Raise `BadInputError` if the disk has no room for the remaining results."""
     need = len(journal.open_frames()) * journal.frame_bytes
     free = shutil.disk_usage(journal.folder).free
     if need > free:
         raise BadInputError(
-            f"{where}: the results to come take {need / 1e6:.1f} MB in {str(journal.folder)!r}, "
+            f"{where}: the remaining results need {need / 1e6:.1f} MB in {str(journal.folder)!r}, "
             f"where {free / 1e6:.1f} MB are free; make room, or name a folder on another disk"
         )
 
 
 def _read_run(folder: Path, where: str) -> tuple[bytes, RunIdentity] | None:
-    """The run whose journal the folder is; None if it is none."""
+    """Read the number and identity of the journal's run; None if the folder is empty."""
     path = folder / RUN
     if not path.exists():
         if any(found.name != DRAFT for found in folder.iterdir()):
@@ -107,7 +108,7 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, RunIdentity] | None:
     try:
         if data["format"] != FORMAT:
             raise BadInputError(
-                f"{path}: is of format {data['format']}, this launch knows {FORMAT}"
+                f"{path}: has format {data['format']}, and this version of launch reads {FORMAT}"
             )
         run = bytes.fromhex(data["run"])
         if len(run) != RUN_BYTES:
@@ -120,7 +121,7 @@ def _read_run(folder: Path, where: str) -> tuple[bytes, RunIdentity] | None:
 
 
 def _begin(folder: Path, identity: RunIdentity) -> tuple[bytes, RunIdentity]:
-    """Make an empty journal: at no moment is there half of its `run.json`."""
+    """Create an empty journal; its `run.json` appears as a whole."""
     run = secrets.token_bytes(RUN_BYTES)
     data = {"format": FORMAT, "run": run.hex(), "identity": identity.as_json()}
     draft = folder / DRAFT
@@ -140,8 +141,8 @@ def _begin(folder: Path, identity: RunIdentity) -> tuple[bytes, RunIdentity]:
 
 
 @dataclass(frozen=True)
-class Complete:
-    """A journal that has everything already: nothing was left to run."""
+class CompletedRun:
+    """A run whose journal has all frames already, so that nothing was left to run."""
 
     frames: int
     dropped: tuple[int, ...]
@@ -151,22 +152,22 @@ class Complete:
 
     @property
     def agrees(self) -> bool:
-        """Whether the comparison with the whole model, if there was one, was good."""
+        """Whether the results agree with the whole model's; True if they were not compared."""
         return self.agreement is None or self.agreement.agrees
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON-like data, with the names that a run's report has."""
+        """Return JSON-like data, with the names of a run's report."""
         return {
             "frames": 0,
             "dropped": len(self.dropped),
-            "dropped_frames": rows_of(self.dropped),
+            "dropped_frames": frame_ranges(self.dropped),
             "journal": asdict(self.journal),
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
             **verdict_as_json(self.agreement),
         }
 
     def text(self) -> str:
-        """For people."""
+        """Return a sentence for people."""
         dropped = f" ({len(self.dropped)} were dropped)" if self.dropped else ""
         return (
             f"all {self.frames} frames are settled{dropped}, and their results are in "
@@ -175,9 +176,9 @@ class Complete:
 
 
 def run_journal(request: Request, cluster: Cluster, model: Model, inputs: Inputs) -> Journal | None:
-    """The journal that the user asks for, opened; None if none is asked for.
+    """Open the journal that the user names; return None if there is none.
 
-    Raises `BadInputError` if it is not this run's, or `--resume` has nothing to go on with.
+    Raises `BadInputError` if it is another run's, or if `--resume` is given without a journal.
     """
     named = cluster.config.journal
     if named is None:
@@ -190,17 +191,17 @@ def run_journal(request: Request, cluster: Cluster, model: Model, inputs: Inputs
     tensors = [model.network.tensors[name] for name in model.network.outputs]
     specs = output_specs(tensors)
     identity = RunIdentity(model.digest, inputs.digest(), len(inputs), specs)
-    where = place(request, cluster)
+    where = journal_place(request, cluster)
     return open_journal(cluster.path(named), identity, resume=request.resume, where=where)
 
 
-def place(request: Request, cluster: Cluster) -> str:
-    """Where the user named the journal."""
+def journal_place(request: Request, cluster: Cluster) -> str:
+    """Say where the user named the journal: an option, or a line of `cluster.yaml`."""
     return "--journal" if request.journal is not None else cluster.source.where(("journal",))
 
 
 def journal_report(results: Results) -> JournalReport | None:
-    """The journal's part of the report after a run."""
+    """Return the journal's part of the report; None without a journal."""
     journal = results.journal
     if journal is None:
         return None

@@ -14,18 +14,18 @@ from cnn.reading.half_precision import write_rounded
 from launcher.plan.networks import network_numbers
 from launcher.plan.simplified import _SCALES, _difference, _limit
 from launcher.plan.subnet_files import cut_subnets
+from launcher.results.comparison.agreement import FirstResults
 from launcher.results.comparison.doubts import Doubt, settle
 from launcher.results.comparison.replay import Replay
-from launcher.results.comparison.tape import Tape, moves
+from launcher.results.comparison.tape import Tape, input_variants
 from launcher.results.comparison.tolerance import (
     Numbers,
     Outputs,
     WorstOutput,
-    right_step,
+    judge_step,
     strict,
     within_movement,
 )
-from launcher.results.verify import FirstResults
 from nodes.executors.onnx.replay import moved, run
 from partition.devices import Device
 from partition.planner import make_plan
@@ -48,7 +48,7 @@ def simplified(case: Case, whole: Path, made: Sequence[Outputs]) -> Found:
             if not verdict.agrees:
                 unfused, *likewise = _unfused(whole, frame, numbers)
                 original_unfused, *_ = _unfused(original, frame, numbers)
-                verdict = right_step(unfused, original_unfused, likewise, numbers)
+                verdict = judge_step(unfused, original_unfused, likewise, numbers)
         if not verdict.agrees:
             return Found(False, verdict.rule, f"simplified: {verdict}")
         rule = verdict.rule if verdict.rule != "precision" else rule
@@ -89,7 +89,7 @@ def _unfused(graph: Path, frame: Arrays, numbers: Numbers) -> list[Outputs]:
 def _on_moved(graph: Graph, frame: Arrays, numbers: Numbers) -> list[Outputs]:
     return [
         graph.run({n: moved(array, move.moved, move.how) for n, array in frame.items()})
-        for move in moves(numbers)
+        for move in input_variants(numbers)
     ]
 
 

@@ -1,16 +1,15 @@
-"""Whether the cluster computes what the whole model computes.
+"""Compares every frame's result with the whole model's by the strict rules.
 
-The stream's results are compared with those of plain ONNX Runtime on the unpartitioned model, run
-in a process of its own after the stream so that it takes nothing from it. Inputs repeat; so the
-first result of each distinct input is kept on disk, and every repeat is compared with it at once.
-The error of a frame is bounded by
+Inputs are repeated, so the first result of each distinct input is kept on disk (`FirstResults`),
+and every repetition is compared with it at once. After the stream the first results are compared
+with the whole model's. The error of a frame is at most
 
-    error of the first result + max over repeats error of the repeat beside the first,
+    error of the first result + max over repetitions (difference between repetition and first),
 
-which is exact where repeats are bit for bit the same, as they are with one thread. Memory holds
-one frame at a time. What counts as an error, and which is allowed, is for
-`launcher.results.comparison.tolerance` to say; frames that are further off than the precision of
-the network's numbers explains are left to `launcher.results.comparison.doubts`.
+which is exact if repetitions are equal bit by bit, as they are with one thread. Memory holds one
+frame at a time. `launcher.results.comparison.tolerance` defines errors and rules. Frames whose
+error is larger than the precision of the numbers explains are *doubtful*; they are judged by
+`launcher.results.comparison.doubts`.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from launcher.files import whole_file
 from launcher.results.comparison.ranking import aligned
 from launcher.results.comparison.tolerance import (
     LIMITS,
-    Beginning,
     Difference,
+    FirstDifference,
     Numbers,
     Outputs,
     Rule,
     WorstOutput,
-    apart,
-    relative,
+    absolute_difference,
+    relative_difference,
     strict,
 )
 from launcher.run.runtime import Array
@@ -40,16 +39,18 @@ from launcher.run.runtime import Array
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the results are from the whole model's: the error is that of `worst_output` of
-    `worst_input`, and `rule` allows as much as `allowed`. `begins` is where they begin to differ,
-    if they do and it was found."""
+    """How far the results are from the whole model's.
+
+    The error is that of output `worst_output` for distinct input `worst_input`; `rule` allows an
+    error of `allowed`. `begins` is where the computations begin to differ, if that was found.
+    """
 
     max_relative_error: float
     worst_input: int
     worst_output: str
     allowed: float = LIMITS["single"].strict
     rule: Rule = "precision"
-    begins: Beginning | None = None
+    begins: FirstDifference | None = None
 
     @property
     def agrees(self) -> bool:
@@ -59,15 +60,15 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`agreement` of all frames that agree by the strict rules; the others are `doubtful`: distinct
-    input → the strict rule's verdict."""
+    """The `agreement` of all frames that agree by the strict rules, and the verdicts of these rules
+    on the `doubtful` ones, by distinct input."""
 
     agreement: Agreement
     doubtful: dict[int, WorstOutput]
 
 
 class FirstResults:
-    """The first result of each distinct input, in `folder`, and how far repeats strayed from it."""
+    """The first result of each distinct input, in `folder`, and how far repetitions differ."""
 
     def __init__(self, folder: Path, numbers: Numbers = Numbers()) -> None:  # noqa: B008 - frozen
         self._folder = folder
@@ -77,7 +78,7 @@ class FirstResults:
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, number: int, outputs: Outputs) -> None:
-        """Take in a result of distinct input `number`: the first is kept, others compared."""
+        """Take in a result of distinct input `number`: keep the first, compare the others."""
         file = self._file(number)
         if not file.exists():
             self._names = tuple(outputs)
@@ -91,23 +92,23 @@ class FirstResults:
         if self._numbers.ranks:
             repeat = aligned(outputs, kept, self._numbers.limits.strict)
         for name, array in kept.items():
-            strayed = apart(repeat[name], array, self._numbers)
+            strayed = absolute_difference(repeat[name], array, self._numbers)
             known = self._spread.get((number, name), Difference())
-            self._spread[number, name] = known.beside(strayed)
+            self._spread[number, name] = known.maximum(strayed)
 
     def has(self, number: int) -> bool:
-        """Whether there was a result of that input at all."""
+        """Whether there is a result of that input."""
         return self._file(number).exists()
 
     def get(self, number: int, names: tuple[str, ...]) -> dict[str, Array]:
-        """The kept result: those of its outputs that are called `names`."""
+        """Return the outputs called `names` of the kept result."""
         with np.load(self._file(number), allow_pickle=False) as kept:
             return {name: kept[f"arr_{self._names.index(name)}"] for name in names}
 
     def spread(self, number: int, wanted: Outputs) -> dict[str, float]:
-        """Output → the largest error of a repeat beside the first result, where there is one."""
+        """Output → the largest error of a repetition relative to the first result, if not zero."""
         return {
-            name: relative(self._spread[number, name], array, self._numbers).largest
+            name: relative_difference(self._spread[number, name], array, self._numbers).largest
             for name, array in wanted.items()
             if (number, name) in self._spread
         }
@@ -123,8 +124,10 @@ def compare(
     numbers: Numbers = Numbers(),  # noqa: B008 - frozen
     given: float | None = None,
 ) -> Comparison:
-    """Compare kept results with the whole model's, given as (distinct input, outputs), by the
-    strict rules: the tolerance `given`, or what `numbers` explain."""
+    """Compare the kept results with the whole model's (distinct input, outputs) in `references`.
+
+    The rules are the strict ones: the tolerance `given`, or else the precision of `numbers`.
+    """
     allowed = numbers.limits.strict if given is None else given
     worst = Agreement(0.0, 0, "", allowed, "precision" if given is None else "given")
     doubtful: dict[int, WorstOutput] = {}
@@ -141,18 +144,18 @@ def compare(
     return Comparison(worst, doubtful)
 
 
-def agreement(number: int, found: WorstOutput, begins: Beginning | None = None) -> Agreement:
-    """The verdict on distinct input `number`, which does not agree if it has a beginning."""
+def agreement(number: int, found: WorstOutput, begins: FirstDifference | None = None) -> Agreement:
+    """Return the verdict on distinct input `number` as an agreement."""
     return Agreement(found.error, number, found.output, found.allowed, found.rule, begins)
 
 
 def worse(one: Agreement, other: Agreement) -> Agreement:
-    """That which does not agree, or else the one with the larger error; the first of equals."""
+    """Return the agreement that fails, or else that with the larger error; of equals the first."""
     return max((one, other), key=lambda found: (not found.agrees, found.max_relative_error))
 
 
 def worst_of(agreements: Iterable[Agreement]) -> Agreement | None:
-    """The worst of several; None if there is none."""
+    """Return the worst of several agreements; None if there are none."""
     worst: Agreement | None = None
     for found in agreements:
         worst = found if worst is None else worse(worst, found)
@@ -160,7 +163,7 @@ def worst_of(agreements: Iterable[Agreement]) -> Agreement | None:
 
 
 def _is_same(left: Array, right: Array) -> bool:
-    """Whether two arrays hold the same, NaN in the same places included."""
+    """Whether two arrays are equal, with NaN in the same places."""
     if left.shape != right.shape:
         return False
     equal = left == right

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.errors import RunFailedError
+from launcher.results.comparison.agreement import FirstResults, compare
 from launcher.results.comparison.tolerance import FLOOR, WorstOutput
 from launcher.results.comparison.whole import reference_results
-from launcher.results.verify import FirstResults, compare
 
 
 def agreement(folder: Path, results: list[tuple[int, list[float]]], wanted: list[float]) -> float:

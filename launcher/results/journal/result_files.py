@@ -1,9 +1,8 @@
-"""Results of many frames in one .npy file per output: row k is frame k's.
+"""Stores the results of many frames in one .npy file per output, row k being that of frame k.
 
-The file has its whole length from the beginning, with holes where nothing was written yet, so that
-NumPy can read it at any time; on disk it takes only what has been written.
-
-An output whose shape varies has a folder instead, with an .npy file for each frame.
+The file has its full length from the beginning and is sparse, so that NumPy can read it at any time
+while it takes only the space of what was written. An output whose shape varies has a folder with
+one .npy file per frame instead.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from launcher.files import distinct, plain
 from launcher.run.runtime import Array
 
 _MOST_OPEN = 64
-"""Files of a folder that are open until the disk has taken them."""
+"""The most files of a folder that are open because they are not yet written through to the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """One output of the network: its name, dtype and shape, and the file of its results, or their
-    folder if the shape varies."""
+    """One output of the network: its name, dtype and shape, and the name of the file of its
+    results, or of their folder if the shape varies."""
 
     name: str
     file: str
@@ -40,12 +39,12 @@ class OutputSpec:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one frame's result; if it varies, of one of the shape reckoned with."""
+        """Bytes of one frame's result; if its shape varies, of one with the expected shape."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 def output_specs(outputs: Iterable[Tensor]) -> tuple[OutputSpec, ...]:
-    """Each output with the name of a file of its own."""
+    """Describe each output, with distinct file names."""
     given = list(outputs)
     files = distinct(plain(tensor.name).lstrip("_") or "output" for tensor in given)
     return tuple(
@@ -61,10 +60,10 @@ def output_specs(outputs: Iterable[Tensor]) -> tuple[OutputSpec, ...]:
 
 
 class ResultFile:
-    """The results of one output over all frames; raises `OSError` as the disk does."""
+    """The file of one output's results; its methods raise `OSError` as the disk does."""
 
     def __init__(self, folder: Path, spec: OutputSpec, frames: int) -> None:
-        """Opens the file, and makes of it what it should be if a crash, or nobody, has."""
+        """Open the file; create it, or repair its header and length, if necessary."""
         self.spec = spec
         self._dtype = np.dtype(spec.dtype)
         header = npy_header(self._dtype, (frames, *spec.shape))
@@ -84,7 +83,7 @@ class ResultFile:
             raise
 
     def row(self, array: Array) -> memoryview:
-        """A frame's result as it is written: its bytes in C order."""
+        """Return a frame's result as it is written: its bytes in C order."""
         row = np.ascontiguousarray(array).data
         return row.cast("B") if row.nbytes else memoryview(b"")
 
@@ -93,7 +92,7 @@ class ResultFile:
         _write_all(self.descriptor, row, self._begin + frame * self._size)
 
     def read(self, frame: int) -> bytes:
-        """The bytes that are there for a frame."""
+        """Read the bytes of a frame's row."""
         return os.pread(self.descriptor, self._size, self._begin + frame * self._size)
 
     def array(self, row: bytes) -> Array:
@@ -101,7 +100,7 @@ class ResultFile:
         return np.frombuffer(row, self._dtype).reshape(self.spec.shape)
 
     def sync(self) -> None:
-        """Have the disk take what was written."""
+        """Write data through to the disk."""
         os.fdatasync(self.descriptor)
 
     def close(self) -> None:
@@ -110,18 +109,18 @@ class ResultFile:
 
 
 class ResultFolder:
-    """The results of one output whose shape varies, each in a file; raises `OSError` as the disk
-    does."""
+    """The folder of the results of one output whose shape varies; its methods raise `OSError` as
+    the disk does."""
 
     def __init__(self, folder: Path, spec: OutputSpec) -> None:
-        """Opens the folder, or makes it."""
+        """Open the folder, or create it."""
         self.spec = spec
         self._folder = folder / spec.file
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._written: SimpleQueue[int] = SimpleQueue()
 
     def row(self, array: Array) -> memoryview:
-        """A frame's result as it is written: an .npy file."""
+        """Return a frame's result as it is written: the content of an .npy file."""
         content = npy_header(array.dtype, array.shape) + np.ascontiguousarray(array).tobytes()
         return memoryview(content)
 
@@ -137,7 +136,7 @@ class ResultFolder:
             self.sync()
 
     def read(self, frame: int) -> bytes:
-        """The bytes that are there for a frame, none if nothing is."""
+        """Read the bytes of a frame's file; none if there is no file."""
         try:
             return self._file(frame).read_bytes()
         except FileNotFoundError:
@@ -149,7 +148,7 @@ class ResultFolder:
         return found
 
     def sync(self) -> None:
-        """Have the disk take what was written."""
+        """Write data through to the disk."""
         with contextlib.suppress(Empty):
             while True:
                 descriptor = self._written.get_nowait()
@@ -159,7 +158,7 @@ class ResultFolder:
                     os.close(descriptor)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the files that are still open."""
         with contextlib.suppress(Empty):
             while True:
                 os.close(self._written.get_nowait())
@@ -169,7 +168,7 @@ class ResultFolder:
 
 
 def npy_header(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> bytes:
-    """What stands before the values of an array, which follow in C order, in an .npy file."""
+    """Return the header of an .npy file, after which the values follow in C order."""
     written = io.BytesIO()
     described = np.lib.format.dtype_to_descr(dtype)
     data = {"descr": described, "fortran_order": False, "shape": shape}

@@ -1,10 +1,9 @@
-"""Takes results as they come in: journals, writes, counts and keeps them for comparison.
+"""Collects results as they come in: writes, journals and counts them, keeps them to compare.
 
-Takes the state that a network keeps from frame to frame from its results.
-
-The output that is fed back is a result like any other, so whoever has the results of all frames
-before one knows the state with which that frame was computed: the next epoch can begin with it, a
-run that is resumed too, and the whole model can be asked what it computes from the same state.
+If the network keeps state from frame to frame, the output that is fed back is among its results.
+The results of all earlier frames therefore determine the state with which a frame is computed. A
+resumed run begins with it, and the whole model computes the frame from the same state when results
+are compared.
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from launcher.inputs.frames import Inputs
+from launcher.results.comparison.agreement import FirstResults
 from launcher.results.journal.journal import Journal
 from launcher.results.outputs import top_class
-from launcher.results.report import Accuracy, Infinite
-from launcher.results.verify import FirstResults
+from launcher.results.report import Accuracy, NonFiniteResults
 from launcher.run.runtime import Array, Frame, Frames
 
 if TYPE_CHECKING:
     from cnn.network import Network
 
 
-class KeptState:
-    """The state of `network` after the results that it has seen, in frame order: at first zeros.
+class NetworkState:
+    """The state of `network` after the results so far, in frame order; at first it is zero.
 
-    It is false for a network that keeps none.
+    It is false for a network without state.
     """
 
     def __init__(self, network: Network) -> None:
         self._made = dict(network.state)
         described = (network.tensors[name] for name in network.state)
         self.now: dict[str, Array] = {t.name: np.zeros(t.shape, t.dtype) for t in described}
-        """What the next frame reads, by tensor name."""
+        """The state with which the next frame is computed, by tensor name."""
 
     def __bool__(self) -> bool:
         return bool(self._made)
 
-    def see(self, outputs: Mapping[str, Array]) -> None:
-        """Take in the next frame's outputs."""
+    def advance(self, outputs: Mapping[str, Array]) -> None:
+        """Take the state from the next frame's outputs."""
         self.now = {name: outputs[made] for name, made in self._made.items()}
 
 
 class Writer(Protocol):
-    """Where results are written to."""
+    """Writes results, as `launcher.results.outputs.OutputFolder` does."""
 
     def write(self, frame: int, outputs: Mapping[str, Array]) -> None:
         """Write one frame's results."""
@@ -57,7 +56,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Remaining:
-    """The frames of `frames` with these `numbers`, in this order."""
+    """Those of `frames` with these `numbers`, in this order."""
 
     frames: Frames
     numbers: tuple[int, ...]
@@ -70,16 +69,16 @@ class Remaining:
 
 
 class Results:
-    """Takes the results of `inputs`, frame by frame.
+    """Collects the results of `inputs`, frame by frame.
 
-    `outputs` names the network's outputs; `constants` are those of the model that no input reaches,
-    which are written with every frame's. `writer`, `first` and `journal` are None where nothing is
-    to be written, compared or journalled; `truth` is the class of each input, empty where it is not
-    known. `frames` are those that are still to be streamed: all, until `restore` has found some in
-    the journal.
+    `outputs` names the network's outputs; `constants` are outputs that no input reaches, which are
+    written with every frame. `writer`, `first` and `journal` are None if results are not to be
+    written, compared or journalled. `truth` is the class of each input, empty if it is not known.
+    `frames` are those that are still to be streamed: all, until `restore` has found some in the
+    journal.
 
-    Results of one input are all alike unless the network keeps `state`. Then each frame counts as
-    distinct, and the state with which it began is kept with its result.
+    All results of one input are equal unless the network keeps `state`. In that case each frame
+    counts as distinct, and the state with which it was computed is kept with its result.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class Results:
         first: FirstResults | None,
         truth: tuple[int, ...],
         journal: Journal | None = None,
-        state: KeptState | None = None,
+        state: NetworkState | None = None,
         *,
         checked: bool = True,
         constants: Mapping[str, Array] | None = None,
@@ -103,10 +102,10 @@ class Results:
         self.state = state
         self.first_result_s: float | None = None
         self.restored = 0
-        """How many results came from the journal."""
+        """How many results were restored from the journal."""
         self.dropped: list[int] = []
-        """Frames that the source dropped in this run."""
-        self.infinite = Infinite() if checked else None
+        """The frames that the source dropped in this run."""
+        self.infinite = NonFiniteResults() if checked else None
         self._writer = writer
         self._constants = dict(constants or {})
         self._truth = truth
@@ -117,11 +116,11 @@ class Results:
 
     @property
     def distinct(self) -> int:
-        """How many distinct inputs there are, whose results may differ."""
+        """The number of distinct inputs, whose results may differ."""
         return len(self.inputs) if self.state else self.inputs.distinct
 
     def whole_frame(self, number: int) -> Frame:
-        """All that the whole model needs for the distinct result `number`."""
+        """Return the whole model's inputs for distinct input `number`, its state included."""
         frame = self.inputs[number]
         if not self.state or self.first is None:
             return frame
@@ -130,7 +129,7 @@ class Results:
         return {**frame, **began}
 
     def restore(self, on_done: Callable[[int, int], None]) -> None:
-        """Take what the journal has, as if it came in now; `on_done` hears (frames, of all)."""
+        """Take in the results in the journal; `on_done` is called with (frames done, of all)."""
         if self.journal is None:
             return
         total = len(self.inputs)
@@ -143,7 +142,7 @@ class Results:
             self.frames = Remaining(self.inputs, numbers)
 
     def on_result(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Take one result of those that are streamed; `number` counts within `frames`."""
+        """Take in the result of a frame that was streamed; `number` counts within `frames`."""
         if self.first_result_s is None:
             self.first_result_s = time.monotonic()
         frame = self._frame(number)
@@ -152,7 +151,7 @@ class Results:
         self._take(frame, outputs)
 
     def on_drop(self, number: int) -> None:
-        """The source dropped one of the frames that are streamed."""
+        """Note that the source dropped a frame; `number` counts within `frames`."""
         frame = self._frame(number)
         if self.journal is not None:
             self.journal.drop(frame)
@@ -172,18 +171,18 @@ class Results:
             began = self.state.now if self.state else {}
             self.first.add(number, {**{name: outputs[name] for name in self.outputs}, **began})
         if self.state:
-            self.state.see(outputs)
+            self.state.advance(outputs)
         if self._truth:
             self._right += top_class(outputs) == self._truth[self.inputs.source(frame)]
 
     def on_reference(self, number: int, outputs: Mapping[str, Array]) -> None:
-        """Take the whole model's result for one distinct input."""
+        """Take in the whole model's result for a distinct input."""
         self._compared = True
         if self._truth and top_class(outputs) == self._truth[self.inputs.source(number)]:
             self._whole_right += self._taken[number]
 
     def accuracy(self) -> Accuracy | None:
-        """The accuracy over the frames that have a result, if the true classes are known."""
+        """The accuracy over the frames with a result; None if the true classes are not known."""
         taken = sum(self._taken)
         if not self._truth or not taken:
             return None
