@@ -585,7 +585,7 @@ class Supervisor:
     def _restart_epoch(self, suspicions: Sequence[Suspicion], now_s: float) -> list[Action]:
         """Begin a new epoch on the same nodes: all answer, although one accuses another."""
         nodes = sorted({node for s in suspicions for node in (s.session.node, s.peer)})
-        why = f"{suspicions[0].error}; all nodes answer and begin anew"
+        why = f"{suspicions[0].error}; all nodes answer, and a new epoch begins"
         return self._give_up_epoch([], now_s, (nodes, why))
 
     def _stalled(self, stall_s: float, now_s: float) -> list[Action]:
@@ -609,7 +609,7 @@ class Supervisor:
         if self._stalls >= STALLS:
             return self._end(error)
         nodes = [session.node for session in self._members]
-        return self._give_up_epoch([], now_s, (nodes, f"{error}; all nodes begin anew"))
+        return self._give_up_epoch([], now_s, (nodes, f"{error}; a new epoch begins on all nodes"))
 
     def _neighbours(self, node: str) -> list[str]:
         """The nodes with which a node shares a channel."""

@@ -53,7 +53,7 @@ def blueprint(
     }
     missing = [phase.name for phase in plan.phases if phase.name not in subnets]
     if missing:
-        raise BadInputError(f"the plan has no subnet for phase {missing[0]!r}: make the plan anew")
+        raise BadInputError(f"the plan has no subnet for phase {missing[0]!r}: make the plan again")
     index = {phase.name: i for own in phases.values() for i, phase in enumerate(own)}
     channels = [_specify(number, channel, index) for number, channel in enumerate(plan.channels)]
     channels += _states(plan.phases, index, len(channels))

@@ -255,7 +255,7 @@ def _load(request: Request) -> tuple[Cluster, SavedPlan | None]:
         if request.strategy is not None:
             raise BadInputError(
                 f"--strategy {request.strategy}: {str(folder)!r} is a plan, whose layers have "
-                "their nodes already; give its cluster.yaml to search anew"
+                "their nodes already; give its cluster.yaml to search again"
             )
     elif target.is_dir():
         target = target / CLUSTER

@@ -96,7 +96,7 @@ class Request:
     ] = None
     rebalance: Annotated[
         Rebalance | None,
-        typer.Option(help="Use a node that comes back: if worth it, if you say so, or never"),
+        typer.Option(help="Use a node that returns: if it is worth it, if you agree, or never"),
     ] = None
     make_keys: Annotated[
         bool,

@@ -197,7 +197,7 @@ def _blob(path: Path) -> BlobInfo:
     try:
         return BlobInfo(path.name, path.stat().st_size)
     except OSError as error:
-        raise BadInputError(f"{path} cannot be read ({error}): make the plan anew") from error
+        raise BadInputError(f"{path} cannot be read ({error}): make the plan again") from error
 
 
 def _blob_files(subnets: Mapping[str, SubnetFiles]) -> dict[str, Path]:
@@ -212,7 +212,7 @@ def _nodes_in_use(plan: Plan, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     for device in sorted(devices - known):
         raise BadInputError(
             f"the plan needs a node {device!r}, which is not among {', '.join(sorted(known))}: "
-            "make the plan anew for these nodes"
+            "make a plan for these nodes"
         )
     return tuple(node for node in nodes if node.name in devices)
 

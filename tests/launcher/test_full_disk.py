@@ -1,4 +1,4 @@
-"""A full disk: a sentence names the file, and neither half a file nor an empty one is left."""
+"""If a disk is full, a sentence names the file, and no partial or empty file is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results with NaN or infinity: told, legal where the whole model has them too, else a failure."""
+"""Results with NaN or infinity are reported, and are legal if the whole model has them too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal that was cut off anywhere gives back what was saved, and only the rest is computed."""
+"""A journal that was cut off anywhere restores what was saved; only the rest is computed again."""
 
 from __future__ import annotations
 

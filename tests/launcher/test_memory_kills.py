@@ -1,4 +1,4 @@
-"""Kills for want of memory are read from the group of either version, else from the machine."""
+"""Processes killed for want of memory are counted by the control group, or else the machine."""
 
 from __future__ import annotations
 

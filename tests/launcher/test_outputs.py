@@ -1,4 +1,4 @@
-"""Results on disk, classes, labels, truth."""
+"""Results on disk, the classes of classifiers, labels and true classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another plan for the nodes that are left: limits and pins hold, and it comes soon."""
+"""Another plan for the nodes that are left respects limits and pins, and is found soon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told while it works and afterwards."""
+"""What the user sees during a run and in its report."""
 
 from __future__ import annotations
 

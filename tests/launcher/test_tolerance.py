@@ -1,4 +1,4 @@
-"""Which results count as the whole model's, by which rule, and how far a rule may be stretched."""
+"""Which results agree with the whole model's, by which rule, and how far each rule goes."""
 
 from __future__ import annotations
 

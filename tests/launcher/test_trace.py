@@ -1,4 +1,4 @@
-"""What agents tell of a run as one file, and how much of its communication is hidden."""
+"""The traces of all agents in one file, and how much of their communication is hidden."""
 
 from __future__ import annotations
 

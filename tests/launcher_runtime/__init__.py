@@ -1,1 +1,1 @@
-"""The launcher's runtime: deployment, supervisor, streaming, processes; and real runs."""
+"""Tests of a run: supervisor, streaming, deployment, processes, and runs with real agents."""

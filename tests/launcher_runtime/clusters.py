@@ -1,4 +1,4 @@
-"""A small real network over real agents: what the tests of this folder deploy and compare with."""
+"""A small real network and real agents, which the tests of this folder deploy and compare."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Simulated TCP connections: each delivers in order, after delays, until it is cut.
+"""Simulated TCP connections, which deliver in order and with delays until they are cut.
 
-What is on its way when a connection is cut is lost, and both ends hear of it; or it arrives late,
-when they have heard of it and perhaps have another connection (`lingers`). What is on its way when
-one end hangs up still arrives, and then the other end hears of that.
+If a connection is cut, what is on its way is lost and both ends are notified. With `lingers`, it
+arrives late, when both ends have been notified and may have another connection. If one end closes
+the connection, what is on its way still arrives, and then the other end is notified.
 """
 
 from __future__ import annotations

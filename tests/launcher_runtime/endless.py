@@ -1,8 +1,8 @@
-"""A launcher that would run for ever: `python -m tests.launcher_runtime.endless DIRECTORY CACHE`,
-and perhaps the addresses of two agents; else it starts its own.
+"""A launcher with an endless run: `python -m tests.launcher_runtime.endless DIRECTORY CACHE`.
 
-Prints the process ids of its agents on one line, then, once results come, their temporary
-directory on another (`-` if it has none).
+The addresses of two agents may follow; without them it starts its own. It prints the process ids of
+its agents on one line and, once results come, their temporary directory on another (`-` without
+one).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Histories of faults in the simulated cluster: what may happen to nodes and connections, and what
-must hold whatever happens.
+"""Faults in the simulated cluster, and the properties that must hold for every history of them.
 
-- Every frame has one result, in order, and it is the whole network's (`World` sees to that).
-- Credits are never negative nor above the capacity, and no channel holds more than that.
-- Nothing of an epoch is acted upon once a node was told to stop it or to deploy a later one.
-- There is always an end, and if it is not a good one, its sentence names a node.
-- A run that has streamed ends well unless those nodes that are in order, and to which nothing has
-  happened for a while, are too few for a plan.
+- Every frame has exactly one result, in order, which is the whole network's (`World` checks this).
+- Credits are never negative nor above the capacity, and no channel holds more than its capacity.
+- A node does not act upon an epoch after it was commanded to stop it or to deploy a later one.
+- Every run ends. If it fails, its error names a node.
+- A run that has streamed succeeds unless too few nodes for a plan are sound and have had no fault
+  for a while.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ class FaultyWorld(World):
     # ------------------------------------------------------------ what may happen
 
     def crash(self, name: str, *, exits: bool = True) -> None:
-        """Its process ends or begins anew, and all its connections end."""
+        """Its process ends or restarts, and all its connections end."""
         node = self.nodes[name]
         if node.is_gone:
             return

@@ -1,6 +1,6 @@
 """Random histories of faults, each from a seed: `python -m tests.launcher_runtime.fuzz --help`.
 
-A seed that fails prints its story, and gives the same history whenever it is tried again.
+If a seed fails, its story is printed; the same seed always gives the same history.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What happens to a cluster as a whole, and what its members say that is not so.
+"""Faults of the whole cluster or of the launcher, and nodes that lie.
 
-- Nodes fall silent together and come back together: a switch reboots, a power strip is off.
-- The launcher is stopped, as a laptop is whose lid is closed, for shorter or longer than its lease.
-- Clocks jump ahead, a node's or the launcher's, as they do for a machine that was suspended.
-- A node lies: it accuses others, tells of progress that there is none of, makes counters up.
+- Nodes fall silent and return together, as when a switch reboots or a power strip fails.
+- The launcher is stopped, as with a laptop whose lid is closed, for less or more than its lease.
+- The clock of a node or of the launcher jumps ahead, as it does on a machine that was suspended.
+- A node lies: it accuses others, reports progress that it has not made, invents counters.
 
-Whatever a liar says, the others go on; whatever they all suffer together, they do when it is over.
+The run goes on without a liar, and it goes on when a common fault is over.
 """
 
 from __future__ import annotations

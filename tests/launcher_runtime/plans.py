@@ -1,4 +1,4 @@
-"""Plans for the tests of this folder: any plan (for hypothesis), and the parts that agents see."""
+"""Plans for the tests of this folder: arbitrary ones (by hypothesis), and what agents receive."""
 
 from __future__ import annotations
 

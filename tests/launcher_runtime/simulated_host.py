@@ -1,4 +1,4 @@
-"""The launcher's end of the stream in the simulated cluster: feeds frames, checks results."""
+"""The launcher's end of the stream in the simulated cluster: sends frames and checks results."""
 
 from __future__ import annotations
 

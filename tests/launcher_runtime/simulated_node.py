@@ -1,7 +1,7 @@
-"""An agent's real core with a disk and an executor that it is told are there.
+"""A simulated node: an agent's real core with a simulated disk and executor.
 
-Tensors are whole numbers. A phase computes each of its outputs from its name and its inputs, by a
-function that no mixture of frames survives, so a wrong result shows.
+Tensors are integers. A phase computes each output from its name and the inputs by a function that
+gives another value for any mixture of frames, so that a wrong result is noticed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The launcher's core among the agents' real cores, on a simulated network with a simulated clock.
+"""The launcher's core and the agents' real cores, on a simulated network with a simulated clock.
 
-Everything that happens is an entry in one queue ordered by time. Each connection delivers in order,
-every message after a delay that the test draws. Executors take a fixed time for a firing, and
-compute. No run of this needs a socket, a process or a second of real time, and the same delays give
-the same run.
+All events are entries in one queue ordered by time. Each connection delivers its messages in order,
+each after a delay that the test draws. Executors compute, and take a fixed time for a firing. A
+simulation needs no socket, no process and no real time, and equal delays give an equal run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Streams through two local daemons in a process of its own, which a test may stop by a signal.
+"""A launcher that streams through two local daemons, and which a test may stop by a signal.
 
 `python -m tests.launcher_runtime.stopped_launcher FOLDER FRAMES LEASE_S` prints `streaming` once
-frames stream, and at the end a line for each change of epochs; it raises unless every frame has
-come back once, in order, and right.
+frames stream, and at the end a line for each change of epochs. It raises an exception unless every
+frame has exactly one result, in order and correct.
 """
 
 from __future__ import annotations

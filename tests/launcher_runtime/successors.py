@@ -1,12 +1,11 @@
-"""More that may happen in the simulated cluster: launchers die and are followed by others, others
-knock meanwhile, connections outlive their ends.
+"""Further faults in the simulated cluster: launchers are killed and succeeded by others.
 
-- A launcher that is killed while frames stream is followed by one with the same plan and key. That
-  is never refused on account of the dead one, whether the agents have heard of its end or not, and
-  all that must hold of a run holds of the second.
-- A stranger is admitted only where no launcher is, or may be, alive.
-- What comes late over a connection that is gone, and what is said a second time over another, does
-  no harm beyond the loss of the node that it befalls.
+- A launcher that is killed while frames stream is succeeded by one with the same plan and key. No
+  agent refuses it because of the dead one, whether the agent has noticed its end or not, and all
+  properties of a run hold for the second one.
+- A stranger is admitted only if no launcher is alive or may be alive.
+- Messages that arrive late over a closed connection, and messages that are repeated over another
+  one, do no harm but the loss of the node concerned.
 """
 
 from __future__ import annotations

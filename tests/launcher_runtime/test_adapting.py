@@ -1,4 +1,4 @@
-"""Slow is a fault too: measured speeds change the plan if that is worth it, and noise does not."""
+"""Measured speeds change the plan if that is worth it, and noise does not."""
 
 from __future__ import annotations
 

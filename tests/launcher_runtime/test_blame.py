@@ -1,4 +1,4 @@
-"""Accusations are evidence: who is lost because of them, and who is not."""
+"""Accusations are evidence: which nodes are lost because of them, and which are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How clocks stand to each other, from simulated round trips: offset, drift, unequal ways."""
+"""Offset and drift of clocks are estimated from simulated round trips, also unequal ones."""
 
 from __future__ import annotations
 

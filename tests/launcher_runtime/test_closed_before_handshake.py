@@ -1,4 +1,4 @@
-"""A port that accepts connections and closes them before the handshake: no loss, dialled again."""
+"""A port that closes connections before the handshake costs no node, and is dialled again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGUSR1 is heard while it is waited for, and harms a launcher at no other time."""
+"""SIGUSR1 is taken as consent while a run waits for it, and is harmless at any other time."""
 
 from __future__ import annotations
 

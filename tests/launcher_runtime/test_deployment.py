@@ -1,4 +1,4 @@
-"""A deployment tells every node its share of the plan, and both ends of a channel the same."""
+"""Every node receives its part of the plan, and both ends of a channel agree on it."""
 
 from __future__ import annotations
 

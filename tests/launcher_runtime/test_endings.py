@@ -1,4 +1,4 @@
-"""However a launcher ends, its agents end, and what it left in the file system is gone."""
+"""However a launcher ends, its agents end, and its temporary files are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream over several epochs, and who is at fault when it stands still."""
+"""The stream over several epochs, and which node is at fault if a run is stuck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to nodes and connections: every frame one result, in order, or a clear end."""
+"""Whatever faults occur, every frame has one result, in order, or the run ends with an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs over addresses that other machines can reach: with the right keys, and with others."""
+"""Runs over addresses that other machines can reach, with the right keys and with wrong ones."""
 
 from __future__ import annotations
 

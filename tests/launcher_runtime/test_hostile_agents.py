@@ -1,4 +1,4 @@
-"""What a board that was taken over can send to the launcher: too long, too much, without end."""
+"""What a board that was taken over may send to the launcher: too long, too much, without end."""
 
 from __future__ import annotations
 

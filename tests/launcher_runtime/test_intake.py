@@ -1,4 +1,4 @@
-"""Back-pressure from end to end: who is too fast waits, and nothing is dropped unless asked for."""
+"""Back-pressure from end to end: a fast source waits, and drops frames only on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A keyless host opens connections to all guarded agents without end, and one agent is killed."""
+"""A host without keys opens connections to all guarded agents, while one agent is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that are lost when every result has arrived, and other moments when a loss is delicate."""
+"""Losses at delicate moments, such as after the last result has arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all nodes suffer together, or the launcher does: every frame comes back."""
+"""Common faults of all nodes or of the launcher: every frame has its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real agents that are killed or stopped while frames stream: the run goes on without them."""
+"""Real agents are killed or stopped while frames stream, and the run goes on without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that comes back is noticed and used: at once, when the user agrees, or when needed."""
+"""A node that returns is used at once, with consent, or when it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cache whose disk has changed what was written: results are right, and no run fails."""
+"""If the disk of a cache has changed its content, results are right and no run fails."""
 
 from __future__ import annotations
 

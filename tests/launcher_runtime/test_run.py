@@ -1,4 +1,4 @@
-"""Real agents, real sockets, a real (small) network: results agree, failures end in a sentence."""
+"""Runs of a small real network with real agents: results agree, and failures end in a sentence."""
 
 from __future__ import annotations
 

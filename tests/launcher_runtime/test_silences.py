@@ -1,4 +1,4 @@
-"""Real agents that all fall silent, and a real launcher that is stopped: every frame comes back."""
+"""All real agents fall silent, or the real launcher is stopped: every frame has its result."""
 
 from __future__ import annotations
 

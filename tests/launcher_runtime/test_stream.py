@@ -1,4 +1,4 @@
-"""The host's ends keep to the capacities, whatever the order of arrivals, and accept no mistake."""
+"""The host's ends keep within the capacities in any order of arrival, and refuse breaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor takes all nodes through a run together, or ends it with a sentence for all."""
+"""The supervisor leads all nodes through a run together, or ends it on all with a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launcher is killed while frames stream; the next one has the cluster at once."""
+"""A launcher is killed while frames stream, and the next one has the cluster at once."""
 
 from __future__ import annotations
 

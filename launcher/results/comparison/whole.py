@@ -170,8 +170,8 @@ def compare_all(
         names = tuple(map(part.common, part.model.network.outputs))
         references = _references(part, original, results, place / "reference", show)
         constants = _Constants(part, numbers, given)
-        heard = _heard(part, constants.compared(references), results)
-        compared = compare(first, names, heard, numbers, given)
+        renamed = _in_run_names(part, constants.compared(references), results)
+        compared = compare(first, names, renamed, numbers, given)
         verdict = worse(compared.agreement, constants.agreement or compared.agreement)
         if compared.doubtful:
             if replays is None:
@@ -249,7 +249,7 @@ def _read(part: Part) -> tuple[str, ...]:
     return (*part.model.network.inputs, *part.model.network.state)
 
 
-def _heard(
+def _in_run_names(
     part: Part, references: Iterator[tuple[int, Mapping[str, Array]]], results: Results
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
     """Yield the references under the names of the run; `results` gets those of a lone network."""

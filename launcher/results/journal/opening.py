@@ -73,13 +73,13 @@ def _open(folder: Path, identity: RunIdentity, where: str, *, resume: bool) -> J
     elif not resume:
         raise BadInputError(
             f"{where}: {str(folder)!r} holds the results of a run already; "
-            "--resume goes on with it, another folder begins anew"
+            "--resume goes on with it, another folder begins a new run"
         )
     run, known = made
     if found := differences(known, identity):
         raise BadInputError(
             f"{where}: {str(folder)!r} is the journal of another run: {'; '.join(found)}; "
-            "restore what it was, or begin anew in another folder"
+            "restore what it was, or begin a new run in another folder"
         )
     return Journal(folder, identity, run)
 
