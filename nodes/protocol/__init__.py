@@ -1,1 +1,1 @@
-"""What agents and launchers say to each other: messages, their schema, and their bytes."""
+"""The protocol between agents and launchers: messages, their schema and their encoding."""

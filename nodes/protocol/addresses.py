@@ -1,7 +1,4 @@
-"""Addresses as the transport writes them, `tcp://HOST:PORT` and `ipc://PATH`: who can reach one?
-
-Addresses as the transport writes them: `tcp://HOST:PORT` and `ipc://PATH`.
-"""
+"""Read ZeroMQ addresses (`tcp://HOST:PORT`, `ipc://PATH`): host, reachability, data address."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ from ipaddress import ip_address
 
 
 def data_address(offered: str, reached: str | None) -> str:
-    """The address at which peers reach a data port that its agent offers as `offered`.
+    """Return the address at which peers reach a data port that its agent announces as `offered`.
 
-    A host of `0.0.0.0`, `*` or `::` there becomes `reached`, the host at which the agent itself was
-    reached.
+    If the agent listens on all interfaces (`0.0.0.0`, `*` or `::`), its host is replaced by
+    `reached`, the host at which the launcher has reached the agent's control port.
     """
     if reached is None or host_of(offered) not in ("0.0.0.0", "*", "::"):  # noqa: S104 - no binding
         return offered
@@ -21,7 +18,7 @@ def data_address(offered: str, reached: str | None) -> str:
 
 
 def host_of(address: str) -> str | None:
-    """The host of a tcp address, without an IPv6 address's brackets; None for other transports."""
+    """Return the host of a TCP address, an IPv6 one without brackets; None for other transports."""
     if not address.startswith("tcp://"):
         return None
     host, _, _ = address.removeprefix("tcp://").rpartition(":")
@@ -29,7 +26,7 @@ def host_of(address: str) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only its own machine can reach it over tcp."""
+    """Return whether it is a TCP address that only its own machine can reach."""
     host = host_of(address)
     if host is None:
         return False
@@ -40,5 +37,5 @@ def is_loopback(address: str) -> bool:
 
 
 def is_exposed(address: str) -> bool:
-    """Whether other machines may be able to reach it: over tcp, and not by loopback alone."""
+    """Return whether other machines may reach it: a TCP address that is not loopback."""
     return host_of(address) is not None and not is_loopback(address)

@@ -1,19 +1,19 @@
-"""Messages to bytes and back: one msgpack map per message (its schema: `nodes.protocol.schema`).
+"""Encode messages as msgpack maps, and decode them strictly (schema: `nodes.protocol.schema`).
 
-A message travels as `{"v": PROTOCOL, "t": "Credit", "epoch": 7, …}`: the version, the word and
-exactly its fields. Reading is strict (every field checked for type and range, none missing, none
-more) and bounded (lengths are limited before anything is allocated), and nothing is ever executed:
-no pickle, no class looked up by a name from the wire. Whatever the bytes are, `decode` returns a
-message or raises `RemoteProtocolError`.
+A message travels as `{"v": PROTOCOL, "t": "Credit", "epoch": 7, …}`: the version, the name of its
+class and exactly its fields. Decoding is strict (each field's type and range is checked; a missing
+or an additional field is an error) and bounded (lengths are limited before anything is allocated).
+It never executes anything: there is no pickle, and no class is looked up by a name that was
+received. For any bytes, `decode` returns a message or raises `RemoteProtocolError`.
 
-`Hello` and `Refused` keep the fields they have for all versions to come, so that two ends of
-different versions can tell each other so: when the versions differ, only these two are read, and
+The fields of `Hello` and `Refused` never change in later versions, so that two ends of different
+versions can report the difference. If the versions differ, only these two messages are decoded, and
 fields that a later version has added are ignored.
 
-Two words are said for every frame of every channel, and differ from frame to frame in nothing (a
-`Credit`) or in the frame's number (a `TensorHeader`, which therefore ends with it, at full width).
-What has been checked of them once is remembered by its bytes: that is two thirds of their cost,
-which counts where a tensor takes 100 µs to arrive.
+Every frame of every channel needs a `Credit` and a `TensorHeader`. The credits of a channel are all
+equal, and its headers differ in the frame number only, which comes last and at full width. Both are
+therefore cached by their bytes, which saves two thirds of the time that they cost. That matters
+where a tensor takes 100 µs to arrive.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from nodes.protocol.messages import CHUNK_BYTES, PROTOCOL, Credit, Message, Tens
 from nodes.protocol.schema import BY_CLASS, BY_KIND
 
 MAX_MESSAGE_BYTES = 4 * CHUNK_BYTES
-"""Longest encoded message; the raw bytes of a tensor are not part of its header."""
+"""The longest encoded message; a tensor's payload is not part of its header."""
 
-MAX_REMEMBERED = 2048
-"""Credits, and channels' headers, that are remembered each way."""
+MAX_CACHED = 2048
+"""Entries of each cache: credits and channels' headers, encoded and decoded."""
 
-MAX_REPEATED_BYTES = 512
-"""Messages longer than this are never looked up among those remembered."""
+MAX_CACHED_BYTES = 512
+"""Longer messages are never looked up in the caches."""
 
 _FRAME = Struct(">Q")
 _FRAME_KEY: bytes = msgpack.packb("frame") + b"\xcf"
-"""A map's key `frame` and the sign that a whole number of eight bytes follows."""
+"""The map's key `frame`, and msgpack's tag for an unsigned integer of eight bytes."""
 
 _header_starts: dict[tuple[object, ...], bytes] = {}
 _headers: dict[bytes, TensorHeader] = {}
@@ -48,22 +48,22 @@ _credits: dict[bytes, Credit] = {}
 
 
 def encode(message: Message) -> bytes:
-    """The message as bytes; raises `LocalProtocolError` for what `decode` would refuse."""
+    """Return the message as bytes; raises `LocalProtocolError` for what `decode` would refuse."""
     if type(message) is TensorHeader:
         return _encode_header(message)
     if type(message) is Credit:
         known = _credit_bytes.get(message)
         if known is None:
-            known = _encode_anew(message)
-            _remember(_credit_bytes, message, known)
+            known = _encode_uncached(message)
+            _put(_credit_bytes, message, known)
         return known
-    return _encode_anew(message)
+    return _encode_uncached(message)
 
 
 def decode(data: bytes | memoryview) -> Message:
-    """The message in `data`; raises `RemoteProtocolError` for everything that is not one."""
-    if len(data) > MAX_REPEATED_BYTES:
-        return _decode_anew(data)
+    """Return the message in `data`; raises `RemoteProtocolError` if `data` is not a message."""
+    if len(data) > MAX_CACHED_BYTES:
+        return _decode_uncached(data)
     whole = bytes(data)
     credit = _credits.get(whole)
     if credit is not None:
@@ -73,12 +73,12 @@ def decode(data: bytes | memoryview) -> Message:
         (frame,) = _FRAME.unpack(whole[-8:])
         if frame <= MAX_COUNT:
             return TensorHeader(header.epoch, header.channel, frame, header.dtype, header.shape)
-    message = _decode_anew(whole)
+    message = _decode_uncached(whole)
     if type(message) is Credit:
-        _remember(_credits, whole, message)
+        _put(_credits, whole, message)
     elif type(message) is TensorHeader and whole == _encode_header(message):
-        # Written in our own way, where nothing but the last eight bytes is the frame.
-        _remember(_headers, whole[:-8], message)
+        # Only in our own encoding are the last eight bytes known to be the frame.
+        _put(_headers, whole[:-8], message)
     return message
 
 
@@ -94,28 +94,28 @@ def _encode_header(header: TensorHeader) -> bytes:
 
 
 def _header_start(header: TensorHeader) -> bytes:
-    """All of a header's bytes before the number of its frame."""
-    _encode_anew(header)
+    """Return a header's bytes up to its frame number, and cache them."""
+    _encode_uncached(header)
     fields = {"v": PROTOCOL, "t": "TensorHeader", "epoch": header.epoch}
     fields |= {"channel": header.channel, "dtype": header.dtype, "shape": header.shape}
     packer = msgpack.Packer()
     start = bytes(packer.pack_map_header(len(fields) + 1))
     start += b"".join(packer.pack(part) for item in fields.items() for part in item)
     start += _FRAME_KEY
-    _remember(_header_starts, (header.epoch, header.channel, header.dtype, header.shape), start)
+    _put(_header_starts, (header.epoch, header.channel, header.dtype, header.shape), start)
     return start
 
 
-def _remember(memory: dict[Any, Any], key: object, value: object) -> None:
-    if len(memory) >= MAX_REMEMBERED:
-        memory.clear()
-    memory[key] = value
+def _put(cache: dict[Any, Any], key: object, value: object) -> None:
+    if len(cache) >= MAX_CACHED:
+        cache.clear()
+    cache[key] = value
 
 
-def _encode_anew(message: Message) -> bytes:
+def _encode_uncached(message: Message) -> bytes:
     record = BY_CLASS.get(type(message))
     if record is None:
-        raise LocalProtocolError(f"{type(message).__name__} is no word of the protocol")
+        raise LocalProtocolError(f"{type(message).__name__} is not a message of the protocol")
     try:
         plain = record.pack(message)
         plain["v"] = PROTOCOL
@@ -130,9 +130,11 @@ def _encode_anew(message: Message) -> bytes:
     return data
 
 
-def _decode_anew(data: bytes | memoryview) -> Message:
+def _decode_uncached(data: bytes | memoryview) -> Message:
     if len(data) > MAX_MESSAGE_BYTES:
-        raise RemoteProtocolError(f"a message of {len(data)} bytes is too long")
+        raise RemoteProtocolError(
+            f"a message of {len(data)} bytes, at most {MAX_MESSAGE_BYTES} are allowed"
+        )
     try:
         plain = msgpack.unpackb(
             data,
@@ -144,7 +146,7 @@ def _decode_anew(data: bytes | memoryview) -> Message:
             max_ext_len=0,
         )
     except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
-        raise RemoteProtocolError(f"not msgpack within its limits: {error}") from error
+        raise RemoteProtocolError(f"not msgpack within the protocol's limits: {error}") from error
     if type(plain) is not dict:
         raise RemoteProtocolError("a message must be a map")
     version = plain.pop("v", None)
@@ -153,7 +155,7 @@ def _decode_anew(data: bytes | memoryview) -> Message:
     if version != PROTOCOL or type(version) is not int:
         return _decode_foreign(version, record, plain)
     if record is None:
-        raise RemoteProtocolError(f"unknown word {shown(kind)}")
+        raise RemoteProtocolError(f"unknown message {shown(kind)}")
     try:
         message: Message = record.unpack(plain)
     except ValueError as error:
@@ -162,7 +164,7 @@ def _decode_anew(data: bytes | memoryview) -> Message:
 
 
 def _decode_foreign(version: object, record: Record | None, plain: dict[str, Any]) -> Message:
-    """Reads the two words that all versions share; a `Hello` tells its sender's version."""
+    """Decode a message of another version: only `Hello` and `Refused`, with that version."""
     if type(version) is not int or not 0 <= version <= MAX_COUNT:
         raise RemoteProtocolError("a message without a version")
     if record is None or record.kind not in ("Hello", "Refused"):

@@ -1,13 +1,13 @@
-"""The root error of `nodes` and the two ways in which a protocol can be broken."""
+"""The root error of `nodes`, and one error for each side that can break the protocol."""
 
 
 class NodeError(Exception):
-    """Anything that goes wrong on a node; the message says what, where and what to do."""
+    """The root of all errors of this package; the message says what, where and what to do."""
 
 
 class LocalProtocolError(NodeError):
-    """We tried to do what the protocol does not allow now: a bug of ours."""
+    """This side tried what the protocol does not allow in its present state, which is a bug."""
 
 
 class RemoteProtocolError(NodeError):
-    """The peer sent what the protocol does not allow; it is cut off."""
+    """The peer sent what the protocol does not allow; its connection is closed."""

@@ -1,7 +1,8 @@
-"""What a field of a message may hold, and how a map of fields becomes a frozen dataclass.
+"""Validators for the fields of messages, and the conversion between dataclasses and maps.
 
-A `Convert` checks one value that came off the wire (or is about to go onto it) and returns it
-converted, or raises `ValueError` with what is wrong; a `Record` names the field in front of that.
+A `Convert` checks one value that was received or is to be sent, and returns it converted or raises
+`ValueError`. A `Record` applies one to each field of a dataclass and adds the field's name to the
+error.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any
 from nodes.protocol.messages import CHUNK_BYTES
 
 MAX_NAME = 4096
-"""Characters in the name of a tensor, phase, node or address."""
+"""Characters that the name of a tensor, phase, node or address may have."""
 
 MAX_TEXT = 1 << 16
-"""Bytes in a sentence such as `Failed.reason`."""
+"""UTF-8 bytes that a string such as `Failed.reason` may have."""
 
 MAX_ITEMS = 4096
-"""Items in a list: phases, channels, digests. A list is allocated before its items are read, so
-this also bounds what a hostile few bytes can make us allocate."""
+"""Items that a list of phases, channels or digests may have. A list is allocated before its items
+are read, so this also bounds what a short hostile message can allocate."""
 
 MAX_RANK = 16
 MAX_DIMENSION = (1 << 31) - 1
@@ -32,21 +33,24 @@ DTYPE_BYTES = {
     "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
     "float16": 2, "float32": 4, "float64": 8,
 }  # fmt: skip
-"""The dtypes that tensors may have on the wire (NumPy's names) and the bytes of one element."""
+"""The dtypes that tensors may have in messages (NumPy's names), and the bytes of one element."""
 
 Convert = Callable[[Any], Any]
-"""Checks a value and returns it converted; raises `ValueError` saying what is wrong with it."""
+"""Checks a value and returns it converted; raises `ValueError` with what is wrong."""
 
 
 def shown(value: object) -> str:
-    """A value from the wire, short enough for a sentence (deep nesting has no `repr`)."""
+    """Return a received value short enough for an error message.
+
+    Of a list or a map it gives the type only: `repr` of a deeply nested one would fail.
+    """
     if isinstance(value, (str, int, float)) or value is None:
         return f"{value!r:.80}"
     return f"a {type(value).__name__}"
 
 
 def integer(low: int, high: int) -> Convert:
-    """A whole number in low…high; `True` is none."""
+    """Accept whole numbers in low…high; booleans are refused."""
 
     def check(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -57,7 +61,7 @@ def integer(low: int, high: int) -> Convert:
 
 
 def real(low: float, high: float) -> Convert:
-    """A finite number in low…high; whole numbers become floats."""
+    """Accept finite numbers in low…high; whole numbers become floats."""
 
     def check(value: Any) -> float:
         if type(value) is int:
@@ -70,7 +74,7 @@ def real(low: float, high: float) -> Convert:
 
 
 def string(most: int) -> Convert:
-    """A string of at most that many characters."""
+    """Accept strings of at most `most` characters."""
 
     def check(value: Any) -> str:
         if type(value) is not str or len(value) > most:
@@ -81,10 +85,10 @@ def string(most: int) -> Convert:
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """`text` with escapes for all that would steer a terminal or forge a line of a log.
+    """Return `text` with escapes for what could steer a terminal or forge a line of a log.
 
-    That is whatever Unicode does not call printable: control characters, marks that turn the
-    direction of writing, halves of characters. With `lines` it may have several lines.
+    That is all that Unicode does not call printable: control characters, marks of the direction of
+    writing, surrogates. With `lines`, newlines and tabs stay.
     """
     if text.isprintable():
         return text
@@ -99,32 +103,32 @@ def _escape(code: int) -> str:
 
 
 def sentence(most: int) -> Convert:
-    """A string of at most that many characters which people are shown: it comes out printable."""
+    """Accept strings of at most `most` characters that people will read; make them printable."""
     check = string(most)
     return lambda value: printable(check(value), lines=True)
 
 
 def one_of(*allowed: str) -> Convert:
-    """One of a few words."""
+    """Accept the strings `allowed` only."""
     choices = frozenset(allowed)
 
     def check(value: Any) -> str:
         if type(value) is not str or value not in choices:
-            raise ValueError(f"{shown(value)} is none of {', '.join(allowed)}")
+            raise ValueError(f"{shown(value)} is not one of {', '.join(allowed)}")
         return value
 
     return check
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
+    """Accept True and False."""
     if type(value) is not bool:
         raise ValueError(f"{shown(value)} is neither true nor false")
     return value
 
 
 def chunk(value: Any) -> bytes:
-    """At most `CHUNK_BYTES` raw bytes."""
+    """Accept at most `CHUNK_BYTES` raw bytes."""
     if type(value) is not bytes or len(value) > CHUNK_BYTES:
         raise ValueError(f"not a chunk of at most {CHUNK_BYTES} bytes")
     return value
@@ -134,21 +138,21 @@ _is_digest = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 def digest(value: Any) -> str:
-    """A SHA-256 as 64 lower-case hex digits."""
+    """Accept a SHA-256 as 64 lower-case hexadecimal digits."""
     if type(value) is not str or not _is_digest(value):
         raise ValueError(f"{shown(value)} is not a SHA-256 in lower-case hex")
     return value
 
 
 def dtype(value: Any) -> str:
-    """One of `DTYPE_BYTES`."""
+    """Accept the dtypes in `DTYPE_BYTES`."""
     if type(value) is not str or value not in DTYPE_BYTES:
         raise ValueError(f"{shown(value)} is not a dtype that can be sent")
     return value
 
 
 def shape(value: Any) -> tuple[int, ...]:
-    """A tensor's static shape; `()` is a scalar's."""
+    """Accept a tensor's shape, at most `MAX_RANK` axes; `()` is that of a scalar."""
     if type(value) is not tuple or len(value) > MAX_RANK:
         raise ValueError(f"{shown(value)} is not a shape of at most {MAX_RANK} axes")
     for axis in value:
@@ -157,8 +161,8 @@ def shape(value: Any) -> tuple[int, ...]:
     return value
 
 
-def several(item: Convert) -> Convert:
-    """A list of at most `MAX_ITEMS` such items."""
+def list_of(item: Convert) -> Convert:
+    """Accept lists of at most `MAX_ITEMS` such items."""
 
     def convert(value: Any) -> tuple[Any, ...]:
         if type(value) is not tuple or len(value) > MAX_ITEMS:
@@ -175,12 +179,15 @@ def several(item: Convert) -> Convert:
 
 
 def optional(item: Convert) -> Convert:
-    """Such an item or None."""
+    """Accept such an item or None."""
     return lambda value: None if value is None else item(value)
 
 
 class Record:
-    """How a frozen dataclass becomes a map and comes back; compiled once, at import."""
+    """Converts a frozen dataclass to a map and back.
+
+    `fields` maps each field's name to its `Convert`, or to two: one for packing, one for unpacking.
+    """
 
     def __init__(self, cls: type, fields: dict[str, Convert | tuple[Convert, Convert]]) -> None:
         self.cls = cls
@@ -194,7 +201,7 @@ class Record:
         self._unpackers = tuple((name, unpack) for name, (_, unpack) in both.items())
 
     def pack(self, value: Any) -> dict[str, Any]:
-        """The value's fields as a map; `ValueError` names the field that is wrong."""
+        """Return the value's fields as a map; `ValueError` names the field that is wrong."""
         if type(value) is not self.cls:
             raise ValueError(f"{type(value).__name__} where {self.kind} belongs")
         plain = {}
@@ -207,7 +214,10 @@ class Record:
         return plain
 
     def unpack(self, plain: Any) -> Any:
-        """The dataclass of a map with exactly its fields; `ValueError` names a wrong one."""
+        """Return the dataclass of a map, which must have exactly its fields.
+
+        Raises `ValueError` with the name of the field that is wrong.
+        """
         if type(plain) is not dict or plain.keys() != self.names:
             raise ValueError(f"not a map of {', '.join(sorted(self.names)) or 'nothing'}")
         values = []
@@ -221,10 +231,10 @@ class Record:
 
 
 def nested(record: Record) -> tuple[Convert, Convert]:
-    """A field that holds a record: how it is packed and unpacked."""
+    """Return how to pack and unpack a field that holds a record."""
     return record.pack, record.unpack
 
 
 def records(record: Record) -> tuple[Convert, Convert]:
-    """A field that holds a list of records."""
-    return several(record.pack), several(record.unpack)
+    """Return how to pack and unpack a field that holds a list of records."""
+    return list_of(record.pack), list_of(record.unpack)

@@ -1,29 +1,30 @@
-"""The words that launchers and agents exchange: the whole protocol, version 4.
+"""The messages that launchers and agents exchange: the whole protocol, version 4.
 
-**Control** (one launcher at a time, DEALER → ROUTER on an agent's control address). A launcher
-opens a session with `Hello` and is told `Welcome` or `Refused`. It asks which blobs the agent
-lacks (`Query` → `Missing`), sends those in chunks (`Put`, each answered by `Stored`, at most
-`PUT_WINDOW` unanswered), and deploys (`Deploy` → any number of `Progress` → `Deployed` or
-`Failed`). When every agent has deployed, it sends `Start`; after the last result `Stop` →
-`Stopped`. `GetStats` → `Stats`, `GetTrace` → `Traced` at any time. `Ping` → `Pong` keep the
-session's lease alive: an agent that hears nothing from its launcher for `lease_s` undeploys and is
-free for another. `Bye` ends the session; an agent started by a launcher exits on `Shutdown`. The
-launcher after one that died need not wait for the lease (`nodes.core.session`).
+**Control messages** travel between one launcher (DEALER) and an agent's control port (ROUTER). The
+launcher opens a session with `Hello`, which the agent answers by `Welcome` or `Refused`. The
+launcher queries which blobs the agent lacks (`Query` → `Missing`), sends these in chunks (`Put`,
+each answered by `Stored`, at most `PUT_WINDOW` unanswered), and deploys (`Deploy` → any number of
+`Progress` → `Deployed` or `Failed`). When every agent has deployed, it sends `Start`; after the
+last result, `Stop` → `Stopped`. `GetStats` → `Stats` and `GetTrace` → `Traced` may come at any
+time. Every message of the launcher renews the session's lease, and `Ping` → `Pong` do nothing else:
+an agent that receives nothing from its launcher for `lease_s` undeploys and is free for another.
+`Bye` ends the session; on `Shutdown`, an agent that a launcher started exits. If a launcher died,
+its successor need not wait for the lease (`nodes.core.session`).
 
-**Data** (DEALER → ROUTER on an agent's data address, in both directions over that connection). On
-`Start` the producer of each channel dials the consumer and sends `Attach`; the consumer answers
-with `Credit`s, one per channel from that producer, worth the channel's capacity in frames. A
-producer claims one credit per channel *at the start of a firing* and sends the tensor at its end;
-the consumer gives the credit back when the last of the phases that read it has ended. So the
-frames of a channel that exist anywhere, in sockets and buffers included, never exceed its
-capacity: what the analysis proved is what the wire enforces. The launcher is a peer too, called
-`HOST`: it dials both the agents that it feeds and the agents that feed it. A tensor is a two-part
-message, the encoded `TensorHeader` and the raw bytes in C order.
+**Data messages** travel in both directions over a connection to an agent's data port (DEALER →
+ROUTER). On `Start`, the producer of each channel dials the consumer and sends `Attach`; the
+consumer answers with one `Credit` per channel from that producer, worth the channel's capacity in
+frames. A producer claims one credit per channel *at the start of a firing* and sends the tensor at
+its end; the consumer returns the credit when the last of the phases that read the tensor has ended.
+The frames of a channel that exist anywhere, sockets and buffers included, therefore never exceed
+its capacity, as the analysis has assumed. The launcher is a peer too, called `HOST`: it dials both
+the agents that it feeds and the agents that feed it. A tensor is a message of two parts, the
+encoded `TensorHeader` and the payload, which is its raw bytes in C order.
 
-An `epoch` numbers each deployment of a session, and they only rise: `Deploy` of a higher one takes
-the place of whatever is deployed, of a lower or the same one it is stale. What carries another
-epoch than the current one is ignored and counted. Everything else that is unexpected breaks the
-protocol: the peer is cut off.
+An `epoch` numbers each deployment of a session, and epochs only increase. `Deploy` of a higher
+epoch replaces whatever is deployed; `Deploy` of the same or a lower one is stale. A message with
+another epoch than the current one is ignored and counted. Everything else that is unexpected breaks
+the protocol, and the receiver closes the sender's connection.
 """
 
 from __future__ import annotations
@@ -36,26 +37,27 @@ PROTOCOL = 4
 """Raised whenever an old agent could misunderstand a new launcher, or the reverse."""
 
 HOST = "@host"
-"""The launcher's name as a peer; no device can be called so."""
+"""The launcher's name as a peer; no node may have this name."""
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of a blob in one `Put`; the last may be shorter."""
+"""Bytes of a blob in one `Put`; the last chunk may be shorter."""
 
 PUT_WINDOW = 8
 """Chunks that may be sent before the first is answered by `Stored`."""
 
 TRACE_EVENT = "<ddqIB"
-"""An event of a trace (`struct`): its beginning and length in s, frame, phase or channel, kind."""
+"""`struct` format of a traced event: start in s, duration in s, frame, phase or channel, kind."""
 
 TRACE_EVENTS = 32_768
-"""What an agent keeps of a trace at most between two questions; fits into `CHUNK_BYTES`."""
+"""The most events that an agent keeps between two `GetTrace`; they fit into `CHUNK_BYTES`."""
 
 Order = Literal["pipelined", "strict"]
-"""`pipelined`: the oldest frame's ready phase fires. `strict`: phases in turn, frame by frame."""
+"""`pipelined`: the ready phase of the oldest frame fires. `strict`: phases in turn, frame by
+frame."""
 
 
 class TraceKind(IntEnum):
-    """What an event of a trace was: a phase fired; a tensor was sent on a channel, or came."""
+    """What a traced event was: a firing of a phase, a tensor sent, or a tensor received."""
 
     FIRED = 1
     SENT = 2
@@ -64,7 +66,7 @@ class TraceKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """A file named by the SHA-256 of its content (64 lower-case hex digits) and its size."""
+    """A file: its SHA-256 (64 lower-case hexadecimal digits), which is its name, and its size."""
 
     digest: str
     size_bytes: int
@@ -72,11 +74,11 @@ class BlobInfo:
 
 @dataclass(frozen=True, slots=True)
 class PhaseSpec:
-    """One phase of an agent's actor: the subnet it runs and the order of its tensors.
+    """One phase of an agent's actor: the subnet that it runs, and its tensors in order.
 
-    `graph` is an ONNX model whose initialisers lie in the blob `weights` (external data whose
-    location is that blob's digest); `weights` is None for a subnet without any. `inputs` and
-    `outputs` are the model's own input and output names.
+    `graph` is an ONNX model whose initialisers are in the blob `weights` (as external data whose
+    location is that blob's digest); `weights` is None for a subnet without initialisers. `inputs`
+    and `outputs` are the names of the model's own inputs and outputs.
     """
 
     name: str
@@ -90,11 +92,12 @@ class PhaseSpec:
 class ChannelSpec:
     """One FIFO: a tensor, the phase that produces it and the phases of one node that consume it.
 
-    `source_phase` and `target_phases` are indices into that node's `Deployment.phases`, for `HOST`
-    None or empty. A channel from a node to itself never touches a socket. `capacity_frames` ≥ 1
-    counts frames. If the shape `varies`, each frame has its own, and only the host gets it. With
-    `kept_from`, `HOST` gives a phase its state for an epoch's first frame; from then on, the phase
-    reads as `tensor` what it made as `kept_from` in the frame before.
+    `source_phase` and `target_phases` are indices into `Deployment.phases` of the source and the
+    target node; for `HOST` they are None and empty. A channel from a node to itself uses no socket.
+    `capacity_frames` (≥ 1) counts frames. If the shape `varies`, each frame has its own shape, and
+    the channel leads to `HOST`. If `kept_from` is not empty, the channel carries a phase's state:
+    `HOST` sends it for the first frame of an epoch, and for every later frame the phase reads as
+    `tensor` its own output `kept_from` of the frame before.
     """
 
     number: int
@@ -112,7 +115,7 @@ class ChannelSpec:
 
 @dataclass(frozen=True, slots=True)
 class PeerSpec:
-    """Another node of the deployment and the data address at which it can be dialled."""
+    """A node of the deployment that the receiver has to dial, and its data address."""
 
     name: str
     data_address: str
@@ -120,9 +123,10 @@ class PeerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """All that one agent needs to know: its phases in order, its channels, whom to dial.
+    """What one agent has to run: its phases in order, its channels, and the nodes that it dials.
 
-    With `check_finite` a phase that makes NaN or infinity of inputs without any has failed.
+    `threads` is the number of threads that the engine may compute with. With `check_finite`, a
+    firing fails if it makes NaN or infinity from inputs that contain none.
     """
 
     epoch: int
@@ -140,11 +144,13 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Opens a session; `session` is a random name, `lease_s` the silence after which it ends.
+    """Launcher → agent: open a session, or resume it over a new connection.
 
-    `owner` tells people whose it is, `process` other launchers which process (empty: it does not
-    say). `succeeds` is the `process` of the agent's present launcher, if the sender knows that it
-    has ended.
+    The agent answers by `Welcome` or `Refused`. `session` is a random name, `lease_s` the silence
+    in seconds after which the agent ends the session. `owner` is for people: whose session it is.
+    `process` identifies the launcher's process to other launchers (`nodes.host.owner`); empty if it
+    is unknown. `succeeds` is the `process` of the launcher whose session the agent has now, if the
+    sender has found that this process has ended.
     """
 
     protocol: int
@@ -157,14 +163,17 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which of these blobs do you lack?"""
+    """Launcher → agent: which of these blobs are not in your cache? The answer is `Missing`."""
 
     digests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A chunk of a blob, from `offset_bytes` on. Chunks of one blob come in order."""
+    """Launcher → agent: store this chunk of a blob, which begins at `offset_bytes`.
+
+    The chunks of a blob come in order. The answer is `Stored` or `Failed`.
+    """
 
     blob: BlobInfo
     offset_bytes: int
@@ -173,50 +182,59 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """Load these phases and be ready to start."""
+    """Launcher → agent: load these phases, in place of what is deployed.
+
+    The answers are any number of `Progress`, then `Deployed` or `Failed`.
+    """
 
     deployment: Deployment
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Every node has deployed this epoch: dial, attach, fire."""
+    """Launcher → agent: all agents have deployed this epoch, so dial the peers and fire."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Undeploy this epoch."""
+    """Launcher → agent: undeploy this epoch. The answer is `Stopped`."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class GetStats:
-    """Ask for `Stats`."""
+    """Launcher → agent: send `Stats`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GetTrace:
-    """Note from now on what happens, and tell what you noted since the last of these."""
+    """Launcher → agent: send what was traced since the last `GetTrace`, and go on tracing.
+
+    The first one starts the trace. The answer is `Traced` with the same `number`.
+    """
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """I am here."""
+    """Launcher → agent: renew the session's lease. The answer is `Pong`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bye:
-    """The session ends; the agent undeploys and waits for the next launcher."""
+    """Launcher → agent: the session ends. The agent undeploys and waits for the next launcher."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The session ends and so does the agent; obeyed only by agents that a launcher started."""
+    """Launcher → agent: the session ends, and the agent exits.
+
+    Only agents that a launcher started obey; others answer by `Refused`.
+    """
 
 
 # ---------------------------------------------------------------- control: agent → launcher
@@ -224,11 +242,11 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The session is open.
+    """Agent → launcher, in answer to `Hello`: the session is open.
 
-    `data_address` is how peers dial this agent's data port; a host of `0.0.0.0` or `*` stands for
-    whatever host the control address was reached at. `rss_bytes` is the idle agent's
-    (`Stats`), `engine` and `machine` are for people and for cache keys.
+    `data_address` is where peers dial this agent's data port; a host of `0.0.0.0` or `*` stands for
+    the host at which the launcher has reached the control port. `engine` and `machine` are for
+    people and for cache keys. `rss_bytes` is the memory of the idle agent, as in `Stats`.
     """
 
     protocol: int
@@ -243,9 +261,11 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No session: another launcher has it, or the protocol differs.
+    """Agent → launcher, in answer to `Hello`: there is no session, and why.
 
-    `holder` is the `process` of that other launcher, for one with the same key; else empty.
+    It also answers a command from a launcher without a session, and a `Shutdown` that the agent
+    does not obey. `protocol` is the agent's version. If another launcher with the same key has the
+    session, `holder` is its `process`; else it is empty.
     """
 
     reason: str
@@ -255,14 +275,17 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The digests of a `Query` that the agent does not have."""
+    """Agent → launcher, in answer to `Query`: the digests of the blobs that it lacks."""
 
     digests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A `Put` arrived; `complete` once the whole blob is there and its hash agrees."""
+    """Agent → launcher, in answer to `Put`: the chunk at `offset_bytes` is in the cache.
+
+    `complete` is true if the whole blob is there and its SHA-256 is right.
+    """
 
     digest: str
     offset_bytes: int
@@ -271,7 +294,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a deployment is: `done` of `total` phases loaded, and what is going on."""
+    """Agent → launcher, after `Deploy`: `done` of `total` phases are loaded; `what` goes on now."""
 
     epoch: int
     done: int
@@ -281,11 +304,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """Loaded and tried: seconds that each phase took in a warm-up run (the median of several), in
-    phase order. Waits for a CPU are left out.
+    """Agent → launcher, after `Deploy`: all phases are loaded and rehearsed.
 
-    `message_s` and `byte_s` are the processor seconds that a small tensor, and each byte of a large
-    one, cost sender and receiver together; 0 where that was not measured.
+    `phase_s` has the seconds of each phase in the rehearsal, in phase order: the median of several
+    runs, without waits for a CPU. `message_s` and `byte_s` are the processor seconds that a small
+    tensor, and each byte of a large one, cost sender and receiver together; 0 where that was not
+    measured. `rss_bytes` is as in `Stats`.
     """
 
     epoch: int
@@ -297,11 +321,11 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The agent could not do what was asked, or stopped doing it: why, in one sentence.
+    """Agent → launcher: a command or the deployment has failed; `reason` is one sentence.
 
-    `epoch` is 0 where it was no deployment that failed (a blob that could not be stored). `peer` is
-    the node that it puts this down to, empty if itself. It `is_barred` if that node and it do not
-    agree on who they are: one has not the other's key, or another than the right one.
+    `epoch` is 0 if it was not a deployment that failed but a `Put`. `peer` is the node that the
+    agent blames for the failure; empty if the cause is its own. `is_barred` means that the two ends
+    cannot authenticate each other: a key is missing or wrong, or only one end uses keys.
     """
 
     epoch: int
@@ -312,7 +336,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The epoch is undeployed; its final statistics."""
+    """Agent → launcher, in answer to `Stop`: the epoch is undeployed; its final statistics."""
 
     epoch: int
     stats: Stats
@@ -320,12 +344,16 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counters since `Start` of the current epoch (memory, messages: since the agent's start).
+    """Agent → launcher, in answer to `GetStats` and within `Stopped`: counters of the epoch.
 
-    Times are seconds; `rss_bytes` is resident memory without pages of programs
-    (`nodes.host.usage`), `rss_peak_bytes` its high-water mark, `anonymous_bytes` the part that no
-    file backs. `cpu_s` counts all threads of the agent, `phase_cpu_s` the executor's own, without
-    waits for a CPU. `fifo_peak_bytes` is the most that the FIFOs into this node held at once.
+    They count since `Start`; those of memory and messages since the agent's start. `firings`,
+    `busy_s` and `phase_cpu_s` have one entry per phase. `elapsed_s` is the time since `Start`,
+    `busy_s` that of all firings. `cpu_s` counts all threads of the agent, `phase_cpu_s` the thread
+    that computes. `sent_bytes` and `received_bytes` count payloads on sockets. `rss_bytes` is
+    resident memory without the pages of programs (`nodes.host.usage`), `rss_peak_bytes` its largest
+    value, `anonymous_bytes` the part that no file backs. `stale_messages` were ignored because of
+    their epoch or session, `bad_messages` broke the protocol. `fifo_peak_bytes` is the most that
+    the FIFOs into this node have held at once.
     """
 
     epoch: int
@@ -346,8 +374,11 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The answer to `GetTrace`: its number, the agent's steady clock when it read that (seconds),
-    `events` one after the other (`TRACE_EVENT`), and how many more there was no room for."""
+    """Agent → launcher, in answer to the `GetTrace` with this `number`.
+
+    `now_s` is the agent's monotonic clock when it received the `GetTrace`. `events` has the traced
+    events, each packed as `TRACE_EVENT`; `dropped` more did not fit.
+    """
 
     number: int
     now_s: float
@@ -357,7 +388,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """So am I."""
+    """Agent → launcher, in answer to `Ping`."""
 
 
 # ---------------------------------------------------------------- data, both directions
@@ -365,7 +396,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """First on every data connection: who dials, in which epoch."""
+    """Dialling end → dialled agent, first on every data connection: the sender's name and epoch."""
 
     epoch: int
     node: str
@@ -373,7 +404,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Consumer → producer: `frames` more of this channel may come."""
+    """Consumer → producer: this channel has room for `frames` more frames."""
 
     epoch: int
     channel: int
@@ -382,7 +413,10 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class TensorHeader:
-    """First part of a tensor message; the second is its raw bytes in C order."""
+    """Producer → consumer: a frame of this channel; the second part of the message is its payload.
+
+    The payload has the raw bytes of the tensor in C order.
+    """
 
     epoch: int
     channel: int

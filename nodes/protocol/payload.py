@@ -1,10 +1,4 @@
-"""Received payloads as arrays.
-
-Whether a tensor holds NaN or infinity, asked of every output of every phase if the user wants.
-
-A sum is all that it takes: NaN and infinity go through additions, so a finite sum has none among
-its terms. Only a sum that is not finite, which may merely be too large, is looked into.
-"""
+"""View received bytes as arrays, and check arrays for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -22,7 +16,11 @@ Array = npt.NDArray[Any]
 
 
 def is_finite(array: Array) -> bool:
-    """Whether every value is a number and none infinite; true for tensors that cannot hold such."""
+    """Return whether no value is NaN or infinite; always true for integers and booleans.
+
+    A finite sum proves it, because NaN and infinity survive additions. Only where the sum is not
+    finite, which may be a mere overflow, is each value checked.
+    """
     if array.dtype.kind not in "fc":
         return True
     with np.errstate(all="ignore"):
@@ -32,21 +30,24 @@ def is_finite(array: Array) -> bool:
 def check_finite(
     inputs: Collection[Array], outputs: Mapping[str, Array], exempt: frozenset[str]
 ) -> None:
-    """Raise `NodeError` naming the first output that is not finite although all inputs are.
+    """Raise `NodeError` with the first output that is not finite although all inputs are.
 
-    Outputs in `exempt` may be: they were so when the phase was rehearsed.
+    `exempt` names the outputs that were not finite in the rehearsal either; they are not checked.
     """
     for name, array in outputs.items():
         if name not in exempt and not is_finite(array) and all(map(is_finite, inputs)):
             what = "NaN" if np.isnan(array).any() else "infinity"
             raise NodeError(
-                f"{name!r} holds {what}, made of inputs that hold none; it did not when it was "
-                "tried before the stream"
+                f"{name!r} holds {what} although the inputs hold none; it held none in the "
+                "rehearsal before the stream"
             )
 
 
 def as_array(payload: object, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Array:
-    """A received payload as a read-only array, without a copy."""
+    """Return a received payload as a read-only array, without a copy.
+
+    Raises `ValueError` if the payload's size is not that of the shape.
+    """
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)
     buffer: Any = payload
@@ -54,20 +55,21 @@ def as_array(payload: object, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> A
 
 
 def checked_array(header: TensorHeader, payload: object, payload_bytes: int) -> Array:
-    """The tensor that a header and the bytes that came with it make, as `as_array` does.
+    """Return the tensor that a header and its payload describe, as `as_array` does.
 
-    Raises `RemoteProtocolError` if they make none.
+    Raises `RemoteProtocolError` if the payload's size is not that of the header's shape.
     """
     dtype = np.dtype(header.dtype)
     if payload is None or payload_bytes != dtype.itemsize * math.prod(header.shape):
-        raise _no_tensor(header, payload_bytes)
+        raise _wrong_size(header, payload_bytes)
     try:
         return as_array(payload, dtype, header.shape)
-    except ValueError:  # an axis is empty, and the others are longer than arrays can be
-        raise _no_tensor(header, payload_bytes) from None
+    except ValueError:  # one axis has length 0 and another is longer than NumPy allows
+        raise _wrong_size(header, payload_bytes) from None
 
 
-def _no_tensor(header: TensorHeader, payload_bytes: int) -> RemoteProtocolError:
+def _wrong_size(header: TensorHeader, payload_bytes: int) -> RemoteProtocolError:
     return RemoteProtocolError(
-        f"{payload_bytes} bytes for {header.dtype}{list(header.shape)} of channel {header.channel}"
+        f"{payload_bytes} bytes came for {header.dtype}{list(header.shape)} of channel "
+        f"{header.channel}"
     )

@@ -1,4 +1,4 @@
-"""The schema of the wire: for every word of `nodes.protocol.messages`, what each field may hold."""
+"""The schema of the protocol: which values each field of each message may hold."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nodes.protocol.fields import (
     dtype,
     flag,
     integer,
+    list_of,
     nested,
     one_of,
     optional,
     real,
     records,
     sentence,
-    several,
     shape,
     string,
 )
@@ -42,8 +42,8 @@ _PHASE = Record(
         "name": _name,
         "graph": nested(_BLOB),
         "weights": (optional(_BLOB.pack), optional(_BLOB.unpack)),
-        "inputs": several(_name),
-        "outputs": several(_name),
+        "inputs": list_of(_name),
+        "outputs": list_of(_name),
     },
 )
 
@@ -57,7 +57,7 @@ _CHANNEL = Record(
         "source_node": _name,
         "source_phase": optional(_index),
         "target_node": _name,
-        "target_phases": several(_index),
+        "target_phases": list_of(_index),
         "capacity_frames": _positive,
         "varies": flag,
         "kept_from": _name,
@@ -84,8 +84,8 @@ _STATS = Record(
     words.Stats,
     {
         "epoch": _count,
-        "firings": several(_count),
-        "busy_s": several(_seconds),
+        "firings": list_of(_count),
+        "busy_s": list_of(_seconds),
         "elapsed_s": _seconds,
         "cpu_s": _seconds,
         "sent_bytes": _count,
@@ -96,7 +96,7 @@ _STATS = Record(
         "stale_messages": _count,
         "bad_messages": _count,
         "fifo_peak_bytes": _count,
-        "phase_cpu_s": several(_seconds),
+        "phase_cpu_s": list_of(_seconds),
     },
 )
 
@@ -112,7 +112,7 @@ WORDS = (
             "succeeds": _who,
         },
     ),
-    Record(words.Query, {"digests": several(digest)}),
+    Record(words.Query, {"digests": list_of(digest)}),
     Record(words.Put, {"blob": nested(_BLOB), "offset_bytes": _count, "data": chunk}),
     Record(words.Deploy, {"deployment": nested(_DEPLOYMENT)}),
     Record(words.Start, {"epoch": _count}),
@@ -136,14 +136,14 @@ WORDS = (
         },
     ),
     Record(words.Refused, {"reason": _text, "protocol": _count, "holder": _who}),
-    Record(words.Missing, {"digests": several(digest)}),
+    Record(words.Missing, {"digests": list_of(digest)}),
     Record(words.Stored, {"digest": digest, "offset_bytes": _count, "complete": flag}),
     Record(words.Progress, {"epoch": _count, "done": _count, "total": _count, "what": _text}),
     Record(
         words.Deployed,
         {
             "epoch": _count,
-            "phase_s": several(_seconds),
+            "phase_s": list_of(_seconds),
             "rss_bytes": _count,
             "message_s": _seconds,
             "byte_s": _seconds,

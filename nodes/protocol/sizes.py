@@ -1,11 +1,11 @@
-"""Sizes as people write them: `4GB` is 4·10⁹ bytes, `4GiB` is 4·2³⁰, wherever one is asked for."""
+"""Parse sizes as users write them, in options and in `cluster.yaml`: `4GB` is 4·10⁹ bytes."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST_SHOWN = 100
-"""Characters of a wrong value in a sentence."""
+"""Characters of a wrong value that an error message shows."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
@@ -14,9 +14,9 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?)b?\s*", re.IGNORECASE |
 
 
 def parse_bytes(value: object) -> int:
-    """Bytes of a number or of text such as `4GB` (10⁹) or `512MiB` (2²⁰).
+    """Return the bytes that a number or a text such as `4GB` (10⁹) or `512MiB` (2²⁰) means.
 
-    Raises `ValueError` in words that follow the name of the key or option.
+    Raises `ValueError` for anything else, with a clause to put behind the key or option's name.
     """
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
         size = float(match[1]) * _UNITS[match[2].lower()]
@@ -32,7 +32,7 @@ def parse_bytes(value: object) -> int:
 
 
 def brief(value: object) -> str:
-    """A wrong value as a sentence shows it."""
+    """Return a wrong value as an error message shows it, at most `LONGEST_SHOWN` characters."""
     try:
         shown = repr(value)
     except RecursionError:
