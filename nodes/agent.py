@@ -95,7 +95,7 @@ class Shell:
         self._parent = parent
         self._manager = manager or ServiceManager({})
         self._why: str | None = None
-        self.starts_anew = False
+        self.is_restarting = False
         """Whether `run` has ended for another agent to take this one's place."""
         self.is_abandoned = False
         """Whether the thread that computes is still in a call that does not return, at the end."""
@@ -128,7 +128,7 @@ class Shell:
                 os.close(descriptor)
         self._executor.close()
         self._wire.close()
-        if not self._worker.stop(0.0 if self.starts_anew else STOP_S):
+        if not self._worker.stop(0.0 if self.is_restarting else STOP_S):
             self.is_abandoned = True
             log.warning("a computation does not end and is abandoned")
         self._try_cache(self._store.release)
@@ -264,7 +264,7 @@ class Shell:
                 self._try_cache(self._store.release)
             case act.Measure(purpose):
                 self._take(ev.Measured(purpose, usage()))
-            case act.TellTrace(peer, number, now_s):
+            case act.SendTrace(peer, number, now_s):
                 self._wire.reply(peer, self._trace.answer(number, now_s))
             case act.Log(level, text):
                 log.log(LEVELS[level], "%s", printable(text))
@@ -272,7 +272,7 @@ class Shell:
                 self._why = why
             case act.Restart(why):
                 self._why = why
-                self.starts_anew = True
+                self.is_restarting = True
 
     # ------------------------------------------------------------ what the core wants done
 

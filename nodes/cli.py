@@ -32,7 +32,7 @@ from nodes.core.session import LONGEST_LEASE_S
 from nodes.executors.base import Executor
 from nodes.executors.registry import EngineName, open_executor
 from nodes.host.heap import give_back_free_memory
-from nodes.host.process import ServiceManager, leave, start_anew
+from nodes.host.process import ServiceManager, exit_at_once, restart_in_place
 from nodes.host.sandbox import shut_agent_in
 from nodes.host.time_slice import ask_for_short_slices
 from nodes.host.usage import machine, usage
@@ -99,13 +99,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if is_open is not None:
             log.info("this agent can open every file of its user: %s", is_open)
         report = shell.run()
-    if shell.starts_anew:  # at the same addresses, also where the system had chosen the ports
-        start_anew(("--listen", control, "--data", identity.data_address))
+    if shell.is_restarting:  # at the same addresses, also where the system had chosen the ports
+        restart_in_place(("--listen", control, "--data", identity.data_address))
     if options.json:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
         sys.stdout.flush()
     if shell.is_abandoned:
-        leave(EXIT_FINE)
+        exit_at_once(EXIT_FINE)
     return EXIT_FINE
 
 

@@ -105,12 +105,12 @@ def barred(node: str, address: str, folder: Path | None, why: LinkChange) -> Bad
             f"{where} requires a key, and this launcher uses none there: name the folder of keys "
             "in cluster.yaml (`keys: keys`), or start that agent without --keys"
         )
-    if why is LinkChange.STRANGER:
+    if why is LinkChange.KEY_REFUSED:
         return BadInputError(
             f"{where} does not admit this launcher's key: copy {folder / PUBLIC} to that machine, "
             "as launchers/launcher.pub in its folder of keys"
         )
-    if why is LinkChange.UNLIKE:
+    if why is LinkChange.KEYS_ON_ONE_END:
         return BadInputError(
             f"{where} uses no keys: start its agent with --keys DIR, or write `insecure: true` in "
             "cluster.yaml"

@@ -207,13 +207,13 @@ def _control_changes(dialler: Dialler) -> list[Arrival]:
 
 def _control_change(node: str, change: LinkChange) -> Arrival:
     match change:
-        case LinkChange.STANDS:
+        case LinkChange.CONNECTED:
             return ControlConnected(node)
-        case LinkChange.GONE:
+        case LinkChange.LOST:
             return Disconnected(node)
         case LinkChange.CLOSED_EARLY:
             return ClosedEarly(node)
-        case LinkChange.NO_HANDSHAKE | LinkChange.STRANGER | LinkChange.UNLIKE:
+        case LinkChange.HANDSHAKES_FAIL | LinkChange.KEY_REFUSED | LinkChange.KEYS_ON_ONE_END:
             return Barred(node, change)
 
 
@@ -223,9 +223,9 @@ def _data_changes(dialler: Dialler) -> list[Arrival]:
     found: list[Arrival] = []
     for change in dialler.changes():
         match change:
-            case LinkChange.STANDS:
+            case LinkChange.CONNECTED:
                 found.append(DataConnected(dialler.node))
-            case LinkChange.GONE:
+            case LinkChange.LOST:
                 found.append(Disconnected(dialler.node))
             case _:
                 pass

@@ -46,7 +46,7 @@ from launcher.run.runtime import OnUpdate, Update
 from launcher.run.tracing import Tracer
 from nodes.core.events import DataReceived, LinkChange, Tick
 from nodes.core.reactor import Reactor
-from nodes.core.session import succession
+from nodes.core.session import takeover_hello
 from nodes.host.owner import has_ended
 from nodes.net.waiter import Readable
 from nodes.protocol.errors import RemoteProtocolError
@@ -226,7 +226,7 @@ class Drive:
         hello = self._greeting.get(node)
         if hello is None:
             return False
-        again = succession(hello, refused, has_ended(refused.holder))
+        again = takeover_hello(hello, refused, has_ended(refused.holder))
         if again is not None:
             self._perform(Send(node, again))
         return again is not None
@@ -235,9 +235,9 @@ class Drive:
         """Note that an agent and this launcher cannot authenticate each other; if the run needs it
         and it has never answered, the run cannot begin."""
         session = self._supervisor.sessions[node]
-        if why is LinkChange.NO_HANDSHAKE:
+        if why is LinkChange.HANDSHAKES_FAIL:
             self._handle(ClosedEarly(node))
-        in_vain = why is not LinkChange.NO_HANDSHAKE or self._keys is not None
+        in_vain = why is not LinkChange.HANDSHAKES_FAIL or self._keys is not None
         needed = node in self._supervisor.blueprint.deployments
         has_streamed = self._supervisor.life.has_streamed
         if session.welcome is None and in_vain and needed and not has_streamed:

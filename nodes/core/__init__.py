@@ -1,1 +1,1 @@
-"""What agents and launchers say to each other and decide: sans-IO, shared with the launcher."""
+"""The agent's decisions as state machines without I/O; the launcher uses some of them too."""

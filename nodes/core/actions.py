@@ -1,4 +1,7 @@
-"""What an agent's core wants done; the shell does it, in order."""
+"""The actions of an agent's core: what its shell (`nodes.agent`) performs, in order.
+
+Where an action has an answer, the shell hands it to the core as the event that is named.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from nodes.protocol.messages import Control, Data, Deployment, Put
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Send a control message to a peer; if it is gone, nothing happens."""
+    """Send a control message to the peer; if its connection has closed, nothing happens."""
 
     peer: Peer
     message: Control
@@ -20,7 +23,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class SendData:
-    """Send a data message, and a tensor's payload with its header."""
+    """Send a data message over the link, and with a `TensorHeader` its payload.
+
+    If the link is gone, the answer is `LinkLost`.
+    """
 
     link: Link
     message: Data
@@ -29,7 +35,10 @@ class SendData:
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to a node's data port; the link is called by the node's name."""
+    """Connect to a node's data port; the new link has the node's name.
+
+    If that is impossible, the answer is `LinkLost`.
+    """
 
     node: str
     address: str
@@ -37,28 +46,28 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Close the link to a node that was dialled."""
+    """Close the link to a node that this agent has dialled."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class CutOffPeer:
-    """Close a control connection and ignore what still comes from it."""
+    """Close a control connection, and ignore what still comes from it."""
 
     peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class CutOffLink:
-    """Close a data connection and ignore what still comes from it."""
+    """Close a data connection, and ignore what still comes from it."""
 
     link: Link
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Find out which blobs are not in the cache; answered by `LookedUp`."""
+    """Find out which of these blobs are not in the cache; the answer is `LookedUp`."""
 
     peer: Peer
     digests: tuple[str, ...]
@@ -66,7 +75,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Write a chunk into the cache; answered by `ChunkWritten` or `ChunkFailed`."""
+    """Write a chunk into the cache; the answer is `ChunkWritten` or `ChunkFailed`."""
 
     peer: Peer
     put: Put
@@ -74,17 +83,20 @@ class WriteChunk:
 
 @dataclass(frozen=True, slots=True)
 class LoadPhases:
-    """Load and warm up all phases; answered by `LoadProgress`, then `Loaded` or `LoadFailed`."""
+    """Load and rehearse all phases of a deployment.
+
+    The answers are any number of `LoadProgress`, then `Loaded` or `LoadFailed`.
+    """
 
     deployment: Deployment
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """Run a phase after all that was dispatched before.
+    """Run a phase, after all firings that were dispatched before.
 
-    `inputs` has the tensors that came from other nodes, by name; those made on this node are what
-    earlier firings of the same frame have put out. Answered by `FiringEnded` or `FiringFailed`.
+    `inputs` has the tensors from other nodes by name; the executor has kept the outputs of earlier
+    firings of the same frame. The answer is `FiringEnded` or `FiringFailed`.
     """
 
     epoch: int
@@ -95,27 +107,29 @@ class Fire:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Drop firings not yet begun and everything loaded; answered by `Unloaded`, even if a load of
-    that epoch was still under way. What the engine is at is interrupted."""
+    """Interrupt the engine, drop the firings that have not begun, and unload all phases.
+
+    The answer is `Unloaded`, also if that epoch was still being loaded.
+    """
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Forget blobs that are half-written, and let every blob be evicted: the session is over."""
+    """The session is over: drop incomplete blobs, let all blobs be evicted, and end the trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Measure the process; answered by `Measured`."""
+    """Measure the memory and CPU time of this process; the answer is `Measured`."""
 
     purpose: Purpose
 
 
 @dataclass(frozen=True, slots=True)
-class TellTrace:
-    """Answer a launcher's `GetTrace` of this number, which came at `now_s`."""
+class SendTrace:
+    """Send `Traced` to the peer, whose `GetTrace` with this number came at `now_s`."""
 
     peer: Peer
     number: int
@@ -124,7 +138,7 @@ class TellTrace:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Tell people."""
+    """Write a line to the agent's log."""
 
     level: Literal["info", "warning", "error"]
     text: str
@@ -132,19 +146,19 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """End the agent."""
+    """End the agent; `why` is a clause."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Let a new agent take this one's place, because the engine does not come back."""
+    """Replace this agent by a new one in the same process, because its engine does not return."""
 
     why: str
 
 
 Action = (
     Reply | SendData | Dial | HangUp | CutOffPeer | CutOffLink | LookUp | WriteChunk
-    | LoadPhases | Fire | Unload | Release | Measure | TellTrace | Log | Exit | Restart
+    | LoadPhases | Fire | Unload | Release | Measure | SendTrace | Log | Exit | Restart
 )  # fmt: skip

@@ -1,19 +1,22 @@
-"""Which phase fires next: the actor of a node, its phases processing frames 0, 1, 2, … each.
+"""Choose which phase of a node fires next, and claim what the firing needs.
 
-A phase is ready for its next frame when every channel that it reads holds that frame and every
-channel that it writes has a credit. Firings are *dispatched* to an executor that runs one at a
-time, in the order of dispatch, so a second one may be dispatched while the first still runs and
-the executor never waits for us. What passes between two phases of the same actor is settled at
-dispatch: when the later firing begins, the earlier one has ended, whatever the clock says. Towards
-other nodes a firing has ended only when the executor says so.
+Each phase of the actor processes the frames 0, 1, 2, … in order. It is ready for its next frame
+when every channel that it reads holds that frame and every channel that it writes has a credit.
+Firings are *dispatched* to an executor that runs one at a time, in the order of dispatch. A second
+firing may be dispatched while the first one runs, so that the executor never waits for the core.
 
-A phase that keeps state from frame to frame waits for it at its first frame only. From then on its
-own last firing has left it, which the order of dispatch puts before the next.
+Channels between two phases of the same actor change at dispatch, because the executor ends the
+earlier firing before it begins the later one. Channels to other nodes change when the executor
+reports the end of the firing.
+
+A phase that keeps state from frame to frame waits for its initial state, at frame 0 only. For every
+later frame its own firing before has left the state.
 
 Orders:
 
-- `pipelined`: the ready phase whose next frame is the oldest fires; of several, the latest one, as
-  it is nearest to the result. Work-conserving; the capacities bound how far early phases run ahead.
+- `pipelined`: of the ready phases, the one whose next frame is the oldest fires; of several, the
+  last one, which is nearest to the result. The order is work-conserving; the capacities bound how
+  far early phases run ahead.
 - `strict`: all phases in turn for frame 0, then for frame 1, …; for comparison.
 """
 
@@ -28,23 +31,25 @@ from nodes.protocol.errors import LocalProtocolError
 from nodes.protocol.messages import Order
 
 MAX_DISPATCHED = 2
-"""One firing that runs and one that waits for the executor."""
+"""One firing that runs, and one that waits for the executor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The channels of one phase: inlets with the phase's number among their readers, outlets, and
-    the inlets that bring its first frame's state."""
+    """The ends of channels at one phase: inlets, outlets, and inlets that bring initial state.
+
+    Each inlet comes with the phase's index among the inlet's readers.
+    """
 
     inlets: tuple[tuple[Inlet, int], ...]
     outlets: tuple[Outlet, ...]
-    begins: tuple[tuple[Inlet, int], ...] = ()
+    initial_inlets: tuple[tuple[Inlet, int], ...] = ()
 
 
 class RunningActor:
-    """The phases of one node: what each does next, what is ready, what is dispatched.
+    """The phases of one node: the next frame of each, which are ready, and which are dispatched.
 
-    `local` maps the number of each channel within the node to its two ends.
+    `local` has the two ends of each channel within the node.
     """
 
     def __init__(
@@ -64,7 +69,7 @@ class RunningActor:
     def _phases_by_channel(self) -> dict[int, tuple[int, ...]]:
         touching: dict[int, list[int]] = {}
         for phase, ports in enumerate(self.ports):
-            numbers = {inlet.number for inlet, _ in (*ports.inlets, *ports.begins)}
+            numbers = {inlet.number for inlet, _ in (*ports.inlets, *ports.initial_inlets)}
             numbers |= {outlet.number for outlet in ports.outlets}
             for number in numbers:
                 touching.setdefault(number, []).append(phase)
@@ -73,10 +78,10 @@ class RunningActor:
     def _is_ready(self, phase: int) -> bool:
         frame = self.next_frame[phase]
         ports = self.ports[phase]
-        for inlet, _ in ports.inlets:  # asked several times per firing: no generators
+        for inlet, _ in ports.inlets:  # runs several times per firing: generators are slower
             if not inlet.has(frame):
                 return False
-        if frame == 0 and not all(inlet.has(frame) for inlet, _ in ports.begins):
+        if frame == 0 and not all(inlet.has(frame) for inlet, _ in ports.initial_inlets):
             return False
         for outlet in ports.outlets:  # noqa: SIM110
             if outlet.credits <= 0:
@@ -84,7 +89,7 @@ class RunningActor:
         return True
 
     def changed(self, channel: int) -> None:
-        """A token or credit of this channel came or went: look again at the phases it touches."""
+        """Update which phases of this channel are ready, after its tokens or credits changed."""
         for phase in self._neighbours.get(channel, ()):
             if self._is_ready(phase):
                 self._ready.add(phase)
@@ -92,7 +97,7 @@ class RunningActor:
                 self._ready.discard(phase)
 
     def choose(self) -> int | None:
-        """The phase to dispatch now, if any."""
+        """Return the phase to dispatch now, or None."""
         if len(self.dispatched) >= MAX_DISPATCHED or not self._ready:
             return None
         if self.order == "strict":
@@ -103,7 +108,10 @@ class RunningActor:
         return min(self._ready, key=lambda phase: (self.next_frame[phase], -phase))
 
     def dispatch(self, phase: int) -> int:
-        """Claim what a firing of `phase` needs and return its frame."""
+        """Claim what the next firing of `phase` needs, and return its frame.
+
+        Raises `LocalProtocolError` if the phase is not ready.
+        """
         if phase not in self._ready or not self._is_ready(phase):
             raise LocalProtocolError(f"phase {phase} dispatched without being ready")
         frame = self.next_frame[phase]
@@ -130,7 +138,7 @@ class RunningActor:
         return frame
 
     def ended(self, phase: int, frame: int) -> None:
-        """The executor ended the oldest dispatched firing, which must be this one."""
+        """Note that the executor has ended the oldest dispatched firing, which must be this one."""
         if not self.dispatched or self.dispatched[0] != (phase, frame):
             raise LocalProtocolError(
                 f"firing of phase {phase} for frame {frame} ended; dispatched: "
@@ -139,5 +147,5 @@ class RunningActor:
         self.dispatched.popleft()
 
     def is_local(self, channel: int) -> bool:
-        """Whether both ends of the channel are phases of this actor."""
+        """Return whether both ends of the channel are phases of this actor."""
         return channel in self._local

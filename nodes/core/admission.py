@@ -1,23 +1,22 @@
-"""Who may stay connected to a port, and who has to go for somebody who comes.
+"""Limit a port's connections, and the log lines about rejected ones.
 
-A connection is *unknown* until its owner has made itself known: by a key that is admitted or,
-where there are no keys, by a first message. Whoever belongs to the cluster does that within
-milliseconds; a stranger can hold connections open for as long as a handshake may take, and open
-others. So both kinds have room of their own, and a newcomer is never turned away for want of it:
+A connection is *unknown* until its owner is identified: by a key that is admitted or, where there
+are no keys, by its first message. A member of the cluster is identified within milliseconds. A
+stranger can hold connections open for as long as a handshake may take, and open new ones. Known and
+unknown connections therefore have separate limits, and a new connection is always accepted:
 
 - If there are too many unknown connections, the oldest one of the address with the most of them is
-  closed. A stranger's connections push out each other. Those of another address they push out only
-  once its share is the largest; those of the same address if as many as there is room for come in
-  while one handshake lasts.
-- If there are too many known ones, the newest of the owner with the most of them is closed: a board
-  that was taken over pushes nobody out but itself.
+  closed. A stranger's connections displace each other. They displace one of another address only
+  once that address has the most of them. They displace one of the same address if, while its
+  handshake lasts, as many come in as the limit allows.
+- If there are too many known connections, the newest one of the owner with the most of them is
+  closed, so a board that was taken over displaces only itself.
 
-How often a log tells that somebody was turned away: a flood of them must not fill a disk.
-
-The first of a kind is told at once. Those that follow are counted, and told together when the pause
-is over. It begins with a second and doubles while they keep coming, to a minute, so that somebody
-who knocks seldom but steadily does not fill a disk either. One that comes after a pause in which
-none came is told at once; a second's pause follows again only after a whole minute without any.
+`Rejections` limits the rate of log lines, because a flood must not fill the disk. The first
+rejection of a kind is logged at once. Those that follow are counted, and logged in one line when a
+pause is over. The pause begins with one second and doubles up to a minute while rejections keep
+coming, so slow but steady attempts do not fill the disk either. A rejection after a pause without
+any is logged at once; only a whole minute without any sets the pause back to one second.
 """
 
 from __future__ import annotations
@@ -28,72 +27,72 @@ from ipaddress import IPv6Address, ip_address
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 KINDS = 64
-"""Kinds that are kept apart at most; whatever is beyond counts as one."""
+"""The most kinds of rejection that are counted apart; all others are counted as one kind."""
 
 LONGEST_TEXT = 500
-"""Characters of a reason that are told: others chose its words."""
+"""Characters of a log line; peers choose part of its text."""
 
 
 @dataclass(slots=True)
 class _Pause:
     until_s: float
-    seconds: float
-    untold: int = 0
-    last: str = ""
+    length_s: float
+    suppressed: int = 0
+    last_line: str = ""
 
-    def begin(self, now_s: float) -> None:
-        """The next one, longer than this."""
-        self.seconds = min(2 * self.seconds, LONGEST_PAUSE_S)
-        self.until_s, self.untold = now_s + self.seconds, 0
+    def begin_next(self, now_s: float) -> None:
+        """Begin a pause of twice the length."""
+        self.length_s = min(2 * self.length_s, LONGEST_PAUSE_S)
+        self.until_s, self.suppressed = now_s + self.length_s, 0
 
 
 class Rejections:
-    """Those of one agent; `deadline_s` is when `due` has something to tell, None if never."""
+    """Decides which rejections of one agent are logged, and when."""
 
     def __init__(self) -> None:
         self._pauses: dict[str, _Pause] = {}
 
     @property
     def deadline_s(self) -> float | None:
-        """When the first pause ends in which something came."""
+        """When `due` next returns a line; None if no rejection waits to be logged."""
         if not self._pauses:
             return None
-        waiting = (pause.until_s for pause in self._pauses.values() if pause.untold)
+        waiting = (pause.until_s for pause in self._pauses.values() if pause.suppressed)
         return min(waiting, default=None)
 
     def note(self, what: str, why: str, now_s: float) -> str | None:
-        """Somebody was turned away: the line to tell now, if any."""
+        """Count a rejection of the kind `what`, and return the line to log now, if any."""
         kind = what if what in self._pauses or len(self._pauses) < KINDS else ""
         pause = self._pauses.get(kind)
         line = f"{what}: {why}"[:LONGEST_TEXT]
-        if pause is None or (now_s >= pause.until_s + LONGEST_PAUSE_S and not pause.untold):
+        if pause is None or (now_s >= pause.until_s + LONGEST_PAUSE_S and not pause.suppressed):
             self._pauses[kind] = _Pause(now_s + SHORTEST_PAUSE_S, SHORTEST_PAUSE_S)
             return line
-        if pause.untold or now_s < pause.until_s:
-            pause.untold += 1
-            pause.last = line
+        if pause.suppressed or now_s < pause.until_s:
+            pause.suppressed += 1
+            pause.last_line = line
             return None
-        pause.begin(now_s)
+        pause.begin_next(now_s)
         return line
 
     def due(self, now_s: float) -> list[str]:
-        """The lines to tell now of what came in pauses that are over."""
-        told = []
+        """Return the lines to log now about rejections in pauses that are over."""
+        lines = []
         for pause in self._pauses.values():
-            if not pause.untold or now_s < pause.until_s:
+            if not pause.suppressed or now_s < pause.until_s:
                 continue
-            more = f" (the last of {pause.untold} in {pause.seconds:g} s)"
-            told.append(pause.last + (more if pause.untold > 1 else ""))
-            pause.begin(now_s)
-        return told
+            more = f" (the last of {pause.suppressed} in {pause.length_s:g} s)"
+            lines.append(pause.last_line + (more if pause.suppressed > 1 else ""))
+            pause.begin_next(now_s)
+        return lines
 
 
 NETWORK_BITS = 64
-"""Of an IPv6 address these say whose it is; the rest its owner may choose."""
+"""The prefix of an IPv6 address that identifies its network; the owner chooses the other bits."""
 
 
 def origin_of(host: str) -> str:
-    """Whom an IP address belongs to, as far as it tells: itself, or its network in IPv6."""
+    """Return what connections are counted by: an IPv4 address, or the network of an IPv6 one."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -107,11 +106,11 @@ def origin_of(host: str) -> str:
 
 
 class Admission:
-    """The connections of one port, by number: at most so many known and so many unknown ones."""
+    """The connections of one port, by number, and which of them to close if there are too many."""
 
-    def __init__(self, most_known: int, most_unknown: int) -> None:
-        self._most_known = most_known
-        self._most_unknown = most_unknown
+    def __init__(self, max_known: int, max_unknown: int) -> None:
+        self._max_known = max_known
+        self._max_unknown = max_unknown
         self._origins: dict[int, str] = {}
         self._unknown: dict[str, dict[int, None]] = {}
         self._known: dict[int, str] = {}
@@ -124,42 +123,42 @@ class Admission:
 
     @property
     def unknown(self) -> int:
-        """How many have not made themselves known."""
+        """The number of connections whose owners are unknown."""
         return len(self._origins) - len(self._known)
 
     def origin(self, connection: int) -> str:
-        """Where a connection comes from; empty for one that is not here."""
+        """Return where a connection comes from; empty if there is no such connection."""
         return self._origins.get(connection, "")
 
-    def came(self, connection: int, origin: str) -> None:
-        """There is a new connection, or another one of the same number."""
-        self.left(connection)
+    def opened(self, connection: int, origin: str) -> None:
+        """Add a new connection, which may have the number of a former one."""
+        self.closed(connection)
         self._origins[connection] = origin
         self._unknown.setdefault(origin, {})[connection] = None
 
-    def introduced(self, connection: int, owner: str) -> None:
-        """The owner of a connection has made itself known."""
+    def identified(self, connection: int, owner: str) -> None:
+        """Note the owner of a connection, which counts as known from now on."""
         if connection in self._origins:
             self._forget_unknown(connection)
             self._known[connection] = owner
 
     def is_known(self, connection: int) -> bool:
-        """Whether its owner has made itself known."""
+        """Return whether the connection's owner is known."""
         return connection in self._known
 
-    def left(self, connection: int) -> None:
-        """A connection has ended."""
+    def closed(self, connection: int) -> None:
+        """Remove a connection that has closed."""
         if connection in self._origins:
             self._forget_unknown(connection)
             self._known.pop(connection, None)
             del self._origins[connection]
 
-    def has_to_go(self) -> int | None:
-        """The connection that is to be closed first; None if there is room for all."""
-        if self.unknown > self._most_unknown:
+    def next_to_close(self) -> int | None:
+        """Return the connection to close next; None if there is room for all."""
+        if self.unknown > self._max_unknown:
             largest = max(self._unknown, key=lambda origin: len(self._unknown[origin]))
             return next(iter(self._unknown[largest]))
-        if len(self._known) > self._most_known:
+        if len(self._known) > self._max_known:
             shares: dict[str, list[int]] = {}
             for connection, owner in self._known.items():
                 shares.setdefault(owner, []).append(connection)

@@ -1,9 +1,9 @@
-"""The agent's core: one pure state machine, `handle(event, now_s) → [action]`.
+"""The agent's core: one state machine without I/O, `handle(event, now_s) → [action]`.
 
 An agent has at most one session (`nodes.core.session`) and one deployment (`nodes.core.lifecycle`)
-at any time; here is what joins them, and what happens when somebody breaks the protocol. That
-costs a peer its connection: a launcher its session, and a node of the current deployment that
-deployment. The agent goes on.
+at any time. This module dispatches events to the two, and handles peers that break the protocol:
+their connection is closed. If the peer is the launcher, its session ends; if it is a node of the
+current deployment, that deployment has failed. The agent goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodes.core.actions import (
     Release,
     Reply,
     Restart,
-    TellTrace,
+    SendTrace,
     WriteChunk,
 )
 from nodes.core.admission import Rejections
@@ -54,23 +54,23 @@ from nodes.protocol.messages import (
 )
 
 STORY_EVENTS = 24
-"""How many of the last events an error of ours describes."""
+"""The number of last events that the report of a bug describes."""
 
 _ENDED = "phase {} ended frame {}"
-"""How a story describes a firing's end; two numbers are all that is kept of it."""
+"""The description of a firing's end in a story, which keeps the two numbers only."""
 
 Command: TypeAlias = (
     Query | Put | Deploy | Start | Stop | GetStats | GetTrace | Ping | Bye | Shutdown
 )
-"""What only the launcher that has the session may say."""
+"""The messages that only the launcher with the session may send."""
 
-GONE_PEERS = 64
-"""Closed control connections that are remembered: what they said last is read later."""
+CLOSED_PEERS = 64
+"""Closed control connections that are remembered, because their last messages are read later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a `Welcome` says of this agent."""
+    """What this agent reports of itself in `Welcome`."""
 
     name: str
     version: str
@@ -82,8 +82,11 @@ class Identity:
 
 
 class Agent:
-    """See the module's docstring. `obeys_shutdown`: a launcher started it and may end it;
-    `longest_lease_s`: for how long a silent launcher keeps it at most."""
+    """The state of one agent.
+
+    With `obeys_shutdown`, the message `Shutdown` ends it. `longest_lease_s` bounds the lease that a
+    launcher may have.
+    """
 
     def __init__(
         self,
@@ -97,18 +100,18 @@ class Agent:
         self.longest_lease_s = longest_lease_s
         self.session: OpenSession | None = None
         self.tally = Tally()
-        self.life = Lifecycle(self.tally, self._tell)
+        self.life = Lifecycle(self.tally, self._to_launcher)
         self._exit_is_due = False
         self._rejections = Rejections()
-        self._gone_peers: deque[ev.Peer] = deque(maxlen=GONE_PEERS)
+        self._closed_peers: deque[ev.Peer] = deque(maxlen=CLOSED_PEERS)
         self._story: deque[tuple[float, object]] = deque(maxlen=STORY_EVENTS)
 
     def handle(self, event: ev.Event, now_s: float) -> list[Action]:
-        """What to do about an event; `now_s` is any clock that never goes back, in seconds.
+        """Return the actions that an event causes; `now_s` is a monotonic clock.
 
-        Never raises on account of what a peer sent; a bug of ours fails the deployment.
+        It never raises because of what a peer has sent. A bug of the agent fails the deployment.
         """
-        self._story.append((now_s, _gist(event)))
+        self._story.append((now_s, _summary(event)))
         try:
             return self._follow(event, now_s)
         except RemoteProtocolError as error:
@@ -158,21 +161,21 @@ class Agent:
 
     @property
     def deadline_s(self) -> float | None:
-        """When to hand in a `Tick` if nothing else happens; None: whenever something does."""
+        """When the shell has to hand in a `Tick`; None if no time limit is running."""
         first_s = None if self.session is None else self.session.deadline_s
-        for at_s in (self.life.answer_by_s, self.life.look_s, self._rejections.deadline_s):
+        for at_s in (self.life.answer_by_s, self.life.check_due_s, self._rejections.deadline_s):
             if at_s is not None and (first_s is None or at_s < first_s):
                 first_s = at_s
         return first_s
 
     def story(self) -> str:
-        """The last events, oldest first, with their times in seconds."""
-        return "What led there: " + "; ".join(
+        """Return the last events, oldest first, with their times in seconds."""
+        return "What led to this: " + "; ".join(
             f"{at:.6f} {_ENDED.format(*what) if type(what) is tuple else what}"
             for at, what in self._story
         )
 
-    def _tell(self, message: Control) -> list[Action]:
+    def _to_launcher(self, message: Control) -> list[Action]:
         return [] if self.session is None else [Reply(self.session.peer, message)]
 
     # ------------------------------------------------------------ commands
@@ -182,19 +185,19 @@ class Agent:
         if isinstance(message, Hello):
             return self._hello(message, peer, event.key, now_s)
         if not isinstance(message, Command):
-            raise RemoteProtocolError(f"{type(message).__name__} is not said to an agent")
+            raise RemoteProtocolError(f"{type(message).__name__} is not a message for agents")
         if self.session is None or self.session.peer != peer:
             self.tally.stale_messages += 1
-            reason = "no session: it ended after a silence, or Hello was never said"
+            reason = "no session: it ended after a silence, or no Hello was sent"
             return [Reply(peer, Refused(reason, PROTOCOL))]
         self.session.heard_s = now_s
         return self._obey(message, peer, now_s)
 
     def _obey(self, command: Command, peer: ev.Peer, now_s: float) -> list[Action]:
-        """What to do about a command of the session's launcher."""
+        """Return the actions for a command of the session's launcher."""
         match command:
             case Ping():
-                return self._tell(Pong())
+                return self._to_launcher(Pong())
             case Query(digests):
                 return [LookUp(peer, digests)]
             case Put(blob, offset_bytes, data):
@@ -210,14 +213,14 @@ class Agent:
             case GetStats():
                 return [Measure("stats")]
             case GetTrace(number):
-                return [TellTrace(peer, number, now_s)]
+                return [SendTrace(peer, number, now_s)]
             case Bye():
-                return self._end_session("the launcher said goodbye")
+                return self._end_session("the launcher sent Bye")
             case Shutdown():
                 return self._shutdown()
 
     def _hello(self, hello: Hello, peer: ev.Peer, key: bytes, now_s: float) -> list[Action]:
-        if peer in self._gone_peers:
+        if peer in self._closed_peers:
             return []
         held = self.session
         longest_s = self.longest_lease_s
@@ -243,12 +246,16 @@ class Agent:
             cores=me.cores,
             rss_bytes=me.rss_bytes,
         )
-        return [*actions, *self._tell(welcome), Log("info", f"{answer.described()} has this agent")]
+        return [
+            *actions,
+            *self._to_launcher(welcome),
+            Log("info", f"{answer.described()} has this agent"),
+        ]
 
     def _shutdown(self) -> list[Action]:
         if not self.obeys_shutdown:
-            reason = "this agent was not started by a launcher and does not end for one"
-            return self._tell(Refused(reason, PROTOCOL))
+            reason = "no launcher started this agent, so it does not obey Shutdown"
+            return self._to_launcher(Refused(reason, PROTOCOL))
         self._exit_is_due = True
         return self._end_session("the launcher shuts this agent down") + self._exit_if_due()
 
@@ -262,8 +269,8 @@ class Agent:
         return [Log("info", f"the session ended: {why}"), *self.life.end(), Release()]
 
     def _peer_lost(self, peer: ev.Peer) -> list[Action]:
-        """Its session stays until the lease is over, unless somebody else may have it before."""
-        self._gone_peers.append(peer)
+        """Note that the connection is gone; the session stays for the rest of its lease."""
+        self._closed_peers.append(peer)
         if self.session is None or self.session.peer != peer:
             return []
         self.session.is_lost = True
@@ -279,22 +286,22 @@ class Agent:
         actions += [Log("warning", text) for text in self._rejections.due(now_s)]
         if self.life.answer_by_s is not None and now_s >= self.life.answer_by_s:
             actions += self.life.answer_overdue()
-        return actions + self._look(now_s)
+        return actions + self._check_engine(now_s)
 
-    def _look(self, now_s: float) -> list[Action]:
-        actions = self.life.look(now_s)
+    def _check_engine(self, now_s: float) -> list[Action]:
+        actions = self.life.check_engine(now_s)
         if not self._exit_is_due:
             return actions
-        # No other agent has to take the place of one that shall end.
+        # An agent that has been shut down exits instead of restarting.
         return [Exit(action.why) if isinstance(action, Restart) else action for action in actions]
 
     def _warn(self, what: str, why: str, now_s: float) -> list[Action]:
-        """Log a warning, but in a flood of its kind only now and then."""
+        """Log a warning, at the limited rate of its kind."""
         text = self._rejections.note(what, why, now_s)
         return [] if text is None else [Log("warning", text)]
 
     def _breach(self, event: ev.Event, reason: str, now_s: float) -> list[Action]:
-        """A peer broke the protocol: count, log, cut off, and end what depended on it."""
+        """Cut off a peer that broke the protocol, and end its session or deployment."""
         self.tally.bad_messages += 1
         actions: list[Action]
         if isinstance(event, ev.DataReceived | ev.DataMalformed):
@@ -314,8 +321,8 @@ class Agent:
         return actions
 
 
-def _gist(event: ev.Event) -> object:
-    """What the story keeps of an event: no payload, no chunk, nothing that holds memory."""
+def _summary(event: ev.Event) -> object:
+    """Return what the story keeps of an event: no payload and no chunk, which hold memory."""
     match event:
         case ev.DataReceived():
             return event.message

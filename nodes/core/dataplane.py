@@ -1,10 +1,9 @@
-"""One epoch's data: links to peers, the ends of channels, the actor that fires between them.
+"""The data side of one deployment: links to peers, the ends of channels, and the actor.
 
-Links come up in either direction: we dial the nodes that we feed, and are dialled by those that
-feed us and by the host. Whoever dials says first who it is (`Attach`). Credits then flow from each
-consumer to its producer, tensors back, and every change may make a phase ready. Nothing is sent on
-a channel but by its two nodes over the link between them; whatever else comes is a
-`RemoteProtocolError`.
+The agent dials the nodes that it feeds; the nodes that feed it, and the host, dial the agent. The
+dialling end first sends its name (`Attach`). Then credits go from each consumer to its producer and
+tensors the other way, and every change may make a phase ready. Only the two nodes of a channel may
+use it, over the link between them; anything else is a `RemoteProtocolError`.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from nodes.core.actions import Action, Dial, Fire, SendData
 from nodes.core.actor import Ports, RunningActor
 from nodes.core.deployment import Reader, Wiring, bytes_of, check, described, tensor_bytes
 from nodes.core.events import FiringEnded, Link
-from nodes.core.fifo import Held, Inlet, Outlet
+from nodes.core.fifo import HeldBytes, Inlet, Outlet
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 from nodes.protocol.messages import HOST, Attach, Credit, Deployment, TensorHeader
 
 
 class DataPlane:
-    """The data side of one deployment; raises `DeploymentError` if that contradicts itself.
+    """The data side of one deployment; raises `DeploymentError` if that is inconsistent.
 
-    `firings`, `busy_s` and `phase_cpu_s` have one entry per phase; the byte counters count tensors
-    that crossed a socket, without their headers.
+    `firings`, `busy_s` and `phase_cpu_s` have one entry per phase. `sent_bytes` and
+    `received_bytes` count the payloads of tensors that crossed a socket.
     """
 
     def __init__(self, deployment: Deployment) -> None:
@@ -47,7 +46,7 @@ class DataPlane:
         }
         self._spec = {c.number: c for c in specs}
         self._bytes = {c.number: tensor_bytes(c) for c in specs}
-        self._held = Held(
+        self._held = HeldBytes(
             {n: (self._bytes[n], len(self._spec[n].target_phases)) for n in self._inlets}
         )
         self._link_to: dict[str, Link] = {}
@@ -60,10 +59,10 @@ class DataPlane:
                 Ports(
                     tuple((self._inlets[c.number], reader) for c, reader in reads),
                     tuple(self._outlets[c.number] for c in writes),
-                    tuple((self._inlets[c.number], reader) for c, reader in begins),
+                    tuple((self._inlets[c.number], reader) for c, reader in initial),
                 )
-                for reads, writes, begins in zip(
-                    wiring.reads, wiring.writes, wiring.begins, strict=True
+                for reads, writes, initial in zip(
+                    wiring.reads, wiring.writes, wiring.initial_reads, strict=True
                 )
             ],
             [(self._outlets[n], self._inlets[n]) for n in sorted(self._local)],
@@ -76,19 +75,21 @@ class DataPlane:
         self._remote_outputs = [
             tuple(c for c in writes if c.number not in local) for writes in wiring.writes
         ]
-        self._begins = [tuple(begins) for begins in wiring.begins]
-        self._reads_from = [[(c.number, reader) for c, reader in reads] for reads in wiring.reads]
-        self._keeps = [[c.number for c in writes if c.number in local] for writes in wiring.writes]
+        self._initial_inputs = [tuple(initial) for initial in wiring.initial_reads]
+        self._reads = [[(c.number, reader) for c, reader in reads] for reads in wiring.reads]
+        self._local_outputs = [
+            [c.number for c in writes if c.number in local] for writes in wiring.writes
+        ]
 
     @property
     def fifo_peak_bytes(self) -> int:
-        """The most that the FIFOs into this node have held at once."""
+        """The most bytes that the FIFOs into this node have held at once."""
         return self._held.peak_bytes
 
     # ------------------------------------------------------------ links
 
     def start(self) -> list[Action]:
-        """Every node has deployed: dial those that we feed, say who we are, begin to fire."""
+        """Dial the nodes that this one feeds, and begin to fire; all nodes have deployed."""
         self.started = True
         actions: list[Action] = []
         for peer in self.deployment.dial:
@@ -98,11 +99,11 @@ class DataPlane:
         return actions + self._fire()
 
     def attach(self, link: Link, message: Attach) -> list[Action]:
-        """A peer that dialled us says who it is; it is granted the capacities of its channels."""
+        """Accept a peer that has dialled, and grant it the capacities of its channels."""
         node = message.node
         fed = [self._spec[n] for n in self._inlets if self._spec[n].source_node == node]
         if isinstance(link, str) or node == self.deployment.node or (not fed and node != HOST):
-            raise RemoteProtocolError(f"{node!r} attached, which feeds nothing here")
+            raise RemoteProtocolError(f"{node!r} attached, but no channel comes from it")
         if node in self._link_from or link in self._link_from.values():
             raise RemoteProtocolError(f"{node!r} attached a second time")
         self._link_from[node] = link
@@ -111,7 +112,7 @@ class DataPlane:
         return [SendData(link, Credit(self.epoch, c.number, c.capacity_frames)) for c in fed]
 
     def node_of(self, link: Link) -> str | None:
-        """The node at the other end of a link of this epoch."""
+        """Return the node at the other end of a link of this epoch; None if there is none."""
         for links in (self._link_from, self._link_to):
             for node, known in links.items():
                 if known == link:
@@ -119,7 +120,7 @@ class DataPlane:
         return None
 
     def unanswered(self) -> list[str]:
-        """The nodes that we dialled and that have not granted anything on one of our channels."""
+        """Return the nodes that were dialled and have not yet granted credits on some channel."""
         return sorted(
             {
                 self._spec[number].target_node
@@ -131,12 +132,14 @@ class DataPlane:
     # ------------------------------------------------------------ credits and tensors
 
     def credit(self, link: Link, message: Credit) -> list[Action]:
-        """A consumer has room for more frames."""
+        """Take in the credits of a consumer that has room for more frames."""
         number = message.channel
         if number not in self._outlets or number in self._local:
             raise RemoteProtocolError(f"credit for channel {number}, which does not leave here")
         if self._link_to.get(self._spec[number].target_node) != link:
-            raise RemoteProtocolError(f"credit for {described(self._spec[number])} by another node")
+            raise RemoteProtocolError(
+                f"credit for {described(self._spec[number])} from another node"
+            )
         self._outlets[number].grant(message.frames)
         self._actor.changed(number)
         return self._fire()
@@ -144,7 +147,7 @@ class DataPlane:
     def tensor(
         self, link: Link, header: TensorHeader, payload: object, payload_bytes: int
     ) -> list[Action]:
-        """A producer's frame arrived."""
+        """Take in a frame from a producer."""
         number = header.channel
         if number not in self._inlets or number in self._local:
             raise RemoteProtocolError(f"a tensor of channel {number}, which does not arrive here")
@@ -158,8 +161,8 @@ class DataPlane:
             )
         if payload is None or payload_bytes != self._bytes[number]:
             raise RemoteProtocolError(
-                f"{described(spec)}: {payload_bytes} bytes came with a header "
-                f"that tells of {self._bytes[number]}"
+                f"{described(spec)}: {payload_bytes} bytes came, and its frames have "
+                f"{self._bytes[number]}"
             )
         self._inlets[number].put(header.frame, payload)
         self._held.put(number)
@@ -171,12 +174,12 @@ class DataPlane:
 
     @property
     def under_way(self) -> tuple[int, int] | None:
-        """Phase and frame of the firing that the executor is at, if it has any."""
+        """The phase and frame of the firing that the executor runs; None if it is idle."""
         dispatched = self._actor.dispatched
         return dispatched[0] if dispatched else None
 
     def _fire(self) -> list[Action]:
-        """Dispatch what is ready, as far as the executor takes it."""
+        """Dispatch ready phases, as many as the executor takes."""
         actions: list[Action] = []
         if not self.started:
             return actions
@@ -190,27 +193,28 @@ class DataPlane:
         return actions
 
     def _arrived_for(self, phase: int, frame: int) -> tuple[Reader, ...]:
-        """The channels from other nodes that a firing reads."""
+        """Return the channels from other nodes that a firing reads, initial state included."""
         inputs = self._remote_inputs[phase]
-        return inputs + self._begins[phase] if frame == 0 else inputs
+        return inputs + self._initial_inputs[phase] if frame == 0 else inputs
 
     def ended(self, event: FiringEnded) -> list[Action]:
-        """A firing ended: send what it made, give back the places of what it read.
+        """Send the outputs of a firing that has ended, return the credits of its inputs, and fire.
 
-        Others wait for that, while the executor has its next firing already. Handed in before, one
-        more would start the executor's thread, which then contends for the interpreter with this.
+        Sending comes before dispatching: other nodes wait for it, whereas the executor already has
+        its next firing. A firing dispatched first would wake the executor's thread, which would
+        then contend with this one for the interpreter.
         """
         phase, frame = event.phase, event.frame
         self._actor.ended(phase, frame)
         self.firings[phase] += 1
         self.busy_s[phase] += event.busy_s
         self.phase_cpu_s[phase] += event.cpu_s
-        for number in self._keeps[phase]:
+        for number in self._local_outputs[phase]:
             self._held.put(number)
-        for number, reader in self._reads_from[phase]:
+        for number, reader in self._reads[phase]:
             self._held.read(number, reader)
         if frame == 0:
-            for spec, reader in self._begins[phase]:
+            for spec, reader in self._initial_inputs[phase]:
                 self._held.read(spec.number, reader)
         sending: list[Action] = []
         for spec, reader in self._arrived_for(phase, frame):

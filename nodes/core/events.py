@@ -1,4 +1,8 @@
-"""What happens to an agent: the events that its core is told of."""
+"""The events that an agent's shell (`nodes.agent`) hands to its core.
+
+Events come from the sockets (`nodes.net.wire`), the thread that computes
+(`nodes.execution.worker`), the cache, or the clock.
+"""
 
 from __future__ import annotations
 
@@ -10,38 +14,42 @@ from typing import Literal
 from nodes.protocol.messages import Control, Data
 
 Peer = bytes
-"""A control connection: the routing id of whoever dialled our control port."""
+"""A control connection: the routing id of the launcher that dialled the control port."""
 
 Link = bytes | str
-"""A data connection: the routing id of a peer that dialled our data port, or the name of the node
-whose data port we dialled."""
+"""A data connection: the routing id of a peer that dialled the data port, or the name of a node
+that this agent has dialled."""
 
 Purpose = Literal["start", "stats", "stop"]
-"""What a measurement of the process is for."""
+"""What a measurement of the process is for: the beginning of an epoch, `Stats`, or its end."""
 
 
 class LinkChange(Enum):
-    """What has happened to a connection that we dialled; the value is a clause for people."""
+    """A change of a connection that this end has dialled; the value is a clause for people."""
 
-    STANDS = "its handshake is over"
-    GONE = "it was closed at the other end, or the network went down"
+    CONNECTED = "its handshake is over"
+    LOST = "it was closed at the other end, or the network went down"
     CLOSED_EARLY = "the other end closed it before the handshake had ended"
-    NO_HANDSHAKE = (
-        "the other end closes every connection before the handshake has ended: it has another key "
-        "than the one known of it here, or one of both has none, or its port is overrun (its log "
-        "tells)"
+    HANDSHAKES_FAIL = (
+        "the other end closes every connection before the handshake has ended: its key is not the "
+        "one that this end has of it, or one of the two has no key, or its port is overrun (see "
+        "its log)"
     )
-    STRANGER = "the other end does not admit this node's key"
-    UNLIKE = "one end has keys and the other uses none"
+    KEY_REFUSED = "the other end does not admit this node's key"
+    KEYS_ON_ONE_END = "one end has keys and the other uses none"
 
 
-BARRING = (LinkChange.NO_HANDSHAKE, LinkChange.STRANGER, LinkChange.UNLIKE)
-"""Both ends are there and cannot agree on who they are, or on being encrypted at all."""
+AUTHENTICATION_FAILURES = (
+    LinkChange.HANDSHAKES_FAIL,
+    LinkChange.KEY_REFUSED,
+    LinkChange.KEYS_ON_ONE_END,
+)
+"""Both ends are there but cannot authenticate each other, or do not agree on encryption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the process uses: memory as in `messages.Stats`, CPU seconds since its start."""
+    """The memory of this process as in `messages.Stats`, and its CPU seconds since its start."""
 
     rss_bytes: int
     rss_peak_bytes: int
@@ -51,8 +59,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ControlReceived:
-    """A well-formed message came in on the control port; `key` is the public key of whoever sent
-    it, empty over a connection that is not guarded."""
+    """A well-formed message came in on the control port.
+
+    `key` is the sender's public key; empty if the connection is not guarded.
+    """
 
     peer: Peer
     message: Control | Data
@@ -64,7 +74,7 @@ class DataReceived:
     """A well-formed message came in on a data connection.
 
     `payload` is the second part if there was one, of `payload_bytes` bytes; the core passes it on
-    and never looks inside.
+    and never reads it.
     """
 
     link: Link
@@ -75,7 +85,7 @@ class DataReceived:
 
 @dataclass(frozen=True, slots=True)
 class ControlMalformed:
-    """What came in on the control port is no message; `peer` is cut off."""
+    """What the peer sent to the control port is not a message; the core cuts the peer off."""
 
     peer: Peer
     reason: str
@@ -83,7 +93,7 @@ class ControlMalformed:
 
 @dataclass(frozen=True, slots=True)
 class DataMalformed:
-    """What came in on a data connection is no message; the link is cut off."""
+    """What came in on a data connection is not a message; the core cuts the link off."""
 
     link: Link
     reason: str
@@ -91,22 +101,27 @@ class DataMalformed:
 
 @dataclass(frozen=True, slots=True)
 class PeerLost:
-    """A control connection closed: its other end did, or its process or machine has ended."""
+    """A control connection has closed, because the launcher closed it or has ended."""
 
     peer: Peer
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A connection was dropped before it could say a word (it does not speak ZMTP)."""
+    """A port has closed a connection that had sent no message yet, or a key file is unusable.
+
+    The core logs the `reason`, a sentence.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """A data connection broke or could not be made; `reason` is a clause. It `is_barred` if both
-    ends are there and cannot agree on who they are."""
+    """A data connection has broken or could not be made; `reason` is a clause.
+
+    `is_barred` means that the two ends cannot authenticate each other.
+    """
 
     link: Link
     reason: str = "its other end is gone"
@@ -115,7 +130,7 @@ class LinkLost:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """The answer to `actions.LookUp`."""
+    """The answer to `actions.LookUp`: the digests of the blobs that the cache lacks."""
 
     peer: Peer
     missing: tuple[str, ...]
@@ -123,7 +138,7 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class ChunkWritten:
-    """A chunk is on disk; `complete` if the blob is whole and its hash agrees."""
+    """A chunk is in the cache; `complete` if the blob is whole and its SHA-256 is right."""
 
     peer: Peer
     digest: str
@@ -133,7 +148,7 @@ class ChunkWritten:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFailed:
-    """A chunk could not be written; `reason` is a sentence."""
+    """A chunk could not be written into the cache; `reason` is a sentence."""
 
     peer: Peer
     reason: str
@@ -141,7 +156,7 @@ class ChunkFailed:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """`done` of `total` phases are loaded; `what` goes on now."""
+    """The thread that computes has loaded `done` of `total` phases; `what` goes on now."""
 
     epoch: int
     done: int
@@ -151,8 +166,7 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """All phases are loaded and warm: seconds per phase of a warm run, memory then, and what
-    messages cost (see `messages.Deployed`)."""
+    """All phases are loaded and rehearsed; the fields are those of `messages.Deployed`."""
 
     epoch: int
     phase_s: tuple[float, ...]
@@ -163,7 +177,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """A phase could not be loaded or tried; `reason` is a sentence."""
+    """A phase could not be loaded or rehearsed; `reason` is a sentence."""
 
     epoch: int
     reason: str
@@ -171,9 +185,12 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class FiringEnded:
-    """A firing that began at `began_s` ended after `busy_s` seconds, for `cpu_s` of which the
-    executor's thread had a CPU; its outputs by tensor name, as opaque payloads, and the shapes of
-    those that vary."""
+    """A firing has ended.
+
+    It began at `began_s` on the monotonic clock and took `busy_s` seconds, in which the thread that
+    computes had a CPU for `cpu_s`. `outputs` has the payloads by tensor name, which the core never
+    reads; `shapes` has the shapes of those outputs that vary.
+    """
 
     epoch: int
     phase: int
@@ -187,7 +204,7 @@ class FiringEnded:
 
 @dataclass(frozen=True, slots=True)
 class FiringFailed:
-    """A firing ended in an error; `reason` is a sentence."""
+    """A firing has ended in an error; `reason` is a sentence."""
 
     epoch: int
     phase: int
@@ -197,14 +214,14 @@ class FiringFailed:
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:
-    """The executor holds nothing of this epoch any more."""
+    """The answer to `actions.Unload`: the executor has released everything of this epoch."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The answer to `actions.Measure`."""
+    """The answer to `actions.Measure` with the same purpose."""
 
     purpose: Purpose
     usage: Usage
@@ -212,7 +229,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed; due at the deadline of the core, `deadline_s`, at the latest."""
+    """Time has passed; the shell hands it in when the core's `deadline_s` has come."""
 
 
 Event = (

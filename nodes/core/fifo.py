@@ -7,16 +7,10 @@ starts with `capacity` tokens), so at any moment
 
     credits + claimed + in sockets + held by the consumer + credits on their way back = capacity
 
-and neither end can see more than `capacity` of anything. What a peer does against that is a
-`RemoteProtocolError`, what we do against it a `LocalProtocolError`.
+and neither end can have more than `capacity` of anything. A peer that violates this causes a
+`RemoteProtocolError`, a bug on this side a `LocalProtocolError`.
 
-A channel whose ends are on one node is an `Outlet` and an `Inlet` joined by calls, not by sockets.
-
-How many bytes the FIFOs into a node hold: now, and at most so far.
-
-A frame of a channel is held from its arrival, or from the end of the firing that made it on the
-same node, until the last of its readers has ended. What waits to be sent is not counted: it belongs
-to the FIFO of whoever receives it.
+A channel within one node is an `Outlet` and an `Inlet` that are joined by calls, not by sockets.
 """
 
 from __future__ import annotations
@@ -27,8 +21,13 @@ from collections.abc import Mapping
 from nodes.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 
-class Held:
-    """Counts for channels that are given as number → (bytes of a frame, how many readers)."""
+class HeldBytes:
+    """Counts the bytes that the FIFOs into a node hold, now and at most so far.
+
+    `channels` maps a channel's number to the bytes of a frame and the number of readers. A frame is
+    held from its arrival, or from the end of the firing that made it on the same node, until the
+    last of its readers has ended. A frame that waits to be sent counts at its receiver only.
+    """
 
     def __init__(self, channels: Mapping[int, tuple[int, int]]) -> None:
         self.now_bytes = 0
@@ -37,12 +36,12 @@ class Held:
         self._ended = {number: [0] * readers for number, (_, readers) in channels.items()}
 
     def put(self, number: int) -> None:
-        """One more frame of the channel is here."""
+        """Count one more frame of the channel."""
         self.now_bytes += self._bytes[number]
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
 
     def read(self, number: int, reader: int) -> None:
-        """A reader of the channel has ended with one more frame."""
+        """Note that a reader of the channel has ended with its next frame."""
         ended = self._ended[number]
         slowest = min(ended)
         ended[reader] += 1
@@ -53,8 +52,8 @@ class Held:
 class Outlet:
     """The producer's end: which frames may be claimed, which are still to be sent.
 
-    Three counters tell everything: `granted` credits ever, `claimed` and `sent` frames ever, with
-    0 ≤ sent ≤ claimed ≤ granted ≤ sent + capacity.
+    Its state is three counters: all credits `granted` and all frames `claimed` and `sent` so far,
+    with 0 ≤ sent ≤ claimed ≤ granted ≤ sent + capacity.
     """
 
     __slots__ = ("capacity", "claimed", "granted", "number", "sent")
@@ -70,11 +69,11 @@ class Outlet:
 
     @property
     def credits(self) -> int:
-        """Frames that may be claimed now."""
+        """The number of frames that may be claimed now."""
         return self.granted - self.claimed
 
     def grant(self, frames: int) -> None:
-        """The consumer has `frames` more places; it cannot have more than the capacity."""
+        """Add `frames` credits; raises `RemoteProtocolError` if they exceed the capacity."""
         granted = self.granted + frames
         if frames < 1 or granted > self.sent + self.capacity:
             raise RemoteProtocolError(
@@ -84,7 +83,7 @@ class Outlet:
         self.granted = granted
 
     def claim(self) -> int:
-        """Take a credit for the next frame and return its number."""
+        """Use a credit for the next frame, and return the frame's number."""
         if self.claimed >= self.granted:
             raise LocalProtocolError(
                 f"channel {self.number}: frame {self.claimed} claimed without a credit"
@@ -94,7 +93,7 @@ class Outlet:
         return frame
 
     def send(self) -> int:
-        """The oldest claimed frame goes out; returns its number."""
+        """Note that the oldest claimed frame is sent, and return its number."""
         if self.sent >= self.claimed:
             raise LocalProtocolError(
                 f"channel {self.number}: frame {self.sent} sent without having been claimed"
@@ -105,10 +104,11 @@ class Outlet:
 
 
 class Inlet:
-    """The consumer's end: the frames that arrived and which of its readers have ended with them.
+    """The consumer's end: the frames that arrived, and how far each of its readers is.
 
-    Each reader reads the frames 0, 1, 2, … once and in order, at its own pace. With `freed` the
-    frames that the slowest reader has ended: freed ≤ ended[r] ≤ arrived ≤ freed + capacity.
+    Each reader reads the frames 0, 1, 2, … once and in order, at its own pace. With `ended[r]` the
+    number of frames that reader r has ended with, and `freed` their least number over all readers:
+    freed ≤ ended[r] ≤ arrived ≤ freed + capacity.
     """
 
     __slots__ = ("_ended", "_tokens", "arrived", "capacity", "freed", "number")
@@ -127,11 +127,11 @@ class Inlet:
 
     @property
     def held(self) -> int:
-        """Frames here now: arrived and not yet ended with by every reader."""
+        """The number of frames that have arrived and that some reader has not ended with."""
         return self.arrived - self.freed
 
     def put(self, frame: int, token: object) -> None:
-        """Frame `frame` arrived; frames arrive in order and only into free places."""
+        """Add a frame; raises `RemoteProtocolError` if it is out of order or has no free place."""
         if frame != self.arrived:
             raise RemoteProtocolError(
                 f"channel {self.number}: frame {frame} came where frame {self.arrived} is next"
@@ -145,17 +145,17 @@ class Inlet:
         self.arrived += 1
 
     def has(self, frame: int) -> bool:
-        """Whether that frame is here."""
+        """Return whether the frame is here."""
         return self.freed <= frame < self.arrived
 
     def token(self, frame: int) -> object:
-        """What was put in as that frame."""
+        """Return the token of a frame that is here."""
         if not self.freed <= frame < self.arrived:
             raise LocalProtocolError(f"channel {self.number}: frame {frame} is not here")
         return self._tokens[frame - self.freed]
 
     def end(self, reader: int, frame: int) -> int:
-        """`reader` has ended with `frame`; returns how many places that freed (0 or 1)."""
+        """Note that a reader has ended with a frame; return the places that this frees (0 or 1)."""
         if frame != self._ended[reader] or frame >= self.arrived:
             raise LocalProtocolError(
                 f"channel {self.number}: reader {reader} ended with frame {frame}, "

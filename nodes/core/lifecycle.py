@@ -1,4 +1,4 @@
-"""The life of a deployment on one agent, from `Deploy` to unloaded. Its table:
+"""The states of a deployment on one agent, from `Deploy` until it is unloaded.
 
     EMPTY ──Deploy──▶ LOADING ──Loaded──▶ READY ──Start──▶ RUNNING
       ▲                  │ failed, Stop,     │ Stop,          │ failed, Stop,
@@ -7,10 +7,10 @@
       └──Unloaded── UNLOADING ◀──────────────┴────────────────┘
 
 The end of the session unloads as well. A `Deploy` of a higher epoch than any before in its session
-takes the place of what is deployed: that is unloaded first, and nothing of it is acted upon from
-then on. Whatever is of another epoch than the deployment's, `Deploy` of a lower one included, is
-ignored and counted. Links to other nodes outlive the deployment: closed at `Stop`, they would look
-like a failure to a peer that has not heard of the stop yet.
+replaces the deployment, which is unloaded first; its messages are ignored from then on. All
+messages of another epoch than the deployment's, including a `Deploy` of a lower one, are ignored
+and counted. Links to other nodes stay open after the deployment: if they were closed at `Stop`, a
+peer that has not received its own `Stop` yet would take that for a failure.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ from nodes.protocol.messages import (
 ANSWER_TIMEOUT_S = 5.0
 """How long a node that was dialled may take to grant its first credits."""
 
-
 MAX_REASON = 8000
-"""Characters of a sentence in `Failed`."""
+"""The most characters of `Failed.reason`; long names of phases or nodes might exceed them."""
 
 
 class Stage(Enum):
-    """How far the deployment is."""
+    """The states of a deployment; the value is a clause for error messages."""
 
     EMPTY = "nothing deployed"
     LOADING = "loading"
@@ -61,22 +60,28 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class Tally:
-    """Messages that were ignored because of their epoch, and those that broke the protocol."""
+    """The number of messages ignored because of their epoch, and of those that broke the protocol.
+
+    A message without a session counts as stale, too.
+    """
 
     stale_messages: int = 0
     bad_messages: int = 0
 
 
 class Lifecycle:
-    """See the module's docstring. `tell` turns a message into the action of sending it to the
-    launcher, or into nothing without a session."""
+    """The deployment of one agent.
 
-    def __init__(self, tally: Tally, tell: Callable[[Control], list[Action]]) -> None:
+    `to_launcher` returns the action that sends a message to the launcher; nothing if there is no
+    session.
+    """
+
+    def __init__(self, tally: Tally, to_launcher: Callable[[Control], list[Action]]) -> None:
         self.stage = Stage.EMPTY
         self.plane: DataPlane | None = None
         self.answer_by_s: float | None = None
         self._tally = tally
-        self._tell = tell
+        self._to_launcher = to_launcher
         self._links: list[str] = []
         self._queued: Deployment | None = None
         self._newest: int | None = None
@@ -90,7 +95,7 @@ class Lifecycle:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of the deployment, None without one."""
+        """The epoch of the deployment; None if nothing is deployed."""
         return None if self.plane is None else self.plane.epoch
 
     def _is(self, epoch: int, stage: Stage) -> bool:
@@ -99,7 +104,7 @@ class Lifecycle:
     # ------------------------------------------------------------ commands
 
     def deploy(self, deployment: Deployment) -> list[Action]:
-        """Load a deployment, once an earlier one is unloaded and gone."""
+        """Load a deployment, as soon as an earlier one is unloaded."""
         if self._newest is not None and deployment.epoch <= self._newest:
             return self._ignore()
         self._newest = deployment.epoch
@@ -113,7 +118,7 @@ class Lifecycle:
         try:
             self.plane = DataPlane(deployment)
         except DeploymentError as error:
-            return actions + self._tell_failed(deployment.epoch, str(error))
+            return actions + self._report_failure(deployment.epoch, str(error))
         self.stage = Stage.LOADING
         self._watchdog = Watchdog()  # firings of another deployment may have the same numbers
         self._final = None
@@ -122,7 +127,7 @@ class Lifecycle:
         return [*actions, LoadPhases(deployment)]
 
     def start(self, message: Start, now_s: float) -> list[Action]:
-        """Dial, attach, fire."""
+        """Dial the peers, attach to them, and begin to fire."""
         if message.epoch != self.epoch or self.plane is None or self.stage is Stage.UNLOADING:
             return self._ignore()
         if self.stage is not Stage.READY:
@@ -134,7 +139,7 @@ class Lifecycle:
         return [Measure("start"), *self.plane.start()]
 
     def stop(self, message: Stop) -> list[Action]:
-        """Unload; `Stopped` follows. Of an epoch that is already gone, it follows at once."""
+        """Unload, then send `Stopped`; at once if the epoch is already gone."""
         if message.epoch == self.epoch:
             self._stop_is_due = True
             return self._unload()
@@ -143,10 +148,10 @@ class Lifecycle:
         stats = self._final
         if stats is None or stats.epoch != message.epoch:
             stats = Stats(message.epoch, (), (), 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0)
-        return self._tell(Stopped(message.epoch, stats))
+        return self._to_launcher(Stopped(message.epoch, stats))
 
     def end(self) -> list[Action]:
-        """The session is over: unload, and close the links to other nodes."""
+        """Unload and close the links to other nodes, because the session is over."""
         self._queued = self._newest = None
         self._stop_is_due = False
         return self.hang_up() + self._unload()
@@ -157,16 +162,15 @@ class Lifecycle:
         return [HangUp(node) for node in links]
 
     def fail(self, reason: str, peer: str = "", *, is_barred: bool = False) -> list[Action]:
-        """The deployment cannot go on, because of `peer` if it is named: say so and unload it."""
+        """Report that the deployment has failed, because of `peer` if given, and unload it."""
         epoch = 0 if self.epoch is None else self.epoch
-        failed = self._tell_failed(epoch, reason, peer, is_barred=is_barred)
+        failed = self._report_failure(epoch, reason, peer, is_barred=is_barred)
         return [Log("error", reason), *failed, *self._unload()]
 
-    def _tell_failed(
+    def _report_failure(
         self, epoch: int, reason: str, peer: str = "", *, is_barred: bool = False
     ) -> list[Action]:
-        """Names of others' choosing may make a sentence longer than any message may be."""
-        return self._tell(Failed(epoch, reason[:MAX_REASON], peer, is_barred))
+        return self._to_launcher(Failed(epoch, reason[:MAX_REASON], peer, is_barred))
 
     def _unload(self) -> list[Action]:
         if self.plane is None or self.stage is Stage.UNLOADING:
@@ -178,7 +182,7 @@ class Lifecycle:
     # ------------------------------------------------------------ data
 
     def data(self, event: ev.DataReceived) -> list[Action]:
-        """A message on a data connection."""
+        """Handle a message on a data connection."""
         message, plane = event.message, self.plane
         if not isinstance(message, (TensorHeader, Credit, Attach)):
             raise RemoteProtocolError(f"{type(message).__name__} on a data connection")
@@ -198,7 +202,10 @@ class Lifecycle:
                 return plane.attach(event.link, message)
 
     def link_lost(self, event: ev.LinkLost) -> list[Action]:
-        """A connection broke. The host's is watched by the session instead."""
+        """Fail if the link to a node of a running deployment is lost.
+
+        The host's link does not count: the session notices when the launcher is gone.
+        """
         node = self.node_of(event.link)
         if node is None or node == HOST or self.stage is not Stage.RUNNING:
             return []
@@ -208,7 +215,7 @@ class Lifecycle:
         return self.fail(reason, node, is_barred=event.is_barred)
 
     def node_of(self, link: ev.Link) -> str | None:
-        """The node of the current deployment at the other end of a link."""
+        """Return the node of the current deployment at the other end of a link, if any."""
         if self.plane is None or self.stage is Stage.UNLOADING:
             return None
         return self.plane.node_of(link)
@@ -233,14 +240,14 @@ class Lifecycle:
     # ------------------------------------------------------------ what the shell answers
 
     def load_progress(self, event: ev.LoadProgress) -> list[Action]:
-        """Some phases are loaded."""
+        """Report to the launcher how far loading is."""
         if not self._is(event.epoch, Stage.LOADING):
             return []
         self._holds_subnets = event.done > 0
-        return self._tell(Progress(event.epoch, event.done, event.total, event.what))
+        return self._to_launcher(Progress(event.epoch, event.done, event.total, event.what))
 
     def loaded(self, event: ev.Loaded) -> list[Action]:
-        """All phases are."""
+        """Report to the launcher that all phases are loaded."""
         if not self._is(event.epoch, Stage.LOADING):
             return []
         self.stage = Stage.READY
@@ -250,29 +257,29 @@ class Lifecycle:
         deployed = Deployed(
             event.epoch, event.phase_s, event.rss_bytes, event.message_s, event.byte_s
         )
-        return [ready, *self._tell(deployed)]
+        return [ready, *self._to_launcher(deployed)]
 
     def load_failed(self, event: ev.LoadFailed) -> list[Action]:
-        """One could not be."""
+        """Report to the launcher that a phase could not be loaded, and unload the others."""
         return self.fail(event.reason) if self._is(event.epoch, Stage.LOADING) else []
 
     def firing_ended(self, event: ev.FiringEnded) -> list[Action]:
-        """A phase has run."""
+        """Pass on the end of a firing."""
         if self.plane is None or not self._is(event.epoch, Stage.RUNNING):
             return []
         return self.plane.ended(event)
 
     def firing_failed(self, event: ev.FiringFailed) -> list[Action]:
-        """A phase could not run. Where it was interrupted, the engine tells where it was."""
+        """Fail because of a firing; while unloading, only log how the engine was interrupted."""
         if self._is(event.epoch, Stage.UNLOADING):
             return [Log("info", event.reason)]
         return self.fail(event.reason) if self._is(event.epoch, Stage.RUNNING) else []
 
-    # ------------------------------------------------------------ an engine that does not come back
+    # ------------------------------------------------------------ an engine that does not return
 
     @property
-    def look_s(self) -> float | None:
-        """When to look next whether what the engine is at takes too long."""
+    def check_due_s(self) -> float | None:
+        """When to check next whether the engine takes too long; None if it is idle."""
         return self._watchdog.deadline_s(self._under_way)
 
     @property
@@ -283,17 +290,17 @@ class Lifecycle:
             return self.stage, self.plane.epoch
         return self.plane.under_way
 
-    def look(self, now_s: float) -> list[Action]:
-        """End a firing that takes too long, and an agent whose engine does not come back."""
-        spent_s = self._watchdog.look(self._under_way, now_s)
+    def check_engine(self, now_s: float) -> list[Action]:
+        """Fail if a firing takes too long; restart the agent if unloading does."""
+        spent_s = self._watchdog.check(self._under_way, now_s)
         if self.plane is None:
             return []
         if self.stage is Stage.UNLOADING:
             limit_s = unloading_limit_s(self._rehearsed_s, is_loaded=self._holds_subnets)
             if spent_s < limit_s:
                 return []
-            reason = f"the engine has not come back for {spent_s:.0f} s: the agent starts anew"
-            failed = self._tell_failed(self.plane.epoch, reason)
+            reason = f"the engine has not returned for {spent_s:.0f} s: the agent restarts"
+            failed = self._report_failure(self.plane.epoch, reason)
             return [Log("error", reason), *failed, Restart(reason)]
         if self.plane.under_way is None:
             return []
@@ -303,24 +310,24 @@ class Lifecycle:
             return []
         return self.fail(
             f"phase {self.plane.deployment.phases[phase].name!r} at frame {frame} has not ended "
-            f"for {spent_s:.0f} s, and took {rehearsed_s:.3g} s in its rehearsal: its engine hangs"
+            f"for {spent_s:.0f} s; it took {rehearsed_s:.3g} s in its rehearsal: the engine hangs"
         )
 
     def unloaded(self, event: ev.Unloaded) -> list[Action]:
-        """Nothing of the deployment is left; a queued one may load."""
+        """Forget the deployment, which is unloaded, and load the queued one if there is one."""
         if not self._is(event.epoch, Stage.UNLOADING):
-            raise LocalProtocolError(f"epoch {event.epoch} was unloaded without being asked for")
+            raise LocalProtocolError(f"epoch {event.epoch} was unloaded without an Unload")
         self.stage = Stage.EMPTY
         self.plane = None
         actions: list[Action] = []
         if self._stop_is_due and self._final is not None:
-            actions += self._tell(Stopped(event.epoch, self._final))
+            actions += self._to_launcher(Stopped(event.epoch, self._final))
         self._stop_is_due = False
         queued, self._queued = self._queued, None
         return actions if queued is None else actions + self._load(queued)
 
     def measured(self, event: ev.Measured, now_s: float) -> list[Action]:
-        """What the process uses now."""
+        """Take in a measurement of the process, and send `Stats` if that was its purpose."""
         if event.purpose == "start":
             self._started_cpu_s = event.usage.cpu_s
             return []
@@ -328,7 +335,7 @@ class Lifecycle:
         if event.purpose == "stop":
             self._final = stats
             return []
-        return self._tell(stats)
+        return self._to_launcher(stats)
 
     def _stats(self, usage: ev.Usage, now_s: float) -> Stats:
         plane = self.plane

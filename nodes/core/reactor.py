@@ -1,10 +1,10 @@
-"""The turns that a core and its shell take: an event in, actions out, each performed.
+"""The loop between a core and its shell: hand in an event, perform the actions, repeat.
 
-Performing an action may make another event (a lookup has its answer at once, a link turns out to be
-gone). There is one rule for these: an event is handled when all actions of those before it have
-been performed, in the order in which events were reported. So a core never sees an event while part
-of what it decided before is still to be done, and the shells of agents, launcher and simulations
-agree on the order.
+Performing an action may cause another event (a lookup has its answer at once, a link turns out to
+be gone). One rule holds for these: events are handled in the order in which they were reported,
+each when all actions of the events before it have been performed. A core therefore never receives
+an event while its earlier decisions are only partly carried out, and the shells of agents, launcher
+and simulations agree on the order.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Reactor(Generic[Event, Action]):
         self._is_busy = False
 
     def take(self, event: Event) -> None:
-        """Handle an event, and all that come of it; or, while an action is performed, let it wait.
+        """Handle an event and all events that it causes.
 
-        Where handling or performing raises, what waited is dropped with the rest of the actions.
+        Within the performance of an action, the event is only queued. If handling or performing
+        raises, queued events and the remaining actions are dropped.
         """
         waiting = self._waiting
         if self._is_busy:

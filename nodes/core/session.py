@@ -1,17 +1,17 @@
-"""Who may command an agent: one launcher at a time, for as long as it lets us hear from it.
+"""Decide which launcher has an agent: one at a time, as long as it renews its lease.
 
     FREE ──Hello──▶ HELD ──its connection closes──▶ LOST
       ▲               │ ▲                             │ │
       └─Bye, lease────┘ └──Hello of the same session──┘ └─ Hello of the same owner: HELD by that one
 
 Any message renews the lease; after `lease_s` of silence the session is over, HELD or LOST. `Hello`
-of the same session from another connection (the launcher has reconnected) moves it there.
+of the same session over another connection (the launcher has reconnected) moves the session there.
 
-A launcher that died must not keep the next one waiting. Mostly the kernel tells that it died: it
-closes the connection. Where the network was down just then, nobody tells, and the session stays
-HELD; but the next launcher, if it runs on the same machine, can see that the process is gone
-(`Hello.succeeds`). Either way only the same *owner* need not wait for the lease: whoever has the
-same key, or, on a port without keys, anybody. A launcher that may be alive is never displaced.
+A launcher that died must not keep its successor waiting. Usually the kernel closes the connection
+of a process that ends, and the session is LOST. If the network is down at that moment, the session
+stays HELD; but a successor on the same machine can see that the process has ended, and says so in
+`Hello.succeeds`. In both cases only a launcher of the same *owner* need not wait for the lease: one
+with the same key or, on a port without keys, any. A launcher that may be alive is never displaced.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from nodes.core.events import Peer
 from nodes.protocol.messages import PROTOCOL, Hello, Refused
 
 LONGEST_LEASE_S = 300.0
-"""For how long a silent launcher keeps an agent at most, whatever it asks for."""
+"""The longest lease that an agent grants, unless `--longest-lease` says otherwise."""
 
 
 @dataclass(slots=True)
 class OpenSession:
-    """An open session: the connection it is on, its random name, its lease in seconds; `key`,
-    `owner` and `process` tell whose it is."""
+    """An open session, as in `Hello`: its connection, its random name, its lease and its owner.
+
+    `heard_s` is when its last message came; `key` is the launcher's public key, empty on a port
+    without keys.
+    """
 
     peer: Peer
     name: str
@@ -42,15 +45,15 @@ class OpenSession:
 
     @property
     def deadline_s(self) -> float:
-        """When it ends unless something is heard before."""
+        """When it ends unless a message comes before."""
         return self.heard_s + self.lease_s
 
     def is_over(self, now_s: float) -> bool:
-        """Whether the lease has run out."""
+        """Return whether the lease has expired."""
         return now_s >= self.deadline_s
 
     def described(self) -> str:
-        """Whose it is, for people; not trusted to be printable."""
+        """Return whose session it is, for log lines; the text may be unprintable."""
         return f"launcher {self.owner!r}" if self.owner else "another launcher"
 
 
@@ -63,8 +66,10 @@ def admit(
     key: bytes = b"",
     longest_lease_s: float = LONGEST_LEASE_S,
 ) -> OpenSession | Refused:
-    """The session that a `Hello` opens, resumes or takes over, or why it may not. `key` is the
-    public key of whoever said it."""
+    """Return the session that a `Hello` opens, resumes or takes over, or why it is refused.
+
+    `key` is the sender's public key.
+    """
     if hello.protocol != PROTOCOL:
         return Refused(
             f"this agent speaks protocol {PROTOCOL}, the launcher {hello.protocol}: "
@@ -78,7 +83,7 @@ def admit(
 
 
 def _may_follow(hello: Hello, key: bytes, current: OpenSession) -> bool:
-    """Whether a `Hello` need not wait until the lease of the present session is over."""
+    """Return whether a `Hello` need not wait until the lease of the present session is over."""
     if key != current.key:
         return False
     has_ended = bool(hello.succeeds) and hello.succeeds == current.process
@@ -89,20 +94,23 @@ def _busy(current: OpenSession, key: bytes, now_s: float) -> Refused:
     left_s = current.deadline_s - now_s
     if current.is_lost:
         reason = (
-            f"{current.described()} has lost its connection with this agent and may come back; "
-            f"it is free for the owners of other keys in {left_s:.0f} s"
+            f"{current.described()} has lost its connection with this agent and may reconnect; "
+            f"the agent is free for the owners of other keys in {left_s:.0f} s"
         )
     else:
         reason = (
-            f"{current.described()} has this agent; it is free again once that one has ended "
-            f"or has been silent for {left_s:.0f} s more"
+            f"{current.described()} has this agent; it is free again once that launcher "
+            f"has ended or has been silent for {left_s:.0f} s more"
         )
     return Refused(reason, PROTOCOL, current.process if key == current.key else "")
 
 
-def succession(hello: Hello, refused: Refused, has_ended: bool) -> Hello | None:
-    """What a launcher that said `hello` and was refused says next: that the one who has the agent
-    `has_ended`, if it is so and was not said before."""
+def takeover_hello(hello: Hello, refused: Refused, has_ended: bool) -> Hello | None:
+    """Return the `Hello` that a refused launcher sends next, to take over from one that has ended.
+
+    `has_ended` says whether the process that has the agent (`refused.holder`) is known to have
+    ended. Returns None if it is not, or if `hello` has already said so.
+    """
     holder = refused.holder
     if not has_ended or not holder or hello.succeeds == holder:
         return None

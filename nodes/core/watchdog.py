@@ -1,70 +1,74 @@
-"""Patience with the engine: how long a firing may run, and how long unloading may take.
+"""Time limits for the engine: how long a firing and how long unloading may take.
 
-A call into an engine that never returns must cost that firing and that engine, never the agent. So
-a firing that takes far longer than its rehearsal has failed, and what is deployed is unloaded, by
-which the run under way is interrupted. An engine that is not back some seconds later cannot be
-ended by anything but the end of its process: the agent starts anew.
+A call into an engine that never returns must cost that firing and that engine, but not the agent. A
+firing that takes far longer than its rehearsal has therefore failed, and the deployment is
+unloaded, which interrupts the engine. If the engine does not return within some seconds, only the
+end of its process can end it: the agent restarts.
 
-A false alarm is worse than a late one: boards are throttled, stopped, suspended, and share their
-CPUs. So the limits are generous, and time counts only as the agent itself has seen it pass, in
-looks about a second apart: a jump of the clock between two of them counts as one late look.
+A false alarm is worse than a late one, because boards are throttled, stopped, suspended, and share
+their CPUs. The limits are therefore generous, and only time that the agent itself has been running
+counts: it checks about once a second, and a jump of the clock between two checks adds at most
+`MAX_STEP_S`.
 
-Preparing, loading and rehearsing have no limit here. They may take minutes or hours, and whoever
-asked for them waits: the launcher until its `deploy_timeout_s`, the agent for as long as the lease.
-Either then ends in unloading, which has one.
+Preparing, loading and rehearsing have no limit here, because they may take hours. The launcher
+waits for them until its `deploy_timeout_s`, the agent as long as the lease lasts. When either is
+over, unloading begins, which has a limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-LOOK_EVERY_S = 1.0
-"""From one look to the next, while there is something to look at."""
+CHECK_PERIOD_S = 1.0
+"""The time between two checks while the engine is busy."""
 
-LONGEST_STEP_S = 2.0
-"""What a look adds at most."""
+MAX_STEP_S = 2.0
+"""The most time that one check adds."""
 
 FIRING_AT_LEAST_S, FIRING_TIMES = 20.0, 50.0
-"""A firing may take so many times as long as it did in the rehearsal, and `FIRING_AT_LEAST_S`."""
+"""The limit of a firing: so many times its rehearsal, and at least `FIRING_AT_LEAST_S`."""
 
 UNLOADING_AT_LEAST_S, UNLOADING_TIMES = 10.0, 10.0
-"""So may unloading, beside the longest phase: engines interrupt a run between two layers only."""
-
+"""The limit of unloading: so many times the rehearsal of the longest phase, because engines can be
+interrupted only between two layers, and at least `UNLOADING_AT_LEAST_S`."""
 
 UNLOADING_UNLOADED_S = 120.0
-"""For unloading where no subnet was loaded yet: the agent may be reading a large file of its cache,
-which is no affair of the engine's and is not interrupted."""
+"""The limit of unloading if no subnet was loaded yet: the agent may be reading a large file of its
+cache, which does not involve the engine and is not interrupted."""
 
 
 def firing_limit_s(rehearsed_s: float) -> float:
-    """How long a firing may take whose rehearsal took `rehearsed_s`."""
+    """Return how long a firing may take whose rehearsal took `rehearsed_s`."""
     return max(FIRING_AT_LEAST_S, FIRING_TIMES * rehearsed_s)
 
 
 def unloading_limit_s(rehearsed_s: Iterable[float], *, is_loaded: bool) -> float:
-    """How long unloading may take if phases took `rehearsed_s`, where any subnet `is_loaded`."""
+    """Return how long unloading may take whose phases took `rehearsed_s` in the rehearsal.
+
+    `is_loaded` says whether any subnet is loaded.
+    """
     if not is_loaded:
         return UNLOADING_UNLOADED_S
     return max(UNLOADING_AT_LEAST_S, UNLOADING_TIMES * max(rehearsed_s, default=0.0))
 
 
 class Watchdog:
-    """Counts for how long the same thing has been under way; None stands for nothing."""
+    """Measures how long the engine has been at the same operation; None stands for no operation."""
 
     def __init__(self) -> None:
         self._watched: object = None
         self._spent_s = 0.0
-        self._looked_s = 0.0
+        self._checked_s = 0.0
 
     def deadline_s(self, under_way: object) -> float | None:
-        """When to look again."""
-        return None if under_way is None else self._looked_s + LOOK_EVERY_S
+        """Return when to check again; None if nothing is under way."""
+        return None if under_way is None else self._checked_s + CHECK_PERIOD_S
 
-    def look(self, under_way: object, now_s: float) -> float:
-        """For how many seconds this has been under way, as far as earlier looks have seen it."""
+    def check(self, under_way: object, now_s: float) -> float:
+        """Return the seconds for which earlier checks have found the same operation under way."""
         if under_way == self._watched:
-            self._spent_s += min(now_s - self._looked_s, LONGEST_STEP_S)
+            self._spent_s += min(now_s - self._checked_s, MAX_STEP_S)
         else:
             self._watched, self._spent_s = under_way, 0.0
-        self._looked_s = now_s
+        self._checked_s = now_s
         return self._spent_s

@@ -24,7 +24,7 @@ from typing import NoReturn
 _MOST_FILES = 1 << 20
 
 
-def start_anew(more: Sequence[str] = ()) -> NoReturn:
+def restart_in_place(more: Sequence[str] = ()) -> NoReturn:
     """Run this process's own command line again in its place, with `more` arguments behind it.
 
     Raises OSError if the interpreter cannot be started again.
@@ -35,7 +35,7 @@ def start_anew(more: Sequence[str] = ()) -> NoReturn:
     os.execv(command[0], command)  # noqa: S606 - the command line that started us
 
 
-def leave(code: int) -> NoReturn:
+def exit_at_once(code: int) -> NoReturn:
     """End the process without waiting for its threads or unloading libraries that they are in."""
     _flush()
     os._exit(code)

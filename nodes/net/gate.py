@@ -165,15 +165,15 @@ class Gate:
             return self._look_s
         return self._spare.due_s
 
-    def came(self, descriptor: int) -> None:
+    def opened(self, descriptor: int) -> None:
         """ZeroMQ has accepted a connection."""
-        self.left(descriptor)
+        self.closed(descriptor)
         try:
             connection = Connection(descriptor, self._family)
         except OSError:
             return  # it has been closed, as is about to be told
         self._connections[descriptor] = connection
-        self._admission.came(descriptor, origin_of(connection.peer[0]))
+        self._admission.opened(descriptor, origin_of(connection.peer[0]))
         if self._is_guarded:
             now_s = time.monotonic()
             if not self._watched:
@@ -182,12 +182,12 @@ class Gate:
 
     def heard(self, descriptor: int, owner: str = "") -> None:
         """A connection has spoken; it is its `owner`'s, or its address's if that is not known."""
-        self._admission.introduced(descriptor, owner or self._admission.origin(descriptor))
+        self._admission.identified(descriptor, owner or self._admission.origin(descriptor))
         self._watched.pop(descriptor, None)
 
-    def left(self, descriptor: int) -> None:
+    def closed(self, descriptor: int) -> None:
         """ZeroMQ has closed a connection, or given it up."""
-        self._admission.left(descriptor)
+        self._admission.closed(descriptor)
         self._watched.pop(descriptor, None)
         connection = self._connections.pop(descriptor, None)
         if connection is not None:
@@ -202,22 +202,22 @@ class Gate:
     def clear(self) -> None:
         """All connections have been given up."""
         for descriptor in tuple(self._connections):
-            self.left(descriptor)
+            self.closed(descriptor)
 
     def shut(self, descriptor: int) -> None:
         """Close a connection."""
         connection = self._connections.get(descriptor)
         if connection is not None:
             connection.shut()
-        self.left(descriptor)
+        self.closed(descriptor)
 
     def make_room(self) -> None:
         """Close the connections that are too many."""
-        while (descriptor := self._admission.has_to_go()) is not None:
+        while (descriptor := self._admission.next_to_close()) is not None:
             if self._admission.is_known(descriptor):
                 self._turn_away(descriptor, GREEDY)
             elif self._is_admitted(descriptor):
-                self._admission.introduced(descriptor, self._admission.origin(descriptor))
+                self._admission.identified(descriptor, self._admission.origin(descriptor))
             else:
                 self._turn_away(descriptor, TOO_MANY)
 

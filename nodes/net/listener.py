@@ -170,12 +170,12 @@ class Listener:
             if event & REJECTED:
                 self._has_failed = True  # and ends, as the next event tells
             elif event == zmq.EVENT_ACCEPTED:
-                gate.came(descriptor)
+                gate.opened(descriptor)
             elif event == zmq.EVENT_DISCONNECTED:
                 if self._has_failed:
                     gate.failed(descriptor)
                     self._has_failed = False
-                gate.left(descriptor)
+                gate.closed(descriptor)
                 # Descriptors are used again: of two peers that had it, the earlier has closed.
                 peer = next((p for p, known in self._peers.items() if known == descriptor), None)
                 if peer is not None:

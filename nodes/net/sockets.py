@@ -196,18 +196,18 @@ class Dialler:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._stands = self._has_hope = True
             self._fruitless = 0
-            return LinkChange.STANDS
+            return LinkChange.CONNECTED
         if event == zmq.EVENT_DISCONNECTED:
             stood, self._stands = self._stands, False
-            return LinkChange.GONE if stood else None
+            return LinkChange.LOST if stood else None
         self._has_hope = False
         if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            return LinkChange.STRANGER
+            return LinkChange.KEY_REFUSED
         if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == MISMATCH:
-            return LinkChange.UNLIKE
+            return LinkChange.KEYS_ON_ONE_END
         self._fruitless += 1
         is_hopeless = self._fruitless >= FRUITLESS
-        return LinkChange.NO_HANDSHAKE if is_hopeless else LinkChange.CLOSED_EARLY
+        return LinkChange.HANDSHAKES_FAIL if is_hopeless else LinkChange.CLOSED_EARLY
 
     def send(self, parts: Sequence[Buffer]) -> None:
         """Send to the node, as soon as the connection stands.

@@ -246,15 +246,15 @@ def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
         if isinstance(who, str):
             events.append(ev.Rejected(who))
         else:
-            events.append(ev.LinkLost(who, ev.LinkChange.GONE.value) if links else ev.PeerLost(who))
+            events.append(ev.LinkLost(who, ev.LinkChange.LOST.value) if links else ev.PeerLost(who))
     return events
 
 
 def _lost(dialler: Dialler) -> list[ev.Event]:
     return [
-        ev.LinkLost(dialler.node, change.value, is_barred=change in ev.BARRING)
+        ev.LinkLost(dialler.node, change.value, is_barred=change in ev.AUTHENTICATION_FAILURES)
         for change in dialler.changes()
-        if change is ev.LinkChange.GONE or change in ev.BARRING
+        if change is ev.LinkChange.LOST or change in ev.AUTHENTICATION_FAILURES
     ]
 
 

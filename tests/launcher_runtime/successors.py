@@ -21,7 +21,7 @@ from launcher.core.supervisor import Supervisor
 from launcher.run.deployment import blueprint
 from nodes.core import actions as act
 from nodes.core import events as nev
-from nodes.core.session import succession
+from nodes.core.session import takeover_hello
 from nodes.protocol.messages import HOST, PROTOCOL, Control, Hello, Refused
 from tests.launcher_runtime.faults import BLOB_BYTES, FaultyWorld
 from tests.launcher_runtime.plans import EPOCH, subnets_of
@@ -114,7 +114,7 @@ class Successors(FaultyWorld):
 
     def _says_who_has_ended(self, node: str, refused: Refused) -> bool:
         has_ended = refused.holder in self._seen_dead
-        again = succession(self._greeted[node], refused, has_ended)
+        again = takeover_hello(self._greeted[node], refused, has_ended)
         if again is not None:
             self.tell_story(f"{node} is told that process {refused.holder} has ended")
             self.command(node, again)

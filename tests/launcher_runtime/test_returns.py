@@ -67,8 +67,8 @@ def test_a_node_whose_engine_hangs_says_so_starts_anew_and_is_used_again() -> No
     finish(world)
     assert causes(world) == ["loss", "return"]
     (said,) = world.supervisor.recoveries[0].reasons
-    assert "its engine hangs" in said
-    assert any("n1 logs: the engine has not come back" in line for line in world.story)
+    assert "the engine hangs" in said
+    assert any("n1 logs: the engine has not returned" in line for line in world.story)
 
 
 def test_it_stands_by_where_no_plan_is_much_better() -> None:

@@ -12,16 +12,16 @@ from nodes.core.admission import Admission, origin_of
 
 def filled(port: Admission, count: int, origin: str = "attacker") -> Admission:
     for connection in range(count):
-        port.came(connection, origin)
+        port.opened(connection, origin)
     return port
 
 
 def shed(port: Admission) -> list[int]:
     """Those who have to go, in order."""
     gone = []
-    while (connection := port.has_to_go()) is not None:
+    while (connection := port.next_to_close()) is not None:
         gone.append(connection)
-        port.left(connection)
+        port.closed(connection)
     return gone
 
 
@@ -37,44 +37,44 @@ def test_the_oldest_silent_connection_makes_room_for_a_new_one() -> None:
 
 def test_it_is_one_of_the_address_with_the_most_of_them() -> None:
     port = Admission(4, 8)
-    port.came(100, "launcher")
+    port.opened(100, "launcher")
     for connection in range(1000, 2000):
-        port.came(connection, "attacker")
+        port.opened(connection, "attacker")
         assert 100 not in shed(port)
 
 
 def test_whoever_has_made_itself_known_makes_room_for_no_stranger() -> None:
     port = Admission(4, 8)
-    port.came(100, "attacker")
-    port.introduced(100, "key")
+    port.opened(100, "attacker")
+    port.identified(100, "key")
     for connection in range(1000, 2000):
-        port.came(connection, "attacker")
+        port.opened(connection, "attacker")
         assert 100 not in shed(port)
 
 
 def test_a_newcomer_of_the_same_address_has_as_many_others_time_as_there_is_room_for() -> None:
     port = filled(Admission(4, 8), 8)
-    port.came(100, "attacker")
+    port.opened(100, "attacker")
     for connection in range(200, 207):
-        port.came(connection, "attacker")
+        port.opened(connection, "attacker")
         assert 100 not in shed(port)
-    port.came(300, "attacker")
+    port.opened(300, "attacker")
     assert shed(port) == [100]
 
 
 def test_who_has_most_known_connections_loses_its_newest() -> None:
     port = Admission(4, 8)
     for connection, owner in enumerate(["board", "launcher", "board", "other", "board"]):
-        port.came(connection, "network")
-        port.introduced(connection, owner)
+        port.opened(connection, "network")
+        port.identified(connection, owner)
     assert shed(port) == [4]
 
 
 def test_a_number_that_is_used_again_is_another_connection() -> None:
     port = Admission(4, 8)
-    port.came(1, "a")
-    port.introduced(1, "key")
-    port.came(1, "b")
+    port.opened(1, "a")
+    port.identified(1, "key")
+    port.opened(1, "b")
     assert port.origin(1) == "b"
     assert not port.is_known(1)
 
@@ -109,21 +109,21 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(number=numbers, origin=origins)
     def comes(self, number: int, origin: str) -> None:
-        self.port.came(number, origin)
+        self.port.opened(number, origin)
         self.here[number] = False
         self.shed()
         assert number in self.port, "a newcomer is never the one that has to go"
 
     @rule(number=numbers, owner=origins)
     def speaks(self, number: int, owner: str) -> None:
-        self.port.introduced(number, owner)
+        self.port.identified(number, owner)
         if number in self.here:
             self.here[number] = True
         self.shed()
 
     @rule(number=numbers)
     def leaves(self, number: int) -> None:
-        self.port.left(number)
+        self.port.closed(number)
         self.here.pop(number, None)
 
     def shed(self) -> None:

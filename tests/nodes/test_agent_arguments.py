@@ -30,7 +30,7 @@ def refusal(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     [
         (("--listen", "127.0.0.1:5500"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--listen", "tcp://127.0.0.1"), "neither tcp://HOST:PORT nor ipc://PATH"),
@@ -47,20 +47,20 @@ def refusal(capsys):
         (("--engine", "abacus"), "abacus"),
     ],
 )
-def test_a_bad_argument_is_told_in_a_sentence(arguments, told, refusal, tmp_path):
-    assert told in refusal("--cache", str(tmp_path), *arguments)
+def test_a_bad_argument_is_reported_in_a_sentence(arguments, sentence, refusal, tmp_path):
+    assert sentence in refusal("--cache", str(tmp_path), *arguments)
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "sentence"),
     [
         ("tcp://203.0.113.7:5500", "give an IP address of this machine"),
         ("tcp://some-name:5500", "give an IP address of this machine"),
         ("ipc:///no/such/directory/agent", "ipc:///no/such/directory/agent"),
     ],
 )
-def test_an_address_of_nobody_is_told_in_a_sentence(address, told, tmp_path):
-    assert told in refusal_of(tmp_path, "--insecure", "--listen", address)
+def test_an_address_of_nobody_is_reported_in_a_sentence(address, sentence, tmp_path):
+    assert sentence in refusal_of(tmp_path, "--insecure", "--listen", address)
 
 
 @pytest.mark.parametrize("where", ["--listen", "--data"])
@@ -82,7 +82,7 @@ def test_keys_that_cannot_be_used_are_told_in_a_sentence(refusal, tmp_path, caps
     assert "not allowed with" in refusal("--keys", "k", "--insecure")
 
 
-def test_a_cache_that_cannot_be_used_is_told_in_a_sentence(refusal, tmp_path):
+def test_a_cache_that_cannot_be_used_is_reported_in_a_sentence(refusal, tmp_path):
     (tmp_path / "file").touch()
     where = str(tmp_path / "file" / "cache")
     assert where in refusal("--listen", "tcp://127.0.0.1:0", "--cache", where)

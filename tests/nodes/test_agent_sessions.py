@@ -23,24 +23,24 @@ from nodes.protocol.messages import (
     Stored,
     Welcome,
 )
-from tests.nodes.told import BLOB, DEPLOYMENT, LAUNCHER, STRANGER, Told, has, only, replies
+from tests.nodes.lone_core import BLOB, DEPLOYMENT, LAUNCHER, STRANGER, LoneCore, has, only, replies
 
 
 def test_hello_opens_a_session():
-    agent = Told()
+    agent = LoneCore()
     (welcome,) = replies(agent.says(Hello(PROTOCOL, "s", 5.0)), Welcome)
     assert (welcome.name, welcome.cores, welcome.rss_bytes) == ("n0", 4, 100)
     assert replies(agent.says(Ping()), Pong)
 
 
 def test_another_protocol_is_refused():
-    (refused,) = replies(Told().says(Hello(PROTOCOL + 1, "s", 5.0)), Refused)
+    (refused,) = replies(LoneCore().says(Hello(PROTOCOL + 1, "s", 5.0)), Refused)
     assert f"protocol {PROTOCOL}" in refused.reason
     assert f"launcher {PROTOCOL + 1}" in refused.reason
 
 
 def test_another_launcher_is_refused_and_told_how_long_to_wait():
-    agent = Told().at(Stage.EMPTY)
+    agent = LoneCore().at(Stage.EMPTY)
     agent.now_s = 2.0
     (refused,) = replies(agent.says(Hello(PROTOCOL, "other", 5.0), STRANGER), Refused)
     assert "silent for 3 s" in refused.reason
@@ -48,7 +48,7 @@ def test_another_launcher_is_refused_and_told_how_long_to_wait():
 
 
 def test_the_same_session_may_move_to_a_new_connection():
-    agent = Told().at(Stage.READY)
+    agent = LoneCore().at(Stage.READY)
     assert replies(agent.says(Hello(PROTOCOL, "s", 5.0), b"again"), Welcome)
     assert agent.core.life.stage is Stage.READY
     assert replies(agent.says(Ping(), LAUNCHER), Refused)
@@ -59,14 +59,14 @@ def test_the_same_session_may_move_to_a_new_connection():
     "message", [Ping(), Query(()), Deploy(DEPLOYMENT), Start(7), Stop(7), GetStats(), Bye()]
 )
 def test_without_a_session_everything_is_refused(message):
-    agent = Told()
+    agent = LoneCore()
     assert replies(agent.says(message, STRANGER), Refused)
     assert agent.core.tally.stale_messages == 1
     assert agent.core.life.stage is Stage.EMPTY
 
 
 def test_any_message_renews_the_lease_and_silence_ends_it():
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     agent.now_s = 4.0
     agent.says(GetStats())
     assert agent.core.deadline_s == 9.0
@@ -82,7 +82,7 @@ def test_any_message_renews_the_lease_and_silence_ends_it():
 
 
 def test_a_launcher_may_come_as_soon_as_the_lease_is_over():
-    agent = Told().at(Stage.RUNNING)
+    agent = LoneCore().at(Stage.RUNNING)
     agent.now_s = 5.0
     actions = agent.says(Hello(PROTOCOL, "next", 5.0), STRANGER)
     assert has(actions, act.Unload)
@@ -94,11 +94,11 @@ def test_a_launcher_may_come_as_soon_as_the_lease_is_over():
 @pytest.mark.parametrize("stage", [Stage.EMPTY, Stage.LOADING, Stage.RUNNING, Stage.UNLOADING])
 def test_with_its_session_the_cache_is_released(stage):
     """However far it was: also blobs that were asked for and then not deployed."""
-    assert has(Told().at(stage).says(Bye()), act.Release)
+    assert has(LoneCore().at(stage).says(Bye()), act.Release)
 
 
 def test_blobs_are_looked_up_and_written():
-    agent = Told().at(Stage.EMPTY)
+    agent = LoneCore().at(Stage.EMPTY)
     assert agent.says(Query(("a" * 64,))) == [act.LookUp(LAUNCHER, ("a" * 64,))]
     assert replies(agent.happens(ev.LookedUp(LAUNCHER, ("a" * 64,))), Missing)
     put = Put(BLOB, 0, b"12345")

@@ -31,8 +31,8 @@ from nodes.protocol.messages import (
     Traced,
     Welcome,
 )
+from tests.nodes.lone_core import DEPLOYMENT
 from tests.nodes.test_worker import Engine
-from tests.nodes.told import DEPLOYMENT
 
 QUOTA = 1 << 20
 LAUNCHER = b"launcher"

@@ -29,7 +29,7 @@ from nodes.protocol.messages import (
     TensorHeader,
     Welcome,
 )
-from tests.nodes.told import (
+from tests.nodes.lone_core import (
     BLOB,
     DEPLOYMENT,
     HEADER,
@@ -37,7 +37,7 @@ from tests.nodes.told import (
     LAUNCHER,
     STRANGER,
     USAGE,
-    Told,
+    LoneCore,
     has,
     only,
     replies,
@@ -50,7 +50,7 @@ from tests.nodes.told import (
 )
 @pytest.mark.parametrize("stage", [Stage.EMPTY, Stage.RUNNING])
 def test_another_epoch_is_ignored_and_counted(stage, message):
-    agent = Told().at(stage)
+    agent = LoneCore().at(stage)
     payload, size = (b"12345678", 8) if isinstance(message, TensorHeader) else (None, 0)
     assert not agent.data(b"somebody", message, payload, size)
     assert agent.core.tally.stale_messages == 1
@@ -63,14 +63,14 @@ def test_another_epoch_is_ignored_and_counted(stage, message):
     ids=lambda message: type(message).__name__,
 )
 def test_what_still_comes_while_unloading_is_ignored_and_counted(message):
-    agent = Told().at(Stage.UNLOADING)
+    agent = LoneCore().at(Stage.UNLOADING)
     payload, size = (b"12345678", 8) if message is HEADER else (None, 0)
     assert not agent.data(STRANGER, message, payload, size)
     assert agent.core.tally.stale_messages == 1
 
 
 def test_start_of_another_epoch_is_ignored_and_counted():
-    agent = Told().at(Stage.READY)
+    agent = LoneCore().at(Stage.READY)
     assert not agent.says(Start(6))
     assert agent.core.tally.stale_messages == 1
 
@@ -96,7 +96,7 @@ def test_start_of_another_epoch_is_ignored_and_counted():
     ],
 )
 def test_a_peer_that_breaks_the_protocol_is_cut_off_and_fails_the_run(link, message, payload, size):
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     actions = agent.data(link, message, payload, size)
     assert only(actions, act.CutOffLink) == act.CutOffLink(link)
     assert replies(actions, Failed)
@@ -106,7 +106,7 @@ def test_a_peer_that_breaks_the_protocol_is_cut_off_and_fails_the_run(link, mess
 
 @pytest.mark.parametrize("message", [HEADER, Credit(7, 1, 1), Attach(7, "n9"), Attach(7, "n0")])
 def test_a_stranger_is_cut_off_and_the_run_goes_on(message):
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     payload, size = (b"12345678", 8) if message is HEADER else (None, 0)
     actions = agent.data(STRANGER, message, payload, size)
     assert only(actions, act.CutOffLink) == act.CutOffLink(STRANGER)
@@ -115,7 +115,7 @@ def test_a_stranger_is_cut_off_and_the_run_goes_on(message):
 
 
 def test_malformed_messages_are_counted_and_cost_the_connection():
-    agent = Told().at(Stage.EMPTY)
+    agent = LoneCore().at(Stage.EMPTY)
     assert has(agent.happens(ev.DataMalformed(STRANGER, "garbage")), act.CutOffLink)
     assert has(agent.happens(ev.ControlMalformed(STRANGER, "garbage")), act.CutOffPeer)
     assert not has(agent.happens(ev.Rejected("no handshake")), act.CutOffPeer)
@@ -125,7 +125,7 @@ def test_malformed_messages_are_counted_and_cost_the_connection():
 
 @pytest.mark.parametrize("message", [Pong(), Welcome(1, "a", "b", "c", "d", "e", 1, 1), HEADER])
 def test_a_launcher_that_breaks_the_protocol_loses_its_session(message):
-    agent = Told().at(Stage.RUNNING)
+    agent = LoneCore().at(Stage.RUNNING)
     actions = agent.says(message)
     assert only(actions, act.CutOffPeer) == act.CutOffPeer(LAUNCHER)
     assert has(actions, act.Unload)
@@ -133,12 +133,12 @@ def test_a_launcher_that_breaks_the_protocol_loses_its_session(message):
 
 
 def test_a_chunk_beyond_its_blob_breaks_the_protocol():
-    agent = Told().at(Stage.EMPTY)
+    agent = LoneCore().at(Stage.EMPTY)
     assert has(agent.says(Put(BLOB, 8, b"123")), act.CutOffPeer)
 
 
 def test_a_bug_of_ours_tells_its_story_and_the_agent_lives():
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     actions = agent.happens(ev.FiringEnded(7, 0, 5, {}, 0.1))
     (failed,) = replies(actions, Failed)
     assert "a bug of the agent" in failed.reason
@@ -183,7 +183,7 @@ anything = st.one_of(
 @given(st.lists(anything, max_size=40), st.booleans())
 def test_nothing_that_peers_do_brings_an_agent_down(happening, obeys_shutdown):
     """The shell's answers come when it is the executor's turn; peers do as they like."""
-    agent = Told(obeys_shutdown=obeys_shutdown)
+    agent = LoneCore(obeys_shutdown=obeys_shutdown)
     agent.at(Stage.EMPTY)
     jobs: list[act.Action] = []
 

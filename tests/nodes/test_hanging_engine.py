@@ -51,7 +51,7 @@ from tests.nodes.hanging_agent import (
 from tests.nodes.speaker import WAIT_S, AgentProcess
 
 SHORT = {"PATIENCE_S": "1"}
-STARTS_ANEW = "the agent starts anew"
+RESTARTS = "the agent restarts"
 
 
 def hanging(kind: bytes) -> Line:
@@ -167,9 +167,9 @@ def test_a_firing_that_does_not_end_has_failed_and_the_agent_starts_anew_in_its_
     failed = launcher.hear(Failed)
     assert "phase 'stuck' at frame 0 has not ended for " in failed.reason
     assert failed.epoch == 1
-    assert STARTS_ANEW in launcher.hear(Failed).reason
+    assert RESTARTS in launcher.hear(Failed).reason
     launcher.await_cut_off()
-    assert any(STARTS_ANEW in line for line in agent.await_ready())
+    assert any(RESTARTS in line for line in agent.await_ready())
     assert (agent.control, agent.data) == addresses
     assert_streams(agent, launch, context)
     agent.process.send_signal(signal.SIGTERM)
@@ -226,10 +226,10 @@ def test_whoever_comes_after_one_whose_engine_hangs_finds_an_agent_that_computes
     match how:
         case "Stop":
             launcher.say(Stop(1))
-            assert STARTS_ANEW in launcher.hear(Failed).reason
+            assert RESTARTS in launcher.hear(Failed).reason
         case "Bye":
             launcher.say(Bye())
-    assert any(STARTS_ANEW in line for line in agent.await_ready())
+    assert any(RESTARTS in line for line in agent.await_ready())
     assert_streams(agent, launch, context)
 
 
@@ -303,7 +303,7 @@ def test_a_firing_of_minutes_is_interrupted_and_the_agent_goes_on(
     agent.process.wait(WAIT_S)
     said = agent.process.stderr.read()
     assert "terminate flag" in said, "the engine told where it was"
-    assert STARTS_ANEW not in said
+    assert RESTARTS not in said
 
 
 # ---------------------------------------------------------------- one that lets no Python run

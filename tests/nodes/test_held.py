@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodes.core.fifo import Held
+from nodes.core.fifo import HeldBytes
 
 
 def test_a_frame_is_held_until_its_last_reader_has_ended() -> None:
-    held = Held({4: (100, 2), 7: (10, 1)})
+    held = HeldBytes({4: (100, 2), 7: (10, 1)})
     held.put(4)
     held.put(7)
     held.read(4, 1)
@@ -23,7 +23,7 @@ def test_a_frame_is_held_until_its_last_reader_has_ended() -> None:
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_it_is_the_frames_that_some_reader_has_not_ended(choices: list[int]) -> None:
     """0 puts a frame, 1…3 let that reader end with its next one, if there is one."""
-    held = Held({0: (5, 3)})
+    held = HeldBytes({0: (5, 3)})
     put, read, most = 0, [0, 0, 0], 0
     for choice in choices:
         if not choice:

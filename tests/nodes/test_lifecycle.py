@@ -27,11 +27,20 @@ from nodes.protocol.messages import (
     Stopped,
     TensorHeader,
 )
-from tests.nodes.told import DEPLOYMENT, HOST_LINK, TO_NEXT, USAGE, Told, has, only, replies
+from tests.nodes.lone_core import (
+    DEPLOYMENT,
+    HOST_LINK,
+    TO_NEXT,
+    USAGE,
+    LoneCore,
+    has,
+    only,
+    replies,
+)
 
 
 def test_from_deploy_to_stopped():
-    agent = Told().at(Stage.EMPTY)
+    agent = LoneCore().at(Stage.EMPTY)
     assert agent.says(Deploy(DEPLOYMENT)) == [act.LoadPhases(DEPLOYMENT)]
     assert replies(agent.happens(ev.LoadProgress(7, 1, 1, "p")), Progress)
     assert replies(agent.happens(ev.Loaded(7, (0.1,), 123)), Deployed) == [Deployed(7, (0.1,), 123)]
@@ -59,7 +68,7 @@ def test_from_deploy_to_stopped():
 
 
 def test_stop_of_an_epoch_that_is_gone_is_answered_at_once():
-    agent = Told().at(Stage.UNLOADING)
+    agent = LoneCore().at(Stage.UNLOADING)
     (first,) = replies(agent.happens(ev.Unloaded(7)), Stopped)
     (again,) = replies(agent.says(Stop(7)), Stopped)
     assert again == first
@@ -69,7 +78,7 @@ def test_stop_of_an_epoch_that_is_gone_is_answered_at_once():
 
 def test_links_outlive_the_stop_until_the_session_ends():
     """Closed at Stop, they would look like a failure to peers that have not heard of it."""
-    agent = Told().at(Stage.UNLOADING)
+    agent = LoneCore().at(Stage.UNLOADING)
     assert not has(agent.happens(ev.Unloaded(7)), act.HangUp)
     assert has(agent.says(Bye()), act.HangUp)
 
@@ -80,7 +89,7 @@ def renewed(epoch: int) -> Deployment:
 
 @pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING, Stage.UNLOADING])
 def test_a_deployment_of_a_higher_epoch_takes_the_place_of_the_one_that_is_there(stage):
-    agent = Told().at(stage)
+    agent = LoneCore().at(stage)
     actions = agent.says(Deploy(renewed(8)))
     assert has(actions, act.Unload) == (stage is not Stage.UNLOADING)
     assert not has(actions, act.LoadPhases)
@@ -94,14 +103,14 @@ def test_a_deployment_of_a_higher_epoch_takes_the_place_of_the_one_that_is_there
 @pytest.mark.parametrize("epoch", [6, 7])
 @pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING, Stage.UNLOADING])
 def test_a_deployment_of_a_lower_epoch_is_stale(stage, epoch):
-    agent = Told().at(stage)
+    agent = LoneCore().at(stage)
     assert not agent.says(Deploy(renewed(epoch)))
     assert agent.core.life.stage is stage
     assert agent.core.tally.stale_messages == 1
 
 
 def test_of_two_deployments_that_wait_the_higher_epoch_is_loaded():
-    agent = Told().at(Stage.RUNNING)
+    agent = LoneCore().at(Stage.RUNNING)
     agent.says(Deploy(renewed(8)))
     agent.says(Deploy(renewed(9)))
     agent.happens(ev.Measured("stop", USAGE))
@@ -109,7 +118,7 @@ def test_of_two_deployments_that_wait_the_higher_epoch_is_loaded():
 
 
 def test_a_deployment_that_waits_is_dropped_when_it_is_stopped():
-    agent = Told().at(Stage.RUNNING)
+    agent = LoneCore().at(Stage.RUNNING)
     agent.says(Deploy(renewed(8)))
     assert replies(agent.says(Stop(8)), Stopped)
     agent.happens(ev.Measured("stop", USAGE))
@@ -118,7 +127,7 @@ def test_a_deployment_that_waits_is_dropped_when_it_is_stopped():
 
 
 def test_epochs_of_another_session_do_not_count():
-    agent = Told().at(Stage.RUNNING)
+    agent = LoneCore().at(Stage.RUNNING)
     agent.says(Bye())
     agent.happens(ev.Measured("stop", USAGE))
     agent.happens(ev.Unloaded(7))
@@ -129,7 +138,7 @@ def test_epochs_of_another_session_do_not_count():
 @pytest.mark.parametrize("stage", [Stage.LOADING, Stage.READY, Stage.RUNNING])
 @pytest.mark.parametrize("message", [Stop(7), Bye()])
 def test_every_stage_can_be_left(stage, message):
-    agent = Told().at(stage)
+    agent = LoneCore().at(stage)
     assert has(agent.says(message), act.Unload)
     assert not agent.happens(ev.Loaded(7, (0.1,), 1))
     assert not agent.happens(ev.FiringEnded(7, 0, 0, {}, 0.1))
@@ -140,7 +149,7 @@ def test_every_stage_can_be_left(stage, message):
 
 
 def test_a_load_that_fails_is_told_and_unloaded():
-    agent = Told().at(Stage.LOADING)
+    agent = LoneCore().at(Stage.LOADING)
     actions = agent.happens(ev.LoadFailed(7, "phase 'p': no such operator"))
     assert replies(actions, Failed) == [Failed(7, "phase 'p': no such operator")]
     assert has(actions, act.Unload)
@@ -149,14 +158,14 @@ def test_a_load_that_fails_is_told_and_unloaded():
 
 
 def test_a_firing_that_fails_is_told_and_unloaded():
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     actions = agent.happens(ev.FiringFailed(7, 0, 0, "out of memory"))
     assert replies(actions, Failed) == [Failed(7, "out of memory")]
     assert has(actions, act.Unload)
 
 
 def test_a_node_that_does_not_answer_is_named():
-    agent = Told().at(Stage.RUNNING)
+    agent = LoneCore().at(Stage.RUNNING)
     agent.says(Hello(PROTOCOL, "s", 200.0))
     assert agent.core.deadline_s == ANSWER_TIMEOUT_S
     agent.now_s = ANSWER_TIMEOUT_S
@@ -166,14 +175,14 @@ def test_a_node_that_does_not_answer_is_named():
 
 
 def test_a_node_that_has_answered_is_no_longer_waited_for():
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     agent.says(Hello(PROTOCOL, "s", 200.0))
     assert agent.core.deadline_s == 200.0
 
 
 @pytest.mark.parametrize("link", ["n1"])
 def test_a_lost_link_fails_the_run(link):
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     (failed,) = replies(agent.happens(ev.LinkLost(link, "pulled out")), Failed)
     assert "'n1' broke: pulled out" in failed.reason
     assert failed.peer == "n1"
@@ -181,20 +190,20 @@ def test_a_lost_link_fails_the_run(link):
 
 @pytest.mark.parametrize("link", [HOST_LINK, b"somebody"])
 def test_a_lost_link_of_the_host_or_a_stranger_does_not(link):
-    assert not Told().streaming().happens(ev.LinkLost(link))
+    assert not LoneCore().streaming().happens(ev.LinkLost(link))
 
 
 def test_shutdown_ends_an_agent_that_a_launcher_started():
-    agent = Told(obeys_shutdown=True).at(Stage.RUNNING)
+    agent = LoneCore(obeys_shutdown=True).at(Stage.RUNNING)
     actions = agent.says(Shutdown())
     assert has(actions, act.Unload)
     assert not has(actions, act.Exit)
     assert has(agent.happens(ev.Unloaded(7)), act.Exit)
-    assert has(Told(obeys_shutdown=True).at(Stage.EMPTY).says(Shutdown()), act.Exit)
+    assert has(LoneCore(obeys_shutdown=True).at(Stage.EMPTY).says(Shutdown()), act.Exit)
 
 
 def test_a_daemon_refuses_shutdown():
-    agent = Told().at(Stage.READY)
+    agent = LoneCore().at(Stage.READY)
     actions = agent.says(Shutdown())
     assert replies(actions, Refused)
     assert agent.core.life.stage is Stage.READY
@@ -207,27 +216,30 @@ def altered(channel: int, **fields) -> Deployment:
 
 
 @pytest.mark.parametrize(
-    ("deployment", "told"),
+    ("deployment", "reason"),
     [
         (dataclasses.replace(DEPLOYMENT, phases=()), "no phase"),
-        (dataclasses.replace(DEPLOYMENT, dial=()), "no address"),
+        (dataclasses.replace(DEPLOYMENT, dial=()), "the address of its target is missing"),
         (dataclasses.replace(DEPLOYMENT, channels=(TO_NEXT,)), "input 'x' from 0 channels"),
         (altered(0, number=1), "two channels have the number 1"),
-        (altered(0, target_phases=(1,)), "goes to phase 1"),
-        (altered(0, target_phases=(0, 0)), "goes to the phases"),
-        (altered(0, target_phases=()), "goes to the phases"),
-        (altered(0, tensor="z"), "carries no input"),
-        (altered(0, tensor="z" * 4096, target_phases=tuple(range(4096))), "carries no input"),
-        (altered(0, target_phases=(0,) * 4096), "goes to the phases"),
-        (altered(0, target_node="n9"), "does not touch node 'n0'"),
+        (altered(0, target_phases=(1,)), "leads to phase 1"),
+        (altered(0, target_phases=(0, 0)), "leads to the phases"),
+        (altered(0, target_phases=()), "leads to the phases"),
+        (altered(0, tensor="z"), "does not carry an input"),
+        (
+            altered(0, tensor="z" * 4096, target_phases=tuple(range(4096))),
+            "does not carry an input",
+        ),
+        (altered(0, target_phases=(0,) * 4096), "leads to the phases"),
+        (altered(0, target_node="n9"), "neither comes from nor leads to node 'n0'"),
         (altered(0, shape=(1 << 20, 1 << 20)), "bytes"),
-        (altered(1, source_phase=1), "comes from phase 1 of 1"),
+        (altered(1, source_phase=1), "comes from phase 1; there are 1"),
         (altered(1, source_phase=None), "comes from phase None"),
-        (altered(1, tensor="z"), "carries no output"),
+        (altered(1, tensor="z"), "does not carry an output"),
     ],
 )
-def test_a_deployment_that_contradicts_itself_is_refused(deployment, told):
-    agent = Told().at(Stage.EMPTY)
+def test_a_deployment_that_is_inconsistent_is_refused(deployment, reason):
+    agent = LoneCore().at(Stage.EMPTY)
     (failed,) = replies(agent.says(Deploy(deployment)), Failed)
-    assert told in failed.reason
+    assert reason in failed.reason
     assert agent.core.life.stage is Stage.EMPTY

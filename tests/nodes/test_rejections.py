@@ -11,7 +11,7 @@ from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.admission import KINDS, LONGEST_PAUSE_S, LONGEST_TEXT, Rejections
 from nodes.protocol.messages import PROTOCOL, Hello
-from tests.nodes.told import STRANGER, Told
+from tests.nodes.lone_core import STRANGER, LoneCore
 
 
 def texts(actions: list[act.Action]) -> list[str]:
@@ -19,7 +19,7 @@ def texts(actions: list[act.Action]) -> list[str]:
 
 
 def test_the_first_is_told_at_once_and_the_others_together() -> None:
-    agent = Told()
+    agent = LoneCore()
     assert texts(agent.happens(ev.Rejected("no handshake"))) == [
         "dropped a connection: no handshake"
     ]
@@ -34,7 +34,7 @@ def test_the_first_is_told_at_once_and_the_others_together() -> None:
 
 
 def test_one_kind_does_not_hide_another() -> None:
-    agent = Told()
+    agent = LoneCore()
     agent.happens(ev.Rejected("no handshake"))
     assert texts(agent.says(Hello(PROTOCOL + 1, "s", 5.0), STRANGER))
 

@@ -17,8 +17,8 @@ from nodes.cache.blobs import MOST_WAITING, BlobStore, CacheError, Lookups
 from nodes.core import events as ev
 from nodes.executors.preparing.entries import PreparedFiles
 from nodes.protocol.messages import BlobInfo, Deploy, Failed, Missing, Query, Shutdown
+from tests.nodes.lone_core import BLOB, DEPLOYMENT
 from tests.nodes.speaker import AgentProcess, Speaker
-from tests.nodes.told import BLOB, DEPLOYMENT
 
 QUOTA = 1 << 20
 WAIT_S = 30.0

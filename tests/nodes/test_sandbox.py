@@ -152,11 +152,11 @@ def test_an_agent_can_run_itself_again(place: Path) -> None:
     script.write_text("""
 import sys
 from pathlib import Path
-from nodes.host.process import start_anew
+from nodes.host.process import restart_in_place
 from nodes.host.sandbox import shut_agent_in
 print(shut_agent_in(Path(sys.argv[1]), None, []), flush=True)
 if len(sys.argv) < 4:
-    start_anew(["again"])
+    restart_in_place(["again"])
 """)
     done = subprocess.run(
         [sys.executable, str(script), str(place / "cache")],

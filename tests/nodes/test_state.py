@@ -100,13 +100,13 @@ def test_its_place_is_given_back_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (replace(H, kept_from="y"), "keeps 'y', which is no output of phase 'sum'"),
+        (replace(H, kept_from="y"), "keeps 'y', which is not an output of phase 'sum'"),
         (replace(H, source_node="m"), "brings state from m to 1 phases"),
         (replace(H, target_phases=(0, 1)), "brings state from @host to 2 phases"),
         (replace(HN, number=2, kept_from="hn"), "brings state from n to 0 phases"),
     ],
 )
-def test_a_deployment_that_contradicts_itself_is_refused(wrong: ChannelSpec, sentence: str) -> None:
+def test_a_deployment_that_is_inconsistent_is_refused(wrong: ChannelSpec, sentence: str) -> None:
     with pytest.raises(DeploymentError, match=sentence):
         check(replace(DEPLOYMENT, phases=(PHASE, PHASE), channels=(X, HN, wrong)))
 

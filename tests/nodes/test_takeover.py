@@ -14,28 +14,28 @@ from hypothesis import strategies as st
 from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
-from nodes.core.session import OpenSession, admit, succession
+from nodes.core.session import OpenSession, admit, takeover_hello
 from nodes.host import owner
 from nodes.host.owner import has_ended, process_id
 from nodes.protocol.codec import decode, encode
 from nodes.protocol.messages import PROTOCOL, Deploy, Hello, Ping, Pong, Refused, Welcome
-from tests.nodes.told import DEPLOYMENT, LAUNCHER, STRANGER, Told, has, replies
+from tests.nodes.lone_core import DEPLOYMENT, LAUNCHER, STRANGER, LoneCore, has, replies
 
 MINE, THEIRS = b"m" * 32, b"t" * 32
 FIRST = Hello(PROTOCOL, "s", 5.0, "ana@desk, process 7", "boot/ns-7-1")
 SECOND = Hello(PROTOCOL, "t", 5.0, "ana@desk, process 9", "boot/ns-9-5")
 
 
-def held(key: bytes = MINE) -> Told:
+def held(key: bytes = MINE) -> LoneCore:
     """An agent with a deployment that runs, of the launcher `FIRST`."""
-    agent = Told()
+    agent = LoneCore()
     agent.happens(ev.ControlReceived(LAUNCHER, FIRST, key))
     agent.says(Deploy(DEPLOYMENT))
     agent.happens(ev.Loaded(7, (0.1,), 100))
     return agent
 
 
-def greeted(agent: Told, hello: Hello = SECOND, key: bytes = MINE) -> list[act.Action]:
+def greeted(agent: LoneCore, hello: Hello = SECOND, key: bytes = MINE) -> list[act.Action]:
     return agent.happens(ev.ControlReceived(STRANGER, hello, key))
 
 
@@ -66,7 +66,7 @@ def test_once_its_connection_is_closed_the_same_owner_comes_in_at_once(key: byte
     assert has(agent.happens(ev.Unloaded(7)), act.LoadPhases)
 
 
-def greeted_deploy(agent: Told) -> list[act.Action]:
+def greeted_deploy(agent: LoneCore) -> list[act.Action]:
     return agent.says(Deploy(replace(DEPLOYMENT, epoch=3)), STRANGER)
 
 
@@ -89,7 +89,7 @@ def test_over_a_link_that_is_half_open_the_process_that_ended_is_named() -> None
 
 
 def test_a_launcher_that_does_not_tell_its_process_is_not_succeeded_by_naming_none() -> None:
-    agent = Told()
+    agent = LoneCore()
     agent.happens(ev.ControlReceived(LAUNCHER, replace(FIRST, process=""), MINE))
     assert replies(greeted(agent, replace(SECOND, succeeds="")), Refused)
 
@@ -116,7 +116,7 @@ def test_without_a_launcher_it_stops_when_the_lease_is_over() -> None:
 
 
 def test_a_greeting_that_is_read_after_its_connection_closed_opens_nothing() -> None:
-    agent = Told()
+    agent = LoneCore()
     agent.happens(ev.PeerLost(LAUNCHER))
     assert not agent.says(FIRST)
     assert agent.core.session is None
@@ -138,11 +138,11 @@ def test_a_launcher_cannot_keep_an_agent_for_longer_than_that_allows() -> None:
 
 def test_a_launcher_says_once_that_the_one_before_has_ended() -> None:
     refused = Refused("busy", PROTOCOL, FIRST.process)
-    assert succession(SECOND, refused, has_ended=False) is None
-    assert succession(SECOND, Refused("busy", PROTOCOL), has_ended=True) is None
-    again = succession(SECOND, refused, has_ended=True)
+    assert takeover_hello(SECOND, refused, has_ended=False) is None
+    assert takeover_hello(SECOND, Refused("busy", PROTOCOL), has_ended=True) is None
+    again = takeover_hello(SECOND, refused, has_ended=True)
     assert again == replace(SECOND, succeeds=FIRST.process)
-    assert succession(again, refused, has_ended=True) is None
+    assert takeover_hello(again, refused, has_ended=True) is None
     assert decode(encode(again)) == again
 
 
@@ -190,7 +190,7 @@ STEPS = st.lists(
 def test_whatever_is_said_a_live_launcher_keeps_its_agent_and_a_dead_one_does_not(
     steps: list[tuple],
 ) -> None:
-    agent = Told()
+    agent = LoneCore()
     for step in steps:
         before = agent.core.session
         is_held = before is not None and not before.is_over(agent.now_s)
@@ -202,7 +202,7 @@ def test_whatever_is_said_a_live_launcher_keeps_its_agent_and_a_dead_one_does_no
         else:
             hello, number, key = step
             peer = b"peer %d" % number
-            is_new = peer not in agent.core._gone_peers
+            is_new = peer not in agent.core._closed_peers
             welcome = replies(agent.happens(ev.ControlReceived(peer, hello, key)), Welcome)
             if not is_new:
                 assert not welcome

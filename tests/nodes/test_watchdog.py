@@ -10,32 +10,32 @@ from nodes.core import actions as act
 from nodes.core import events as ev
 from nodes.core.lifecycle import Stage
 from nodes.core.watchdog import (
+    CHECK_PERIOD_S,
     FIRING_AT_LEAST_S,
     FIRING_TIMES,
-    LONGEST_STEP_S,
-    LOOK_EVERY_S,
+    MAX_STEP_S,
     UNLOADING_AT_LEAST_S,
     UNLOADING_TIMES,
     UNLOADING_UNLOADED_S,
 )
 from nodes.protocol.messages import Bye, Credit, Failed, Ping, Shutdown, Stop
-from tests.nodes.told import HEADER, HOST_LINK, Told, has, replies
+from tests.nodes.lone_core import HEADER, HOST_LINK, LoneCore, has, replies
 
 REHEARSED_S = 0.1
-"""As `Told` says of its only phase."""
+"""As `LoneCore` says of its only phase."""
 
 SLOW_S = 7.0
 
 
-def firing(rehearsed_s: float = REHEARSED_S) -> Told:
+def firing(rehearsed_s: float = REHEARSED_S) -> LoneCore:
     """An agent whose engine has begun a firing."""
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     agent.core.life._rehearsed_s = (rehearsed_s,)
     assert has(agent.data(HOST_LINK, HEADER, b"12345678", 8), act.Fire)
     return agent
 
 
-def waits(agent: Told, seconds: float) -> list[act.Action]:
+def waits(agent: LoneCore, seconds: float) -> list[act.Action]:
     """What it wants in this time, in which its launcher goes on pinging."""
     actions: list[act.Action] = []
     until_s = agent.now_s + seconds
@@ -90,15 +90,15 @@ def test_time_in_which_it_is_late_each_time_counts_as_little_as_that() -> None:
         ticks += 1
         agent.now_s += 30.0
         agent.says(Ping())
-    assert ticks >= FIRING_AT_LEAST_S / LONGEST_STEP_S
+    assert ticks >= FIRING_AT_LEAST_S / MAX_STEP_S
 
 
 def test_it_wakes_up_for_that_only_while_there_is_a_firing() -> None:
-    agent = Told().streaming()
+    agent = LoneCore().streaming()
     idle_s = agent.core.deadline_s
     agent.data(HOST_LINK, HEADER, b"12345678", 8)
     agent.happens(ev.Tick())
-    assert agent.core.deadline_s == agent.now_s + LOOK_EVERY_S
+    assert agent.core.deadline_s == agent.now_s + CHECK_PERIOD_S
     agent.happens(ev.FiringEnded(7, 0, 0, {"y": b"12345678"}, 1.0))
     assert agent.core.deadline_s == idle_s
 
@@ -115,11 +115,11 @@ def test_an_engine_that_does_not_come_back_is_ended_with_the_process(
     assert not has(waits(agent, limit_s - 2.0), act.Restart)
     actions = waits(agent, 5.0)
     restarts = [action for action in actions if isinstance(action, act.Restart)]
-    assert "the agent starts anew" in restarts[0].why
-    assert "the agent starts anew" in replies(actions, Failed)[0].reason
+    assert "the agent restarts" in restarts[0].why
+    assert "the agent restarts" in replies(actions, Failed)[0].reason
 
 
-def ticks(agent: Told, seconds: float) -> list[act.Action]:
+def ticks(agent: LoneCore, seconds: float) -> list[act.Action]:
     """What it wants in this time, in which nobody says anything."""
     actions: list[act.Action] = []
     for _ in range(int(seconds)):
@@ -133,7 +133,7 @@ def ticks(agent: Told, seconds: float) -> list[act.Action]:
 def test_so_it_is_whatever_it_was_at_when_its_session_ended(
     stage: Stage, ending: Bye | None
 ) -> None:
-    agent = Told().at(stage)
+    agent = LoneCore().at(stage)
     if ending is None:
         agent.now_s += 100.0
         assert has(agent.happens(ev.Tick()), act.Unload), "its lease is over"
@@ -145,7 +145,7 @@ def test_so_it_is_whatever_it_was_at_when_its_session_ended(
 
 
 def test_one_that_shall_end_ends_instead() -> None:
-    agent = Told(obeys_shutdown=True).at(Stage.RUNNING)
+    agent = LoneCore(obeys_shutdown=True).at(Stage.RUNNING)
     agent.says(Shutdown())
     actions = ticks(agent, 30.0)
     assert has(actions, act.Exit)
@@ -153,7 +153,7 @@ def test_one_that_shall_end_ends_instead() -> None:
 
 
 def test_loading_may_take_as_long_as_its_launcher_waits() -> None:
-    agent = Told().at(Stage.LOADING)
+    agent = LoneCore().at(Stage.LOADING)
     assert not has(waits(agent, 24 * 3600.0), act.Unload)
 
 
@@ -166,8 +166,8 @@ def test_what_an_interrupted_engine_says_of_where_it_was_is_logged() -> None:
 
 def test_the_same_firing_of_another_deployment_is_another_firing() -> None:
     """Launches that come one after the other all begin with frame 0, and may have equal epochs."""
-    agent = Told()
-    for _ in range(2 * int(FIRING_AT_LEAST_S / LONGEST_STEP_S)):
+    agent = LoneCore()
+    for _ in range(2 * int(FIRING_AT_LEAST_S / MAX_STEP_S)):
         agent.streaming()
         assert has(agent.data(HOST_LINK, HEADER, b"12345678", 8), act.Fire)
         assert not has(agent.happens(ev.Tick()), act.Unload)

@@ -204,11 +204,11 @@ def test_what_becomes_of_a_connection_is_reported_once_and_in_order():
     port = Listener(ours, "tcp://127.0.0.1:0", ConnectionTerms(1000))
     dialler = Dialler(theirs, "here", port.address, ConnectionTerms(1000))
     found = []
-    for _ in (LinkChange.STANDS, LinkChange.GONE):
+    for _ in (LinkChange.CONNECTED, LinkChange.LOST):
         assert dialler.monitor.poll(WAIT_S * 1000)
         found += dialler.changes()
         port.close()
-    assert found == [LinkChange.STANDS, LinkChange.GONE]
+    assert found == [LinkChange.CONNECTED, LinkChange.LOST]
     assert dialler.changes() == []
     dialler.close()
     theirs.close()

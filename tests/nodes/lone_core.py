@@ -37,7 +37,7 @@ DEPLOYMENT = Deployment(
 )
 
 
-class Told:
+class LoneCore:
     """An agent and everything that it wanted done, with a clock of our own."""
 
     def __init__(self, *, obeys_shutdown: bool = False) -> None:
