@@ -1,8 +1,9 @@
-"""The agent's shell: a loop that waits, tells the core what happened and does what it wants done.
+"""The agent's shell: a loop that waits for events, hands them to the core and performs its actions.
 
-Two threads: this loop owns the sockets, the cache and the core; the worker computes. The loop
-sleeps in one poll of all sockets, the worker's event descriptor and, if the agent is to exit with
-its parent, standard input, and wakes for nothing but these and the core's next deadline.
+An agent has two threads. This loop owns the sockets, the cache and the core; the worker computes.
+The loop sleeps in one poll of all sockets, of the event descriptor that other threads write to and,
+if the agent is to exit with its parent, of standard input. It wakes up only for these and for the
+core's next deadline.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ from nodes.protocol.messages import Deployment
 from nodes.quotas import Quotas
 
 STOP_S = 2.0
-"""How long a computation under way may take to end when it is interrupted as the agent stops."""
+"""How long an interrupted computation may take to end when the agent stops."""
 
 SWITCH_S = 0.0005
-"""How long one thread may keep the other from running Python; the engine computes without it."""
+"""The longest time for which one thread keeps the interpreter while the other one waits for it; the
+engine computes without the interpreter."""
 
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -53,7 +55,7 @@ log = logging.getLogger("node-agent")
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What is told of an agent that has stopped."""
+    """What `node-agent --json` prints about an agent that has stopped; memory as in `Stats`."""
 
     name: str
     why: str
@@ -66,10 +68,10 @@ class AgentReport:
 
 
 class Shell:
-    """Runs one agent until it is told to stop; a context manager that leaves nothing behind.
+    """Runs one agent until it is stopped; a context manager that releases all resources.
 
-    It takes over `wire`, `store` and `executor` and closes them. `parent` is a file descriptor
-    whose end means that whoever started the agent is gone.
+    It owns `wire`, `store` and `executor`, and closes them. `parent` is a file descriptor that
+    reaches its end when the process that started the agent has ended.
     """
 
     def __init__(
@@ -96,9 +98,9 @@ class Shell:
         self._manager = manager or ServiceManager({})
         self._why: str | None = None
         self.is_restarting = False
-        """Whether `run` has ended for another agent to take this one's place."""
+        """Whether `run` has ended so that a new agent replaces this one."""
         self.is_abandoned = False
-        """Whether the thread that computes is still in a call that does not return, at the end."""
+        """Whether the thread that computes is, at the end, in a call that does not return."""
         self._trace = Recorder()
         self._reactor: Reactor[ev.Event, act.Action] = Reactor(
             self._core.handle, self._perform, time.monotonic
@@ -130,29 +132,32 @@ class Shell:
         self._wire.close()
         if not self._worker.stop(0.0 if self.is_restarting else STOP_S):
             self.is_abandoned = True
-            log.warning("a computation does not end and is abandoned")
+            log.warning("the engine does not return and is abandoned")
         self._try_cache(self._store.release)
 
     def _report(self, event: ev.Event) -> None:
-        """Called by other threads: an event for the core."""
+        """Queue an event for the core; other threads call this."""
         self._reported.append(event)
         os.eventfd_write(self._wake, 1)
 
     def stop(self, why: str) -> None:
-        """End `run` soon; may be called from a signal handler or another thread."""
+        """End `run` soon; a signal handler or another thread may call this."""
         self._why = why
         os.eventfd_write(self._wake, 1)
 
     def reread_keys(self) -> None:
-        """Look at the keys soon, and cut off whoever is no longer admitted; like `stop`."""
+        """Read the keys again soon, and cut off peers that are no longer admitted.
+
+        A signal handler or another thread may call this.
+        """
         self._rereads_keys = True
         os.eventfd_write(self._wake, 1)
 
     def watch_signals(self) -> None:
-        """Wake up for signals; only in the main thread.
+        """Wake up for signals; call it in the main thread.
 
-        A handler runs in Python, between two of its instructions. A signal that comes when the
-        last of them before a sleep is over would not be noticed before something else happens.
+        Python runs a signal's handler between two instructions. Without this, a signal that comes
+        just before the loop sleeps would be handled only after the next event.
         """
         self._signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wire.watch(self._signals[0])
@@ -162,7 +167,7 @@ class Shell:
         """Serve until `stop`, a launcher's `Shutdown` or the parent's end."""
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
-        gc.freeze()  # what was imported stays: no collection need ever look at it
+        gc.freeze()  # imported modules stay for ever, so collections can skip them
         self._manager.ready()
         while self._why is None:
             self._turn()
@@ -180,7 +185,7 @@ class Shell:
         )
 
     def _turn(self) -> None:
-        """Wait for something to happen, and take it in."""
+        """Wait for events, and handle them."""
         due = (self._core.deadline_s, self._manager.deadline_s)
         first_s = min((at_s for at_s in due if at_s is not None), default=None)
         timeout_s = None if first_s is None else first_s - time.monotonic()
@@ -192,8 +197,8 @@ class Shell:
                 launcher_spoke |= isinstance(arrived, ev.ControlReceived)
                 self._take(arrived)
         if self._wire.has_new_secret and self._core.session is None:
-            self._renew()
-        # While a launcher's messages wait to be read it is not silent, however late we are.
+            self._rebind()
+        # A launcher whose messages were waiting is not silent, however late this loop is.
         deadline_s = self._core.deadline_s
         if deadline_s is not None and time.monotonic() >= deadline_s and not launcher_spoke:
             self._take(ev.Tick())
@@ -201,10 +206,10 @@ class Shell:
     def _woken(self, descriptor: int) -> None:
         if descriptor == self._parent:
             if not os.read(descriptor, 4096):
-                self._why = "its parent is gone"
+                self._why = "its parent has ended"
             return
         if self._signals is not None and descriptor == self._signals[0]:
-            os.read(descriptor, 4096)  # their handlers have run by now
+            os.read(descriptor, 4096)  # the handlers have run by now
             return
         os.eventfd_read(self._wake)
         if self._rereads_keys:
@@ -214,19 +219,19 @@ class Shell:
         while self._reported:
             event = self._reported.popleft()
             if isinstance(event, ev.Unloaded):
-                self._wire.freed_memory()
+                self._wire.schedule_trim()
             self._take(event)
 
-    def _renew(self) -> None:
+    def _rebind(self) -> None:
         try:
-            self._wire.renew()
+            self._wire.rebind()
         except AddressError as error:
             self._why = f"its ports cannot be opened with the new key: {error}"
         else:
-            log.warning("this node has a new key from now on")
+            log.warning("the agent uses its new key from now on")
 
     def _take(self, event: ev.Event) -> None:
-        """Hand an event to the core and do what it decides on."""
+        """Hand an event to the core, and perform the actions that it returns."""
         if self._trace.is_on:
             self._trace.note_event(event, time.monotonic())
         self._reactor.take(event)
@@ -239,7 +244,7 @@ class Shell:
                 self._worker.fire(action)
             case act.Reply(peer, message):
                 if not self._wire.reply(peer, message):
-                    log.info("a launcher was gone before %s", type(message).__name__)
+                    log.info("a launcher was gone before it received %s", type(message).__name__)
             case act.Dial(node, address):
                 self._dial(node, address)
             case act.HangUp(node):
@@ -274,7 +279,7 @@ class Shell:
                 self._why = why
                 self.is_restarting = True
 
-    # ------------------------------------------------------------ what the core wants done
+    # ------------------------------------------------------------ actions of the core
 
     def _send_data(self, action: act.SendData) -> None:
         payload: Any = action.payload
@@ -321,14 +326,14 @@ class Shell:
         self._worker.load(deployment, graphs, partial(self._verify, deployment, blobs))
 
     def _verify(self, deployment: Deployment, blobs: Sequence[str]) -> None:
-        """In another thread: make sure of blobs that a launcher has not asked about."""
+        """Check the digests of cached blobs that no `Query` has checked; runs in another thread."""
         if self._store.has_unread(blobs):
             total = len(deployment.phases)
             self._report(ev.LoadProgress(deployment.epoch, 0, total, "reading the cache"))
             self._store.verify(blobs)
 
     def _try_cache(self, give_up: Callable[[], None]) -> None:
-        """Let the cache give something up; where it cannot, nothing depends on it."""
+        """Let the cache release something; an error is logged, because nothing depends on it."""
         try:
             give_up()
         except CacheError as error:

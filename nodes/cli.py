@@ -1,11 +1,9 @@
-"""`node-agent`: the daemon of one device, and its arguments.
+"""The command `node-agent`, the daemon of one device: its options, its start and its end.
 
-Exit codes: 0 when it was told to stop (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end),
-2 when it could not start: the address is taken, the cache or the keys cannot be used, there is no
+Exit codes: 0 if it was stopped (SIGTERM, SIGINT, a launcher's `Shutdown`, its parent's end); 2 if
+it could not start, because the address is in use, the cache or the keys cannot be used, there is no
 engine, or other machines could reach it and there are no keys; 130 for Ctrl-C before it was ready.
-An agent whose engine does not come back starts anew in the same process.
-
-The version of this package, as its metadata has it; looking that up costs an agent 5 MB.
+An agent whose engine does not return restarts in the same process.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from nodes.executors.base import Executor
 from nodes.executors.registry import EngineName, open_executor
 from nodes.host.heap import give_back_free_memory
 from nodes.host.process import ServiceManager, exit_at_once, restart_in_place
-from nodes.host.sandbox import shut_agent_in
+from nodes.host.sandbox import sandbox_agent
 from nodes.host.time_slice import ask_for_short_slices
 from nodes.host.usage import machine, usage
 from nodes.net.curve import default_keys, keygen
@@ -48,7 +46,7 @@ from nodes.protocol.sizes import parse_bytes
 from nodes.quotas import DEFAULT_CACHE_BYTES, DEFAULT_TENSOR_BYTES, Quotas, allow_descriptors
 
 VERSION = "0.1.0"
-
+"""The version of this package, as in its metadata; reading these would cost an agent 5 MB."""
 
 log = logging.getLogger("node-agent")
 
@@ -58,21 +56,21 @@ EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run an agent until it is told to stop; returns the exit code."""
+    """Run an agent until it is stopped; return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["keygen"]:
         return keygen(given[1:])
     options = _parser().parse_args(given)
-    os.umask(0o077)  # what an engine itself writes into the cache is nobody else's either
+    os.umask(0o077)  # engines write files into the cache, which other users must not read
     try:
         if options.cpus:
             _keep_to(options.cpus)
         ask_for_short_slices()
         keyring = _keyring(options)
-        rereads = keyring is not None and not os.isatty(0)  # a terminal that closes ends it
-        if rereads:  # until there is something to tell it to
+        rereads = keyring is not None and not os.isatty(0)  # with a terminal, SIGHUP ends the agent
+        if rereads:  # until there is a shell to handle it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        identity, control, shell, is_open = _build(options, keyring)
+        identity, control, shell, unsandboxed = _build(options, keyring)
     except NodeError as error:
         sys.stderr.write(f"node-agent: {error}\n")
         return EXIT_BAD_INPUT
@@ -96,10 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{identity.rss_bytes / 1e6:.1f} MB resident\n"
         )
         sys.stderr.flush()
-        if is_open is not None:
-            log.info("this agent can open every file of its user: %s", is_open)
+        if unsandboxed is not None:
+            log.info("this agent can open every file of its user: %s", unsandboxed)
         report = shell.run()
-    if shell.is_restarting:  # at the same addresses, also where the system had chosen the ports
+    if shell.is_restarting:  # with the same addresses, also if the system had chosen the ports
         restart_in_place(("--listen", control, "--data", identity.data_address))
     if options.json:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
@@ -117,7 +115,10 @@ def _stopping(shell: Shell) -> Callable[[int, FrameType | None], None]:
 
 
 def _keyring(options: argparse.Namespace) -> KeyFolder | None:
-    """The keys to listen with, if any; refuses to be reached from other machines without."""
+    """Return the keys to listen with, if any.
+
+    Raises `KeysError` if other machines can reach the agent and there are no keys.
+    """
     addresses = [address for address in (options.listen, options.data) if address is not None]
     exposed = [address for address in addresses if is_exposed(address)]
     if options.insecure:
@@ -130,20 +131,23 @@ def _keyring(options: argparse.Namespace) -> KeyFolder | None:
     if (usual / SECRET).exists():
         return KeyFolder(usual)
     raise KeysError(
-        f"{exposed[0]} can be reached from other machines, and there are no keys in {usual}: give "
-        "--keys DIR (`launch cluster.yaml --make-keys` makes those of a cluster, `node-agent "
-        "keygen` one pair), or --insecure, and whoever reaches that port can run networks here"
+        f"{exposed[0]} can be reached from other machines, and there are no keys in {usual}: use "
+        "--keys DIR (`launch cluster.yaml --make-keys` makes the keys of a cluster, `node-agent "
+        "keygen` one pair), or --insecure, with which everybody who reaches that port can run "
+        "networks here"
     )
 
 
 def _build(
     options: argparse.Namespace, keyring: KeyFolder | None
 ) -> tuple[Identity, str, Shell, str | None]:
-    """Open everything that can fail; also returns the address of the control port, and why the
-    process was not shut in, if so.
+    """Open the cache, the engine and the ports.
 
-    The engine comes before the sockets, because it sets up the heap that all threads share. Then,
-    while there are no threads, the process gives up all files but its own.
+    Returns the agent's identity, the address of its control port, its shell, and why the process
+    could not be restricted to its own files, or None if it is.
+
+    The engine is opened before the sockets, because it sets up the heap that all threads share.
+    Then the process is restricted to its own files, while it has no other threads.
     """
     with ExitStack() as opened:
         quotas = Quotas(options.cache_bytes, options.tensor_bytes, options.connections)
@@ -152,7 +156,7 @@ def _build(
         opened.callback(store.release)
         executor = open_executor(options.engine, store.derived, room=store.room)
         opened.callback(executor.close)
-        is_open = _shut_in(options, keyring, executor)
+        unsandboxed = _sandbox(options, keyring, executor)
         wire = Wire(
             keyring=keyring,
             tensor_bytes=quotas.tensor_bytes,
@@ -183,16 +187,16 @@ def _build(
             manager=ServiceManager(),
         )
         opened.pop_all()  # from here on the shell closes them
-    return identity, control, shell, is_open
+    return identity, control, shell, unsandboxed
 
 
-def _shut_in(
+def _sandbox(
     options: argparse.Namespace, keyring: KeyFolder | None, executor: Executor
 ) -> str | None:
     if getattr(executor, "is_bound_to_thread", False):
-        return "it computes on a GPU, whose driver opens files of its own choosing"
+        return "it computes on a GPU, whose driver chooses the files that it opens"
     addresses = [address for address in (options.listen, options.data) if address is not None]
-    return shut_agent_in(options.cache, keyring.folder if keyring else None, addresses)
+    return sandbox_agent(options.cache, keyring.folder if keyring else None, addresses)
 
 
 def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
@@ -212,10 +216,10 @@ def _listen_data(wire: Wire, options: argparse.Namespace, control: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="node-agent",
-        description="The daemon of one device: waits for a launcher, loads its share of a network, "
-        "and computes it frame by frame.",
+        description="The daemon of one device: it waits for a launcher, loads the device's share "
+        "of a network, and computes it frame by frame.",
         epilog="`node-agent keygen --out DIR` makes a key pair (`node-agent keygen --help`). "
-        "Exit codes: 0 told to stop, 2 could not start.",
+        "Exit codes: 0 if it was stopped, 2 if it could not start.",
     )
     add = parser.add_argument
     add(
@@ -223,15 +227,16 @@ def _parser() -> argparse.ArgumentParser:
         type=_address,
         default="tcp://127.0.0.1:5500",
         metavar="ADDRESS",
-        help="control address, tcp://HOST:PORT or ipc://PATH; tcp://0.0.0.0:5500 to be reached "
-        "from other machines, which needs --keys or --insecure (default: %(default)s)",
+        help="address of the control port, tcp://HOST:PORT or ipc://PATH; with "
+        "tcp://0.0.0.0:5500 other machines can reach it, which needs --keys or --insecure "
+        "(default: %(default)s)",
     )
     add(
         "--data",
         type=_address,
         metavar="ADDRESS",
-        help="data address (default: the next port, or, where --listen leaves the port open with "
-        "0, perhaps another one; the path with .data appended)",
+        help="address of the data port (default: that of --listen with the next port, or with "
+        ".data appended to the path; if the port of --listen is 0, any free port)",
     )
     either = parser.add_mutually_exclusive_group().add_argument
     usual = str(default_keys()).replace("%", "%%")
@@ -239,54 +244,64 @@ def _parser() -> argparse.ArgumentParser:
         "--keys",
         type=Path,
         metavar="DIR",
-        help="this node's keys: only those whose public keys are there can connect, and all is "
-        "encrypted; read again when they change "
+        help="folder of this node's keys: connections are encrypted, and only owners of the "
+        "public keys in it can connect; it is read again when it changes "
         f"(default: {usual} if other machines can reach this one)",
     )
     either(
         "--insecure",
         action="store_true",
-        help="no keys, no encryption: whoever reaches the ports can run networks here",
+        help="no keys and no encryption: everybody who reaches the ports can run networks here",
     )
-    add("--name", type=_name, default=os.uname().nodename, help="default: this machine's name")
+    add(
+        "--name",
+        type=_name,
+        default=os.uname().nodename,
+        help="the agent's name in messages to the launcher (default: this machine's name)",
+    )
     add(
         "--cache",
         type=Path,
         default=_default_cache(),
         metavar="DIR",
-        help="where subnets are kept (default: %(default)s)",
+        help="folder in which subnets are kept (default: %(default)s)",
     )
     add(
         "--cache-bytes",
         type=_size,
         default=DEFAULT_CACHE_BYTES,
         metavar="N",
-        help="how much of them at most, with what the engine makes of them, such as 500MB or "
-        "4GiB (default: 4GiB)",
+        help="the most that subnets, and what the engine makes of them, may occupy there, such as "
+        "500MB or 4GiB (default: 4GiB)",
     )
     add(
         "--tensor-bytes",
         type=_size,
         default=DEFAULT_TENSOR_BYTES,
         metavar="N",
-        help="longest tensor taken from the network (default: 256MiB)",
+        help="the longest tensor that is accepted over the network (default: 256MiB)",
     )
     add(
         "--connections",
         type=_count,
         default=MAX_CONNECTIONS,
         metavar="N",
-        help="connections of each port at most; those of whom nothing is known yet have room of "
-        "their own (default: %(default)s)",
+        help="the most connections of each port; those whose owner is not identified yet have a "
+        "limit of their own (default: %(default)s)",
     )
     add(
         "--longest-lease",
         type=_seconds,
         default=LONGEST_LEASE_S,
         metavar="SECONDS",
-        help="for how long a silent launcher keeps this agent at most (default: %(default)g)",
+        help="the longest time for which a silent launcher keeps this agent (default: %(default)g)",
     )
-    add("--engine", choices=get_args(EngineName), default="auto", help="default: auto")
+    add(
+        "--engine",
+        choices=get_args(EngineName),
+        default="auto",
+        help="the inference engine to compute with (default: auto)",
+    )
     add(
         "--cpus",
         type=_cpus,
@@ -297,15 +312,15 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--exit-with-parent",
         action="store_true",
-        help="exit at the end of standard input, or when a launcher says Shutdown",
+        help="exit at the end of standard input, or when a launcher sends Shutdown",
     )
     add(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="warning",
-        help="default: warning",
+        help="the least severe messages that are written to standard error (default: warning)",
     )
-    add("--json", action="store_true", help="print one JSON object when it has stopped")
+    add("--json", action="store_true", help="print a JSON object with statistics at the end")
     add("--version", action="version", version=f"node-agent {VERSION}")
     return parser
 
@@ -332,13 +347,13 @@ def _size(text: str) -> int:
 
 def _count(text: str) -> int:
     if re.fullmatch(r"[1-9]\d{0,5}", text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999")
     return int(text)
 
 
 def _seconds(text: str) -> float:
     if re.fullmatch(r"\d{1,6}(\.\d+)?", text) is None or not float(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return float(text)
 
 
@@ -347,7 +362,7 @@ def _cpus(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip())
         if match is None:
-            raise argparse.ArgumentTypeError(f"{text!r} is no list of CPUs, such as 0,1 or 0-3")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of CPUs such as 0,1 or 0-3")
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return tuple(sorted(found))
 
@@ -358,7 +373,7 @@ def _keep_to(cpus: tuple[int, ...]) -> None:
     except OSError as error:
         allowed = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
         raise NodeError(
-            f"cannot keep to the CPUs {','.join(map(str, cpus))}: this machine offers {allowed}"
+            f"cannot run on the CPUs {','.join(map(str, cpus))}: this machine offers {allowed}"
         ) from error
 
 

@@ -1,5 +1,7 @@
-"""What an agent takes on at most, whoever asks; the cache's quota is kept by
-`nodes.cache.blobs`.
+"""Check a deployment against the agent's quotas, and raise the limit of file descriptors.
+
+ZeroMQ and the gate of each port enforce the limits of tensors and connections,
+`nodes.cache.blobs` that of the cache.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ DEFAULT_TENSOR_BYTES = 256 << 20
 
 PORTS = 2
 OTHER_DESCRIPTORS = 256
-"""What an agent holds besides the connections of its ports: links, files, ZeroMQ's and its own."""
+"""File descriptors besides the connections of the ports: links, files, and those of ZeroMQ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Bytes of subnets in the cache, bytes of one tensor on the wire, connections of one port."""
+    """The limits of the cache in bytes, of one received tensor in bytes, and of each port."""
 
     cache_bytes: int = DEFAULT_CACHE_BYTES
     tensor_bytes: int = DEFAULT_TENSOR_BYTES
     connections: int = MAX_CONNECTIONS
 
     def excess(self, deployment: Deployment) -> str | None:
-        """What a deployment asks for beyond the quotas, as a sentence; None if nothing."""
+        """Return how a deployment exceeds the quotas, as a sentence; None if it does not."""
         for channel in deployment.channels:
             size = tensor_bytes(channel)
             if channel.source_node != channel.target_node and size > self.tensor_bytes:
@@ -53,10 +55,10 @@ class Quotas:
 
 
 def allow_descriptors(connections: int) -> None:
-    """Let this process have as many descriptors as its ports may need.
+    """Raise this process's limit of file descriptors to what its ports may need.
 
-    ZeroMQ stops accepting when they run out, and whatever else needs one fails. Raises `NodeError`
-    if the system does not allow so many.
+    Without descriptors, ZeroMQ stops accepting connections, and files cannot be opened. Raises
+    `NodeError` if the system does not allow so many.
     """
     needed = PORTS * connections * (1 + UNKNOWN_PER_KNOWN) + OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -65,9 +67,9 @@ def allow_descriptors(connections: int) -> None:
     if hard != resource.RLIM_INFINITY and hard < needed:
         fit = (hard - OTHER_DESCRIPTORS) // (PORTS * (1 + UNKNOWN_PER_KNOWN))
         raise NodeError(
-            f"--connections {connections} may take {needed} file descriptors, and this system "
+            f"--connections {connections} may need {needed} file descriptors, and this system "
             f"allows {hard} (ulimit -Hn): "
-            + (f"give --connections {fit} at most, or " if fit > 0 else "")
+            + (f"use --connections {fit} at most, or " if fit > 0 else "")
             + "raise that limit"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

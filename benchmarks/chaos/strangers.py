@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import zmq
 
 from benchmarks.chaos.bed import Wait
-from nodes.net.curve import identify
+from nodes.net.curve import secure_dialler
 from nodes.protocol.codec import encode
 from nodes.protocol.messages import HOST, Attach, Credit, Hello, Ping, Shutdown
 
@@ -71,7 +71,7 @@ def _say(keys: Iterable[tuple[str, bytes]], wait: Wait, seconds: float, secret: 
                     stranger.setsockopt(zmq.LINGER, 200)
                     stranger.setsockopt(zmq.RECONNECT_IVL, -1)
                     if public:
-                        identify(stranger, secret, public)
+                        secure_dialler(stranger, secret, public)
                     stranger.connect(address)
                     for word in words:
                         with suppress(zmq.Again):

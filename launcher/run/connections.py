@@ -28,11 +28,11 @@ from nodes.core.events import DataMalformed, DataReceived, LinkChange
 from nodes.net.curve import Context
 from nodes.net.keys import Keyring
 from nodes.net.sockets import (
-    GOODBYE_MS,
-    UNREAD,
-    ConnectionTerms,
+    LINGER_MS,
+    MAX_UNREAD,
     Dialler,
     Part,
+    SocketOptions,
     peer_address,
     read_control,
     read_data,
@@ -42,11 +42,11 @@ from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
 from nodes.protocol.errors import RemoteProtocolError
 from nodes.protocol.messages import Attach, Control, Credit, TensorHeader
 
-CONTROL_TERMS = ConnectionTerms(
+CONTROL_OPTIONS = SocketOptions(
     MAX_MESSAGE_BYTES,
-    unsent=1000,
-    unread=1000,
-    linger_ms=GOODBYE_MS,
+    max_unsent=1000,
+    max_unread=1000,
+    linger_ms=LINGER_MS,
     redial_ms=3_200,
     attempt_ms=3_000,
 )
@@ -103,7 +103,7 @@ class Connections:
 
         Raises `AddressError` if the address is invalid, or the node's key is not known.
         """
-        dialler = self._dial(node, address, CONTROL_TERMS)
+        dialler = self._dial(node, address, CONTROL_OPTIONS)
         self._control[node] = dialler
         self._read(dialler, partial(_control_message, node), _control_changes)
 
@@ -111,21 +111,23 @@ class Connections:
         """Connect to a node's data address; raises as `open_control`.
 
         The connection is closed if a message is longer than `longest_bytes`. It is no longer read
-        while `agreed` messages wait, or `UNREAD` if that is more. An honest node never sends more
-        than the credits allow, so its connection is always read and its heartbeats are answered; a
-        node that ignores credits is slowed down by its own connection. This end sends no
-        heartbeats, because the control connection with the node does.
+        while `agreed` messages wait, or `MAX_UNREAD` if that is more. An honest node never sends
+        more than the credits allow, so its connection is always read and its heartbeats are
+        answered; a node that ignores credits is slowed down by its own connection. This end sends
+        no heartbeats, because the control connection with the node does.
         """
-        terms = ConnectionTerms(
-            max(longest_bytes, MAX_MESSAGE_BYTES), unread=max(UNREAD, agreed), heartbeats=False
+        options = SocketOptions(
+            max(longest_bytes, MAX_MESSAGE_BYTES),
+            max_unread=max(MAX_UNREAD, agreed),
+            heartbeats=False,
         )
-        dialler = self._dial(node, address, terms)
+        dialler = self._dial(node, address, options)
         self._data[node] = dialler
         self._read(dialler, partial(_data_message, node), _data_changes)
 
-    def _dial(self, node: str, address: str, terms: ConnectionTerms) -> Dialler:
+    def _dial(self, node: str, address: str, options: SocketOptions) -> Dialler:
         keys = self._keys if self._guards(address) else None
-        return Dialler(self._context, node, address, terms, keys)
+        return Dialler(self._context, node, address, options, keys)
 
     def _read(
         self,

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nodes.executors.base import Array, LoadedSubnet
-from nodes.host.control_groups import speed, undisturbed_s
+from nodes.host.control_groups import core_share, undisturbed_s
 from nodes.host.usage import waited_s
 from nodes.net.loopback import Loopback
 
@@ -124,7 +124,7 @@ class Rehearsal:
     def perform(self, phases: Sequence[RehearsedPhase]) -> Iterator[int]:
         """Run all rounds, and yield the round's number, from 1, after each run of a phase."""
         began_s = time.monotonic()
-        self._speed = speed("thread-self", self._threads)
+        self._speed = core_share("thread-self", self._threads)
         for number in range(MOST_ROUNDS):
             if number >= FEWEST_ROUNDS and time.monotonic() > began_s + LONG_ENOUGH_S:
                 return
@@ -164,5 +164,5 @@ class Rehearsal:
 
     def costs(self) -> WireCosts:
         """Return the costs of messages, fitted to the rounds so far."""
-        found, quota = fit(self._small_s, self._rounds), speed("self") or 1.0
+        found, quota = fit(self._small_s, self._rounds), core_share("self") or 1.0
         return WireCosts(found.message_s / quota, found.byte_s / quota)

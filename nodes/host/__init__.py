@@ -1,1 +1,1 @@
-"""What an agent asks of its operating system: limits, files, memory, the service manager."""
+"""The agent's use of the operating system: limits, files, memory, processes and systemd."""

@@ -1,18 +1,14 @@
-"""Where a process's control groups lie, of version 1 and 2: from `/proc/PID` to their folders.
+"""Read the CPU quota and the memory limit of a process's control groups (versions 1 and 2).
 
-How much of a core a thread may have: CPU quotas of control groups, of version 1 and 2.
+A CPU quota makes a device slower, as a slower processor would. A measured time must therefore
+include the stops that the quota causes, but not waits for a CPU that other processes use. The
+kernel counts both as one (`nodes.host.usage.waited_s`). Its count of the stops alone
+(`throttled_time` in `cpu.stat`) does not help: it sums over all threads and CPUs of a group, and a
+short run either meets a stop or does not. So all waits are subtracted, and the stops are computed:
+one second of computing takes 1/quota seconds (`undisturbed_s`).
 
-A quota makes a device slower, as a slower processor would. Whoever leaves waits for a CPU out of a
-time that was measured (`nodes.host.usage.waited_s`) leaves out with them what a quota stopped,
-because the kernel counts both as one. How long it stopped (`throttled_time` in `cpu.stat`) does not
-tell them apart either: it is counted for all threads and CPUs of a group together, and a short run
-either meets a stop or does not. So the stops are not measured, they are put back: a second of
-computing takes 1/quota seconds.
-
-How much more memory this process and its children can have before somebody must be killed.
-
-Pages of files do not count: the kernel drops them where memory is short. What does is what no file
-backs, of all processes of a control group together.
+Of memory, only pages that no file backs count against a limit, because the kernel drops the others
+where memory is short. All processes of a control group share its limit.
 """
 
 from __future__ import annotations
@@ -23,10 +19,11 @@ from typing import Literal
 
 
 def group_folders(controller: str, process: Path) -> list[Path] | None:
-    """The folder of the group that bounds `process` (a folder of /proc), and all above it that can
-    be seen; none where the kernel has no such groups, None where they cannot be seen from here.
+    """Return the folder of the group that bounds `process`, and those of all visible groups above.
 
-    Raises OSError or ValueError for what is not as the kernel writes it.
+    `process` is a folder in /proc. The list is empty if the kernel has no such groups; the result
+    is None if they are not visible from here. Raises OSError or ValueError if the files in /proc
+    are not as expected.
     """
     try:
         lines = (process / "cgroup").read_text("utf-8", "replace").splitlines()
@@ -40,7 +37,7 @@ def group_folders(controller: str, process: Path) -> list[Path] | None:
 
 
 def _group(lines: list[str], controller: str) -> tuple[str, PurePosixPath] | None:
-    """The kind of file system and the group, from `/proc/PID/cgroup`."""
+    """Return the type of the file system and the group, from the lines of `/proc/PID/cgroup`."""
     found = None
     for line in lines:
         number, controllers, path = line.split(":", 2)
@@ -52,7 +49,7 @@ def _group(lines: list[str], controller: str) -> tuple[str, PurePosixPath] | Non
 
 
 def _folders(mounts: list[str], kind: str, group: PurePosixPath, controller: str) -> list[Path]:
-    """The group's folder and all above it that can be seen, from `/proc/PID/mountinfo`."""
+    """Return the folders of the group and of those above, from `/proc/PID/mountinfo`."""
     for line in mounts:
         before, _, after = line.partition(" - ")
         root, place = before.split()[3:5]
@@ -67,17 +64,18 @@ def _folders(mounts: list[str], kind: str, group: PurePosixPath, controller: str
     return []
 
 
-Of = Literal["thread-self", "self"]
-"""The calling thread, or its process's first one: each may have a group of its own."""
+ProcEntry = Literal["thread-self", "self"]
+"""The entry in /proc of the calling thread, or of its process's first thread; each may have a group
+of its own."""
 
 
-def quota_cores(of: Of = "thread-self", proc: Path = Path("/proc")) -> float | None:
-    """The fewest cores that a quota of its group or of one above grants; infinite without any.
+def quota_cores(entry: ProcEntry = "thread-self", proc: Path = Path("/proc")) -> float | None:
+    """Return the smallest quota of its group and those above, in cores; infinite without any.
 
-    None if it is in a group whose bounds cannot be seen from here.
+    The result is None if its group is not visible from here.
     """
     try:
-        folders = group_folders("cpu", proc / of)
+        folders = group_folders("cpu", proc / entry)
         if folders is None:
             return None
         return min((_granted(folder) for folder in folders), default=math.inf)
@@ -85,32 +83,32 @@ def quota_cores(of: Of = "thread-self", proc: Path = Path("/proc")) -> float | N
         return None
 
 
-def speed(of: Of = "thread-self", threads: int = 1) -> float | None:
-    """The part of a core, at most 1, that so many threads of one group have each if all compute.
+def core_share(entry: ProcEntry = "thread-self", threads: int = 1) -> float | None:
+    """Return the fraction of a core, at most 1, for each of `threads` threads that all compute.
 
-    None if that cannot be known.
+    The result is None if the quota is unknown.
     """
-    cores = quota_cores(of)
+    cores = quota_cores(entry)
     return None if cores is None else min(1.0, cores / threads)
 
 
 def undisturbed_s(
-    passed_s: float, computed_s: float, waited_s: float | None, speed: float | None
+    passed_s: float, computed_s: float, waited_s: float | None, core_share: float | None
 ) -> float:
-    """What a thread would have taken if nobody else had wanted the CPUs, but under its quota.
+    """Return the seconds that a thread would have taken under its quota with the CPUs to itself.
 
-    It took `passed_s`, in which it computed for `computed_s` and waited for a CPU or for its quota
-    for `waited_s`; the rest it waited for something else, an accelerator say. Where waits or quota
-    are not known (None), nothing is left out.
+    It took `passed_s`: it computed for `computed_s`, waited for a CPU or because of its quota for
+    `waited_s`, and waited for something else, such as an accelerator, in the rest. If the waits or
+    the share of a core are unknown (None), no wait is subtracted.
     """
-    if waited_s is None or speed is None:
+    if waited_s is None or core_share is None:
         return max(passed_s, computed_s)
     elsewhere_s = max(0.0, passed_s - waited_s - computed_s)  # the clocks are read in turn
-    return elsewhere_s + computed_s / speed
+    return elsewhere_s + computed_s / core_share
 
 
 def _granted(folder: Path) -> float:
-    """The cores that a group's own quota grants."""
+    """Return the cores that a group's own quota grants; infinite without one."""
     if (folder / "cpu.max").exists():
         quota, period = (folder / "cpu.max").read_text("ascii").split()
         return math.inf if quota == "max" else int(quota) / int(period)
@@ -118,7 +116,7 @@ def _granted(folder: Path) -> float:
         quota_us = int((folder / "cpu.cfs_quota_us").read_text("ascii"))
         period_us = int((folder / "cpu.cfs_period_us").read_text("ascii"))
         return math.inf if quota_us < 0 else quota_us / period_us
-    return math.inf  # the topmost group, or one that the controller does not bound
+    return math.inf  # the root group, or one without this controller
 
 
 _ENDLESS = 1 << 60
@@ -126,7 +124,10 @@ _ENDLESS = 1 << 60
 
 
 def room_bytes(proc: Path = Path("/proc")) -> float:
-    """The least room in any of its control groups and on the machine; infinite if not known."""
+    """Return the bytes that this process can still allocate; infinite if unknown.
+
+    It is the least of what the machine and each of the process's control groups have left.
+    """
     room = _machine_bytes(proc)
     try:
         for folder in group_folders("memory", proc / "self") or ():
@@ -158,6 +159,6 @@ def _group_bytes(folder: Path) -> float:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Lines of a name and a number, whatever follows."""
+    """Return a file's lines of a name and a number as a mapping."""
     lines = (line.split() for line in path.read_text("ascii", "replace").splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}

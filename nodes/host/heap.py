@@ -1,18 +1,11 @@
-"""The C library's heap, below Python's and the engines' allocators (glibc only).
+"""Tune the C library's heap, on which Python's and the engines' allocators build (glibc only).
 
-An agent makes, receives and frees the same tensors frame after frame. What they need is bounded by
-the channels' capacities, so the heap keeps it from frame to frame: given back and taken again, its
-pages would be cleared and mapped anew for every tensor, which costs more than moving it. ResNet50
-cut into 12 and 40 subnets took 14 % and 38 % more CPU with a low mmap threshold (single runs of
-`benchmarks/executor_memory.py`), and a FIFO moved 12.8 MB tensors 1.3 to 2 times as fast with the
-thresholds below as with glibc's own (`benchmarks/fifo.py`).
-
-Gives the heap's free memory back to the system some time after it was freed.
-
-What is closed or dropped in one thread is often freed in another: ZeroMQ's thread frees what it had
-read from a connection, or still held for one, a moment after that was closed. Giving back at once
-would miss it, and giving back too often costs whoever streams: what is used again and again has to
-be mapped anew.
+An agent allocates and frees the same tensors frame after frame, and the channels' capacities bound
+their memory. The heap therefore keeps freed memory: if it were returned to the system and allocated
+again, the kernel would map and clear its pages for every tensor, which costs more than moving the
+tensor. ResNet50 cut into 12 and 40 subnets took 14 % and 38 % more CPU with a low mmap threshold
+(single runs of `benchmarks/executor_memory.py`), and a FIFO moved 12.8 MB tensors 1.3 to 2 times as
+fast with the thresholds below as with glibc's own (`benchmarks/fifo.py`).
 """
 
 from __future__ import annotations
@@ -27,21 +20,22 @@ _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 LARGEST_IN_HEAP_BYTES = 32 << 20
-"""Larger blocks are mapped by themselves; the most that glibc takes."""
+"""The mmap threshold: longer blocks are mapped separately. It is the largest that glibc takes."""
 
 SMALLEST_MAPPED_BYTES = 64 << 10
-"""Blocks from here on are mapped by themselves where memory is to be given back at once."""
+"""The mmap threshold where freed memory is to be returned to the system at once."""
 
 KEEP_BYTES = 1 << 30
-"""Free memory at the heap's end is given back beyond this, or by `give_back_free_memory`."""
+"""The trim threshold: free memory at the heap's end stays up to this size, or until
+`give_back_free_memory`."""
 
 
 def keep_one_heap() -> None:
-    """Let all threads allocate from one heap, which keeps what they free.
+    """Let all threads allocate from one heap (arena), which keeps what they free.
 
-    By itself glibc gives each thread a heap of its own: a tensor that the socket's thread freed
-    would stay resident beside the one that the engine's thread makes. Takes effect for threads
-    that have not allocated yet.
+    By default glibc gives each thread an arena of its own: a tensor that the socket's thread has
+    freed would stay resident beside the one that the engine's thread allocates. This takes effect
+    for threads that have not allocated yet.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -52,11 +46,11 @@ def keep_one_heap() -> None:
 
 @contextmanager
 def large_blocks_apart() -> Iterator[None]:
-    """Map larger blocks by themselves inside the block, in a process that keeps one heap.
+    """Map large blocks separately within the `with` block, in a process that keeps one heap.
 
-    While an engine loads a subnet it packs one matrix after the other and drops each copy again. In
-    the heap these copies would lie between blocks that stay, and add up: a network of captchas
-    (`ddddocr`, 54 MB of weights, of which an LSTM has 17) took 8 MB more at its peak.
+    While an engine loads a subnet, it packs one matrix after the other and frees each copy again.
+    In the heap, these copies would leave holes between blocks that stay: a network that reads
+    captchas (`ddddocr`, 54 MB of weights, of which an LSTM has 17) took 8 MB more at its peak.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
@@ -70,10 +64,10 @@ def large_blocks_apart() -> Iterator[None]:
 
 
 def give_back_at_once() -> None:
-    """Let larger blocks go back to the operating system as soon as they are freed.
+    """Return large blocks to the operating system as soon as they are freed.
 
-    For a process that goes through weights once. Measured, optimising ResNet50 (102 MB of weights):
-    a peak of 171 MB instead of 236 MB, and as fast.
+    It is meant for a process that reads all weights once. Optimising ResNet50 (102 MB of weights)
+    had a peak of 171 MB instead of 236 MB, and took as long.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -83,40 +77,45 @@ def give_back_at_once() -> None:
 
 
 def give_back_free_memory() -> None:
-    """Return what the heap holds without using it to the operating system."""
+    """Return the heap's free memory to the operating system (malloc_trim(3))."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
 
 
 FREED_S = 1.0
-"""By then, other threads have freed what belonged to something that was closed."""
+"""How long other threads may take to free the memory of something that was closed."""
 
 EVERY_S = 5.0
-"""Memory is given back once in so long at most."""
+"""The shortest time between two trims."""
 
 
-class SpareMemory:
-    """`freed` notes that memory is about to be free, `look` gives it back once `due_s` has come."""
+class HeapTrimmer:
+    """Returns the heap's free memory to the system some time after something was closed.
+
+    What one thread closes, another one often frees: ZeroMQ's thread frees the buffers of a
+    connection a moment after it was closed. Trimming at once would miss these, and trimming too
+    often would slow a stream down, whose memory would have to be mapped again.
+    """
 
     def __init__(self) -> None:
         self.due_s: float | None = None
-        """When to `look`, on the clock that the calls tell; None while nothing was freed."""
-        self._is_asked_again = False
-        self._given_back_s = -inf
+        """When to call `trim_if_due`, on the caller's clock; None if nothing is scheduled."""
+        self._is_scheduled_again = False
+        self._trimmed_s = -inf
 
-    def freed(self, now_s: float) -> None:
-        """Something is being closed that may have held much."""
+    def schedule(self, now_s: float) -> None:
+        """Schedule a trim, because something is being closed that may have much memory."""
         if self.due_s is None:
-            self.due_s = max(now_s + FREED_S, self._given_back_s + EVERY_S)
+            self.due_s = max(now_s + FREED_S, self._trimmed_s + EVERY_S)
         else:
-            self._is_asked_again = True
+            self._is_scheduled_again = True
 
-    def look(self, now_s: float) -> None:
-        """Give free memory back if that is due."""
+    def trim_if_due(self, now_s: float) -> None:
+        """Return free memory to the system if a trim is due."""
         if self.due_s is None or now_s < self.due_s:
             return
         give_back_free_memory()
-        self._given_back_s = now_s
-        self.due_s = now_s + EVERY_S if self._is_asked_again else None
-        self._is_asked_again = False
+        self._trimmed_s = now_s
+        self.due_s = now_s + EVERY_S if self._is_scheduled_again else None
+        self._is_scheduled_again = False

@@ -1,7 +1,8 @@
-"""Which process holds an agent, so that it can be seen whether it is still there.
+"""Identify a launcher's process, and find out whether a process so identified has ended.
 
-A process is the kernel's boot id, its PID namespace, its PID and its start time: PIDs repeat, and
-mean nothing in another container. Of a process in another namespace nothing is known.
+A process is identified by the kernel's boot id, its PID namespace, its PID and its start time,
+because PIDs repeat and have no meaning in another container. Nothing can be found out about a
+process in another namespace.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ import os
 from pathlib import Path
 
 UNKNOWN = "0"
-"""The PID namespace where the kernel does not tell it."""
+"""The PID namespace if the kernel does not report it."""
 
 
 def process_id() -> str:
-    """This process, as no other one on any machine is called; empty if the kernel does not tell."""
+    """Return an identifier of this process that no other one has; empty if that is impossible."""
     boot, pid = _boot(), os.getpid()
     namespace = _namespace()
     return f"{boot}/{namespace}-{pid}-{_started(pid)}" if boot and namespace != UNKNOWN else ""
 
 
 def has_ended(process: str) -> bool:
-    """Whether a `process_id` was one of this machine, and is seen to be gone; False if unknown."""
+    """Return whether a `process_id` is of this machine and its process has ended.
+
+    The result is False if that cannot be found out.
+    """
     boot, _, rest = process.partition("/")
     try:
         namespace, pid, started = rest.split("-")
@@ -33,8 +37,10 @@ def has_ended(process: str) -> bool:
 
 
 def _is_gone(pid: int, started: str) -> bool:
-    """Whether there is no such process any more, or another one with its PID. Where `/proc` hides
-    those of other users, it may be there all the same."""
+    """Return whether there is no such process, or another one has its PID.
+
+    `/proc` may hide the processes of other users; a signal shows whether they exist.
+    """
     now = _started(pid)
     if now:
         return now != started
@@ -62,7 +68,7 @@ def _namespace() -> str:
 
 
 def _started(pid: int) -> str:
-    """The process's start time in clock ticks since boot; empty if there is no such process."""
+    """Return a process's start time in clock ticks since boot; empty if it is not visible."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,10 +1,10 @@
-"""Files and folders that one process writes, and how another sees that it is gone.
+"""Create files and folders that one process writes, and find those whose process has ended.
 
-Whoever makes one holds a `flock` on it for as long as it writes. The kernel gives the lock up when
-the process ends, however it ends: whoever can take it knows that nobody writes there any more,
-whatever PID namespaces and clocks say. The lock is a fact within one kernel. A file system that
-other machines may share need not pass it on, so what was made there under another boot than ours,
-perhaps by another machine, is left alone for ever.
+The creating process holds a `flock` on the file while it writes. The kernel releases the lock when
+the process ends, however it ends. A process that can take the lock therefore has proof that the
+creator has ended, whatever PID namespaces and clocks say. This holds within one kernel: a file
+system that other machines may share need not pass locks on, so a file that was created there under
+another boot, perhaps by another machine, is never deleted.
 """
 
 from __future__ import annotations
@@ -29,41 +29,44 @@ LOCAL_FILE_SYSTEMS = frozenset(
     )
 )
 """`f_type` of statfs(2): ext, XFS, Btrfs, F2FS, ZFS, bcachefs; tmpfs, ramfs, overlay, UBIFS, JFS,
-NILFS, FAT, exFAT. One kernel has such a file system, and sees every lock on it."""
+NILFS, FAT, exFAT. Only one kernel mounts such a file system, so it has every lock on it."""
 
 
 def private_name(name: str) -> str:
-    """`name`, as no other process makes it, and with this kernel's boot in it."""
+    """Return a unique name that begins with `name` and contains this kernel's boot id."""
     return f"{name}.{_boot() or 'unknown'}.{uuid4().hex[:8]}"
 
 
 class PrivateFile:
-    """A file or folder under a name of its own, locked until `close`; made by `make_…`."""
+    """A file or folder under a unique name, locked until `close`.
+
+    `make_file` and `make_folder` create them.
+    """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
 
     def rename(self, target: Path) -> None:
-        """Give it another name in one step; may raise OSError."""
+        """Rename it atomically; may raise OSError."""
         self.path.rename(target)
         self.path = target
 
     def close(self) -> None:
-        """Let go of the lock; the file stays. Idempotent."""
+        """Release the lock; the file stays. Idempotent."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
     def remove(self) -> None:
-        """Delete the file, whether it is still there or not, and let go of the lock."""
+        """Delete the file if it still exists, and release the lock."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
         self.close()
 
 
 def make_file(folder: Path, name: str) -> PrivateFile:
-    """An empty file that its owner only can read; may raise OSError."""
+    """Create an empty file with mode 0600; may raise OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     while True:
         path = folder / private_name(name)
@@ -73,11 +76,11 @@ def make_file(folder: Path, name: str) -> PrivateFile:
 
 
 def make_folder(folder: Path, name: str) -> PrivateFile:
-    """An empty folder that its owner only can enter; may raise OSError."""
+    """Create an empty folder with mode 0700; may raise OSError."""
     while True:
         path = folder / private_name(name)
         path.mkdir(mode=0o700)
-        with contextlib.suppress(FileNotFoundError):  # not yet locked, it looked left behind
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it before the lock
             made = _locked(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             if made is not None:
                 return made
@@ -85,7 +88,10 @@ def make_folder(folder: Path, name: str) -> PrivateFile:
 
 @contextmanager
 def left_behind(path: Path) -> Iterator[bool]:
-    """Whether whoever made this is seen to be gone; nobody else deletes it within the block."""
+    """Yield whether the creator of `path` has certainly ended.
+
+    If so, the lock is held within the block, so that no other process deletes it.
+    """
     descriptor = _open(path)
     try:
         yield descriptor is not None and _is_left(path, descriptor)
@@ -105,7 +111,7 @@ def _is_left(path: Path, descriptor: int) -> bool:
 
 
 def _locked(path: Path, descriptor: int) -> PrivateFile | None:
-    """The new file, locked; None if somebody took it for left behind before it was."""
+    """Return the new file, locked; None if another process took it for left behind before that."""
     if _lock(descriptor) is False or not _is_at(path, descriptor):
         os.close(descriptor)
         return None
@@ -113,7 +119,7 @@ def _locked(path: Path, descriptor: int) -> PrivateFile | None:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Whether the lock is ours now; None where there are no locks."""
+    """Try to take the lock; return whether that worked, or None if there are no locks here."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -132,7 +138,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _open(path: Path) -> int | None:
-    """Open what others have made, be it a file or a folder; None if that is not possible."""
+    """Open a file or folder of another process; return None if that is impossible."""
     flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     for mode in (os.O_RDWR, os.O_RDONLY | os.O_DIRECTORY):
         with contextlib.suppress(OSError):
@@ -148,7 +154,7 @@ def _boot() -> str:
 
 
 def _is_local(descriptor: int) -> bool:
-    """Whether this kernel alone has the file system."""
+    """Return whether only this kernel mounts the file system."""
     found = (ctypes.c_long * 64)()  # struct statfs begins with f_type, a long
     try:
         if ctypes.CDLL(None).fstatfs(descriptor, found) != 0:

@@ -1,15 +1,11 @@
-"""What the service manager (systemd) is told: that the agent is ready, and that it is alive.
+"""Report the agent's state to systemd, and restart or end a process whose engine hangs.
 
-The protocol of sd_notify(3): datagrams to the socket that `NOTIFY_SOCKET` names. Where the unit has
-a `WatchdogSec`, systemd ends an agent that has not said `WATCHDOG=1` for so long. It is the agent's
-loop that says so. An engine that hangs while it holds the interpreter stops the loop, too, and no
-code of the agent can run any more: then this is what ends it.
+A thread in a call that never returns ends only with its process, or when execve(2) replaces the
+program: then all other threads end, and the process keeps its PID, its standard files and its
+parent. All other descriptors are closed, and with them what the engine held is released.
 
-The end of a process one of whose threads is in an engine's call that does not return.
-
-Nothing can end such a thread but the end of its process, or another program in its place: execve(2)
-ends all other threads, and the process keeps its PID, its standard files and its parent. What was
-closed or marked close-on-exec is gone, and with it whatever the engine held.
+If the engine holds the interpreter while it hangs, no code of the agent can run any more. Then
+systemd's watchdog ends the process, because the agent's loop no longer sends `WATCHDOG=1`.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ _MOST_FILES = 1 << 20
 
 
 def restart_in_place(more: Sequence[str] = ()) -> NoReturn:
-    """Run this process's own command line again in its place, with `more` arguments behind it.
+    """Replace this process by a new run of its own command line, with `more` arguments appended.
 
     Raises OSError if the interpreter cannot be started again.
     """
@@ -36,7 +32,7 @@ def restart_in_place(more: Sequence[str] = ()) -> NoReturn:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End the process without waiting for its threads or unloading libraries that they are in."""
+    """End the process without waiting for its threads or unloading the libraries that they use."""
     _flush()
     os._exit(code)
 
@@ -47,7 +43,10 @@ def _flush() -> None:
 
 
 class ServiceManager:
-    """Nobody, unless the environment names one."""
+    """Notifies systemd as sd_notify(3) does, by datagrams to the socket in `NOTIFY_SOCKET`.
+
+    Without that variable in the `environment`, it does nothing.
+    """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         path = environment.get("NOTIFY_SOCKET", "")
@@ -61,24 +60,24 @@ class ServiceManager:
 
     @property
     def deadline_s(self) -> float | None:
-        """When `alive` is due on the monotonic clock; None if nobody wants to know."""
+        """When `alive` is due, on the monotonic clock; None if the unit has no `WatchdogSec`."""
         return None if self._period_s is None else self._due_s
 
     def ready(self) -> None:
-        """The ports are open."""
-        self._tell("READY=1")
+        """Report that the agent is ready: its ports are open."""
+        self._notify("READY=1")
 
     def alive(self, now_s: float) -> None:
-        """The loop turns; says so if it is time to."""
+        """Report that the agent's loop runs, if that is due."""
         if self._period_s is not None and now_s >= self._due_s:
             self._due_s = now_s + self._period_s
-            self._tell("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
 
-    def _tell(self, state: str) -> None:
+    def _notify(self, state: str) -> None:
         if not self._address:
             return
         with (
-            contextlib.suppress(OSError),  # it is restarting, say: it asks for nothing then
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as teller,
+            contextlib.suppress(OSError),  # systemd is restarting, for example
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notifier,
         ):
-            teller.sendto(state.encode(), self._address)
+            notifier.sendto(state.encode(), self._address)

@@ -1,22 +1,18 @@
-"""Which files an agent keeps once it has started: what it runs, its keys, its cache, its sockets.
+"""Restrict an agent, by Landlock, to the files that it needs: programs, keys, cache, sockets.
 
-Models are read by an engine that opens what they name. That they name nothing else is checked
-before (`nodes.executors.onnx.file`); this is the second wall, which stands whatever the engine
-does: the kernel opens nothing for the agent outside of its own places, neither in its user's home
-nor `/etc/passwd` (`nodes.host.sandbox`). It has to be put up before there are other threads.
+An engine opens the files that a model names. `nodes.executors.onnx.file` checks beforehand that a
+model names no others than its own. This is the second barrier, which holds whatever the engine
+does: the kernel opens no other file for the agent, neither in its user's home nor `/etc/passwd`.
 
-Two things it does not do. The agent reads its keys again whenever they change, so all its threads
-can read `secret.key`; the process that optimises models cannot. And an engine on a GPU opens files
-of its driver's own choosing, which could not be tried out: such agents are left as they are, and
-the unit in `deploy/` is what shuts them in.
+Two limits remain. The agent reads its keys again whenever they change, so all of its threads can
+read `secret.key`; the process that optimises models cannot. And an engine on a GPU opens files that
+its driver chooses, which could not be tested here: such agents are not restricted by this module,
+only by the unit in `deploy/`.
 
-Landlock: a process gives up, for good, every file that it does not name (landlock(7)).
-
-Three system calls of Linux, which need no privileges: a set of rules, a rule for each file or
-folder with what stays allowed there and below, and the restriction of the calling thread. It is
-inherited by threads and processes that are started later, and by programs that they run; threads
-that run already are left as they are. What is open stays open, and asking whether a file exists
-stays possible.
+Landlock (landlock(7)) needs no privileges and three system calls: one creates a set of rules, one
+adds what stays allowed at and below a path, and one restricts the calling thread for good. Threads
+and processes that are started later, and programs that they run, inherit the restriction; threads
+that already run do not. Open files stay open, and whether a file exists can still be found out.
 """
 
 from __future__ import annotations
@@ -43,14 +39,14 @@ READ = READ_FILE | READ_DIR
 RUN = READ | EXECUTE
 WRITE = WRITE_FILE | TRUNCATE
 KEEP = READ | WRITE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER
-"""What may be done below a folder: read files, run them too; write one; do all of it with files."""
+"""Sets of rights: read files; read and run them; write a file; and everything with files."""
 
 _EVERYTHING = (1 << 15) - 1
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
 
 _OLDEST, _KNOWS_TRUNCATE = 2, 3
-"""Versions: the first under which files may be moved between folders (Linux 5.19), and the first
-that tells shortening a file from writing it (Linux 6.2)."""
+"""Versions of Landlock: the first that can allow moving files between folders (Linux 5.19), and the
+first that distinguishes truncating a file from writing it (Linux 6.2)."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
@@ -61,17 +57,17 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 @dataclass(frozen=True, slots=True)
 class AllowedPath:
-    """What stays allowed at a file, or at a folder and all below it."""
+    """The rights that stay at a file, or at a folder and everything below it."""
 
     path: Path
     access: int
 
 
 def restrict(rules: Iterable[AllowedPath]) -> str | None:
-    """Leave the calling thread, and what it starts from now on, these files only.
+    """Restrict the calling thread, and what it starts from now on, to these files.
 
-    Rules for paths that do not exist are passed over. Returns None if it is done, else a clause
-    that says why this system cannot; then nothing has changed.
+    Rules for paths that do not exist are ignored. Returns None on success, else a clause that says
+    why this system cannot do it; then nothing has changed.
     """
     version = _call(_CREATE_RULESET, None, 0, _ASK_VERSION)
     if version < 0:
@@ -81,12 +77,12 @@ def restrict(rules: Iterable[AllowedPath]) -> str | None:
     handled = _EVERYTHING if version >= _KNOWS_TRUNCATE else _EVERYTHING & ~TRUNCATE
     ruleset = _call(_CREATE_RULESET, handled.to_bytes(8, "little"), 8, 0)
     if ruleset < 0:
-        return f"the kernel makes no Landlock rules: {os.strerror(-ruleset)}"
+        return f"the kernel refuses to create Landlock rules: {os.strerror(-ruleset)}"
     try:
         for rule in rules:
             _add(ruleset, rule, handled)
         if _set_no_new_privileges() != 0 or (failed := _call(_RESTRICT_SELF, ruleset, 0)) != 0:
-            return f"the kernel applies no Landlock rules: {os.strerror(-failed)}"
+            return f"the kernel refuses to apply Landlock rules: {os.strerror(-failed)}"
     finally:
         os.close(ruleset)
     return None
@@ -107,12 +103,12 @@ def _add(ruleset: int, rule: AllowedPath, handled: int) -> None:
 
 
 def _set_no_new_privileges() -> int:
-    """Without this only root may restrict itself: programs with other rights would be confused."""
+    """Set PR_SET_NO_NEW_PRIVS, without which only root may restrict itself."""
     return int(ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def _call(number: int, *arguments: object) -> int:
-    """The system call's result, −errno if it failed."""
+    """Return a system call's result, −errno if it failed."""
     libc = ctypes.CDLL(None, use_errno=True)
     result = int(libc.syscall(ctypes.c_long(number), *map(_as_word, arguments)))
     return result if result >= 0 else -ctypes.get_errno()
@@ -127,7 +123,7 @@ _LIBRARIES = ("/usr", "/lib", "/lib64")
 _SYSTEM = (
     *("/proc", "/sys", "/dev/urandom", "/dev/random"),
     *("/etc/ld.so.cache", "/etc/localtime"),
-    # For the names of other nodes.
+    # To resolve the names of other nodes.
     *("/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"),
     *("/etc/resolv.conf", "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"),
 )
@@ -135,17 +131,17 @@ _SYSTEM = (
 _SITES = frozenset({"site-packages", "dist-packages"})
 
 
-def shut_agent_in(cache: Path, keys: Path | None, addresses: Iterable[str]) -> str | None:
-    """Leave an agent its cache, its keys and the folders of its Unix sockets, and what runs it.
+def sandbox_agent(cache: Path, keys: Path | None, addresses: Iterable[str]) -> str | None:
+    """Restrict an agent to its cache, keys, folders of Unix sockets, and the programs that it runs.
 
-    For a process without other threads; they, and its children, inherit it. Returns None if it is
-    done, else why this system cannot.
+    Call it before other threads are started. Returns None on success, else a clause that says why
+    this system cannot do it.
     """
     return restrict(_agent_rules(cache, keys, addresses))
 
 
-def shut_optimiser_in(results: Path, folders: Iterable[Path]) -> str | None:
-    """Leave a process that optimises models their folders, and the folder of its results."""
+def sandbox_optimiser(results: Path, folders: Iterable[Path]) -> str | None:
+    """Restrict a process that optimises models to their folders and the folder of its results."""
     return restrict(
         [*_programs(), AllowedPath(results, KEEP), *(AllowedPath(each, READ) for each in folders)]
     )
@@ -166,7 +162,7 @@ def _agent_rules(cache: Path, keys: Path | None, addresses: Iterable[str]) -> It
 
 
 def _programs() -> Iterator[AllowedPath]:
-    """What an interpreter and an engine need for themselves."""
+    """Yield what an interpreter and an engine need for themselves."""
     for place in _LIBRARIES:
         yield AllowedPath(Path(place), RUN)
     for place in _SYSTEM:
@@ -185,7 +181,7 @@ def _programs() -> Iterator[AllowedPath]:
 
 
 def _code() -> set[Path]:
-    """Where Python's modules lie: the usual places, and those that were imported from elsewhere."""
+    """Return where Python's modules are: the standard places, and those of other imports."""
     usual = {Path(sysconfig.get_path("stdlib")).parent, Path(sysconfig.get_path("platstdlib"))}
     usual.update(path for path in map(Path, sys.path) if path.name in _SITES)
     others = set()

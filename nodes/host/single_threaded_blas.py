@@ -1,8 +1,8 @@
-"""Keeps NumPy's linear algebra to one thread; to be imported before NumPy.
+"""Keep NumPy's linear algebra to one thread; import this module before NumPy.
 
-Landlock holds for the thread that asks for it and what that starts (`nodes.host.sandbox`). OpenBLAS
-starts a thread per CPU when NumPy is imported, so these would stay outside, and an agent has no use
-for them: its engine computes.
+OpenBLAS starts a thread per CPU when NumPy is imported. Landlock would not restrict these threads,
+because they run already when the agent calls it (`nodes.host.sandbox`), and an agent does not need
+them: its engine computes.
 """
 
 from __future__ import annotations

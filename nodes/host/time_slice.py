@@ -1,11 +1,11 @@
-"""Short turns on the CPU for the threads that serve the network.
+"""Request short time slices from the scheduler for the threads that serve the network.
 
-Where the executor computes on every CPU that an agent may use, a message that comes has to wait
-until the scheduler lets another thread run: with Linux's usual slice, up to 3 ms. A thread that
-asks for a shorter slice gets no more of the CPU, but its turn comes sooner. Kernels from 6.12 on
-grant it to anybody (sched_setattr(2), `sched_runtime` under SCHED_OTHER); older ones ignore it.
+If the executor computes on every CPU that an agent may use, a message that arrives has to wait
+until the scheduler runs another thread: up to 3 ms with Linux's default slice. A thread with a
+shorter slice gets no more CPU time, but its turn comes sooner. Kernels from 6.12 on grant it to any
+process (sched_setattr(2), `sched_runtime` under SCHED_OTHER); older ones ignore the request.
 
-Decision 010 has what it gains.
+Decision 010 has the measured gain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import struct
 
 SHORT_NS = 100_000
-"""The shortest slice that kernels grant."""
+"""The shortest slice that kernels grant, in nanoseconds."""
 
 _SETATTR = {"x86_64": 314, "aarch64": 274, "riscv64": 274, "armv7l": 380}
 """The system call's number; the C library has no function for it before glibc 2.41."""
@@ -27,12 +27,12 @@ _SCHED_OTHER = 0
 
 
 def ask_for_short_slices() -> None:
-    """For the calling thread, and those that it starts from now on."""
+    """Request short slices for the calling thread and those that it starts from now on."""
     _ask(SHORT_NS)
 
 
 def ask_for_usual_slices() -> None:
-    """Undo that, for the calling thread and those that it starts from now on."""
+    """Request default slices for the calling thread and those that it starts from now on."""
     _ask(0)
 
 

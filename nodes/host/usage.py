@@ -1,4 +1,4 @@
-"""What this process uses, from /proc: a device has no psutil.
+"""Measure the memory and CPU time of this process from /proc, without psutil.
 
 Memory is counted without the pages of programs and libraries. They are clean, shared by all
 processes that run the same file, and the kernel drops them where memory is short; how many are
@@ -18,10 +18,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def usage() -> Usage:
-    """Resident, peak and anonymous memory in bytes, and the CPU seconds of all threads.
+    """Return resident, peak and anonymous memory in bytes, and the CPU seconds of all threads.
 
-    The peak is that of resident memory less the program pages of now, and these only become more
-    until the kernel drops some.
+    The peak is the kernel's, less the program pages of now. It may be too low by the program pages
+    that were loaded after the peak.
     """
     fields = dict.fromkeys(("VmRSS", "VmHWM", "RssAnon"), 0)
     for line in Path("/proc/self/status").read_text("ascii", "replace").splitlines():
@@ -35,7 +35,7 @@ def usage() -> Usage:
 
 
 def program_bytes(process: int | str = "self") -> int:
-    """Return how much of a process's program and libraries is resident, unchanged pages only."""
+    """Return the bytes of a process's program and libraries that are resident and unchanged."""
     interpreter = os.readlink(f"/proc/{process}/exe")
     kilobytes, is_program = 0, False
     for line in Path(f"/proc/{process}/smaps").read_text("utf-8", "replace").splitlines():
@@ -49,16 +49,16 @@ def program_bytes(process: int | str = "self") -> int:
 
 
 def resident_bytes() -> int:
-    """Resident memory alone, which costs a fifth of `usage`."""
+    """Return the resident memory in bytes, program pages included; it costs a fifth of `usage`."""
     with open("/proc/self/statm", "rb", buffering=0) as file:
         return int(file.read().split()[1]) * _PAGE_BYTES
 
 
 def waited_s() -> float | None:
-    """Seconds for which the calling thread could have run but was given no CPU, since its start.
+    """Return the seconds since its start for which the calling thread waited for a CPU.
 
-    The kernel's count (`/proc/PID/task/TID/schedstat`, nanoseconds), to which it makes no
-    difference whether others had the CPUs or a quota was used up; None where it keeps none.
+    This is the kernel's count (`schedstat` in /proc), which includes waits because of a quota. The
+    result is None if the kernel does not count.
     """
     try:
         return int(Path("/proc/thread-self/schedstat").read_text("ascii").split()[1]) / 1e9
@@ -67,7 +67,7 @@ def waited_s() -> float | None:
 
 
 def machine() -> str:
-    """What this machine is: its board or processor, and its instruction set."""
+    """Return a description of this machine: its board or processor, and its instruction set."""
     architecture = os.uname().machine
     for path, wanted in (("/proc/device-tree/model", ""), ("/proc/cpuinfo", "model name")):
         try:

@@ -1,1 +1,1 @@
-"""Connections: sockets, encryption, and who may connect."""
+"""The network layer: ZeroMQ sockets, encryption, keys, and limits on connections."""

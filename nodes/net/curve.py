@@ -1,13 +1,11 @@
-"""CURVE, ZeroMQ's encryption and authentication, as this project uses it (RFC 25 and 26 of ZeroMQ).
+"""Encrypt and authenticate ZeroMQ connections by CURVE, and make key pairs (`node-agent keygen`).
 
-Both ends prove that they own the secret of their public key; what they say after that is encrypted
-and authenticated, with session keys that are forgotten at its end. The dialling end knows whom it
-means to reach. The listening end asks the `Doorkeeper`, ZeroMQ's ZAP handler (RFC 27), whether it
-knows the caller: here a socket among the others in the agent's one poll, not a thread.
-
-`node-agent keygen`: makes one key pair, in a folder of its own.
-
-The keys of a whole cluster at once are made by `launch CLUSTER.yaml --make-keys`.
+With CURVE (ZeroMQ RFC 25 and 26), both ends prove that they own the secret of their public key, and
+all that follows is encrypted and authenticated with session keys, which both ends forget when the
+connection closes. Such a connection is called *guarded* here. The dialling end accepts one public
+key only, that of the node which it dials. The listening end has the `Authenticator` check the
+dialling end's key: a ZAP handler (ZeroMQ RFC 27), whose socket is in the agent's one poll instead
+of a thread of its own.
 """
 
 from __future__ import annotations
@@ -27,37 +25,45 @@ from zmq.utils import z85
 from nodes.net.keys import LAUNCHERS, NODES, PUBLIC, Keyring, KeysError, write_secret
 from nodes.protocol.addresses import host_of
 
-STATUS_WELCOME, STATUS_STRANGER = b"200", b"400"
+STATUS_ADMITTED, STATUS_REFUSED = b"200", b"400"
 OVERHEAD_BYTES = 64
-"""A message is longer on the wire by less than this once it is encrypted."""
+"""Encryption makes a message longer by less than this."""
 
 GREETING_BYTES, WELCOME_BYTES, ERROR_BYTES = 64, 170, 12
-"""What a listening end says before it admits a caller: its greeting, its answer to a HELLO, which
-only those can write who know its public key, and an ERROR for a key that is not admitted. Whoever
-is admitted gets READY instead, which is longer."""
+"""What a listening end sends before it admits the other end: its greeting, a WELCOME in answer to
+HELLO (which needs the listening end's public key), and an ERROR for a key that is not admitted. An
+admitted end receives READY instead, which is longer."""
 
 HANDSHAKE_BYTES = 4096
-"""A caller says less than this until it is admitted; those of this project say some 600 bytes."""
+"""The most bytes that a dialling end may send before it is admitted; ours send some 600."""
 
 
 def new_pair() -> tuple[bytes, bytes]:
-    """A new key pair, (public, secret), of 32 bytes each; `KeysError` if ZeroMQ has no CURVE."""
-    if not zmq.has("curve"):
-        raise KeysError("this machine's ZeroMQ was built without CURVE: install pyzmq from PyPI")
-    return tuple(_raw(key) for key in zmq.curve_keypair())  # type: ignore[return-value]
+    """Return a new key pair (public, secret) of 32 bytes each.
+
+    Raises `KeysError` if ZeroMQ was built without CURVE.
+    """
+    _require_curve()
+    public, secret = zmq.curve_keypair()
+    return z85.decode(public), z85.decode(secret)
 
 
 def public_of(secret: bytes) -> bytes:
-    """The public key that belongs to a secret one."""
+    """Return the public key of a secret one; raises `KeysError` if ZeroMQ has no CURVE."""
+    _require_curve()
+    return z85.decode(zmq.curve_public(z85.encode(secret)))
+
+
+def _require_curve() -> None:
     if not zmq.has("curve"):
         raise KeysError("this machine's ZeroMQ was built without CURVE: install pyzmq from PyPI")
-    return _raw(zmq.curve_public(_z85(secret)))
 
 
-def guard(socket: zmq.Socket[Any], secret: bytes, port: str) -> None:
-    """Let a listening socket take encrypted connections only, of those whom the doorkeeper admits.
+def secure_listener(socket: zmq.Socket[Any], secret: bytes, port: str) -> None:
+    """Make a listening socket take guarded connections only, from keys that are admitted.
 
-    Before it is bound. Without a doorkeeper in its context it lets nobody in.
+    Call it before the socket is bound. `port` is the name of the port for the `Authenticator` of
+    the socket's context; without an `Authenticator`, every connection is refused.
     """
     socket.setsockopt(zmq.CURVE_SERVER, 1)
     socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
@@ -65,102 +71,96 @@ def guard(socket: zmq.Socket[Any], secret: bytes, port: str) -> None:
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
-def identify(socket: zmq.Socket[Any], secret: bytes, server: bytes) -> None:
-    """Let a dialling socket show its key, and talk to the owner of the key `server` only.
+def secure_dialler(socket: zmq.Socket[Any], secret: bytes, server: bytes) -> None:
+    """Make a dialling socket use this key, and connect only to the owner of the key `server`.
 
-    Before it is connected.
+    Call it before the socket is connected.
     """
     socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, public_of(secret))
     socket.setsockopt(zmq.CURVE_SERVERKEY, server)
 
 
-def caller(part: zmq.Frame) -> bytes | None:
-    """The public key of whoever sent a part; None over a connection that is not guarded."""
+def sender_key(part: zmq.Frame) -> bytes | None:
+    """Return the public key of a part's sender; None if the connection is not guarded."""
     try:
         return bytes.fromhex(str(part.get("User-Id")))
     except (zmq.ZMQError, ValueError):
         return None
 
 
-class Doorkeeper:
-    """Decides who comes in, for all guarded sockets of its context; made before they are."""
+class Authenticator:
+    """Decides which connections are admitted to the guarded sockets of its context.
+
+    Create it before these sockets. `admits` is called with the port's name and a public key.
+    """
 
     def __init__(self, context: zmq.Context[Any], admits: Callable[[str, bytes], bool]) -> None:
-        """`admits(port, public key)`."""
         self._admits = admits
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind("inproc://zeromq.zap.01")
 
     def answer(self) -> list[str]:
-        """Answer all who wait; a sentence for each that was turned away."""
-        turned_away: list[str] = []
+        """Answer all requests that wait; return a sentence for each connection that is refused."""
+        refused: list[str] = []
         while True:
             try:
                 request = self.socket.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
-                return turned_away
+                return refused
             version, number, port, address, _, mechanism, *credentials = request
             key = credentials[0] if mechanism == b"CURVE" and len(credentials) == 1 else b""
-            welcome = self._admits(port.decode("ascii", "replace"), key)
-            status = STATUS_WELCOME if welcome else STATUS_STRANGER
-            name = key.hex().encode() if welcome else b""
+            is_admitted = self._admits(port.decode("ascii", "replace"), key)
+            status = STATUS_ADMITTED if is_admitted else STATUS_REFUSED
+            name = key.hex().encode() if is_admitted else b""
             self.socket.send_multipart([version, number, status, b"", name, b""])
-            if not welcome:
-                turned_away.append(
-                    f"{address.decode('ascii', 'replace')} came to the {port.decode()} port with "
+            if not is_admitted:
+                refused.append(
+                    f"{address.decode('ascii', 'replace')} dialled the {port.decode()} port with "
                     f"the key {key.hex()}, which is not admitted there"
                 )
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Admit no connection any more."""
         with contextlib.suppress(zmq.ZMQError):
             self.socket.close()
 
 
 class Context:
-    """What sockets are made in: one per agent or run, closed after all of them.
+    """The ZeroMQ context of one agent or one run; close it after all of its sockets.
 
-    With a `keyring` it can listen: all its TCP connections are encrypted and authenticated, and the
-    `doorkeeper`'s socket must be waited for too. Whoever only dials needs none here.
+    With a `keyring`, all TCP connections to its listening sockets are guarded, and the socket of
+    its `authenticator` must be polled, too. A context whose sockets only dial needs no keyring.
     """
 
     def __init__(self, keyring: Keyring | None = None) -> None:
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.keyring = keyring
-        self.doorkeeper: Doorkeeper | None = None
+        self.authenticator: Authenticator | None = None
         if keyring is not None:
             public_of(keyring.secret)
-            self.doorkeeper = Doorkeeper(self.zmq, keyring.admits)
+            self.authenticator = Authenticator(self.zmq, keyring.admits)
 
     def keys_for(self, address: str) -> Keyring | None:
-        """The keyring, if connections at this address are guarded."""
+        """Return the keyring if connections at this address are guarded, else None."""
         return None if host_of(address) is None else self.keyring
 
     def close(self) -> None:
-        """Wait until what lingers has left, and end ZeroMQ's own thread."""
-        if self.doorkeeper is not None:
-            self.doorkeeper.close()
+        """Wait for lingering messages to be sent, and end ZeroMQ's own thread."""
+        if self.authenticator is not None:
+            self.authenticator.close()
         self.zmq.term()
 
 
-def _raw(key: bytes) -> bytes:
-    return z85.decode(key)
-
-
-def _z85(key: bytes) -> bytes:
-    return z85.encode(key)
-
-
 def default_keys() -> Path:
-    """Where an agent looks for its keys unless told otherwise."""
+    """Return the folder in which an agent looks for its keys unless `--keys` names another one."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "csdf-edge" / "keys"
 
 
 def keygen(arguments: Sequence[str]) -> int:
-    """Make a key pair; returns the exit code."""
+    """Run `node-agent keygen`, which makes one key pair in a folder; return the exit code."""
     options = _parser().parse_args(arguments)
     folder: Path = options.out
     try:
@@ -177,9 +177,10 @@ def keygen(arguments: Sequence[str]) -> int:
     sys.stdout.write(
         f"made a key pair in {folder}\n"
         f"public key: {public.hex()}\n"
-        f"Next: copy {folder / PUBLIC} to the others, as {NODES}/{options.name}.pub in their "
-        f"folders of keys; copy the launcher's here, as {folder / LAUNCHERS}/launcher.pub, and "
-        f"those of the other nodes, as {folder / NODES}/NAME.pub (NAME as in cluster.yaml)\n"
+        f"Next: copy {folder / PUBLIC} to the launcher and the other nodes, as "
+        f"{NODES}/{options.name}.pub in their folders of keys. Copy the launcher's public key to "
+        f"{folder / LAUNCHERS}/launcher.pub, and those of the other nodes to "
+        f"{folder / NODES}/NAME.pub, with NAME as in cluster.yaml.\n"
     )
     return 0
 
@@ -187,19 +188,24 @@ def keygen(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="node-agent keygen",
-        description="Make a key pair for this machine. Those of a whole cluster are made at once "
-        "by `launch cluster.yaml --make-keys`.",
-        epilog="Exit codes: 0 made, 2 not (there is a secret key already, say).",
+        description="Make a key pair for this machine. `launch cluster.yaml --make-keys` makes "
+        "the keys of a whole cluster at once.",
+        epilog="Exit codes: 0 if the pair was made, 2 if not, for example because the folder "
+        "already has a secret key.",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=default_keys(),
         metavar="DIR",
-        help="folder for the keys, made if need be (default: %(default)s)",
+        help="folder for the keys; it is created if it is missing (default: %(default)s)",
     )
     parser.add_argument(
-        "--name", default=os.uname().nodename, help="for people; default: this machine's name"
+        "--name",
+        default=os.uname().nodename,
+        help="the node's name, written into the files as a comment (default: this machine's name)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--json", action="store_true", help="print the folder and the public key as a JSON object"
+    )
     return parser

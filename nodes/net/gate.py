@@ -1,21 +1,15 @@
-"""The gate of a listening port: it watches connections below ZeroMQ until their owners are known.
+"""Limit the connections of a listening port, and close those that send too much unidentified.
 
-ZeroMQ tells which connections come and go (`Gate.came`, `Gate.left`), and the port which of them
-have spoken (`Gate.heard`). Which one has to go if there are too many, `nodes.core.admission` says.
+The listener reports which connections ZeroMQ has opened and closed, and which have sent a message
+and are thereby identified. If there are too many, `nodes.core.admission` decides which to close.
 
-On a guarded port, more is known of a connection that has not spoken, from the kernel's count of its
-bytes (`TCP_INFO`). If more of our bytes have been acknowledged than a stranger is ever sent, its
-owner has been admitted, and it stays. If it has sent more than a handshake takes before that, it is
-closed; ZeroMQ itself would read a handshake that is as long as the longest message that the port
-takes. A kernel without these counts (before Linux 4.1) leaves that bound to ZeroMQ.
+On a guarded port, the kernel's byte counts (`TCP_INFO`) say more about a connection that has not
+sent a message yet. If the other end has acknowledged more bytes than are ever sent to a stranger,
+its key has been admitted, and the connection stays. If it has sent more than a handshake needs
+before that, the connection is closed; ZeroMQ itself would read a handshake as long as the port's
+longest message. On a kernel without these counts (before Linux 4.1), only ZeroMQ's bound holds.
 
-Nothing is looked at while nobody knocks.
-
-Connections as the operating system knows them, below ZeroMQ.
-
-They are ZeroMQ's to close. Its thread may do so at any moment, and the number of a descriptor that
-was closed is used again for the next connection. So whoever is shut must still have the address
-that it had when it came.
+While there is no unidentified connection, nothing is checked.
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nodes.core.admission import Admission, origin_of
-from nodes.host.heap import SpareMemory
+from nodes.host.heap import HeapTrimmer
 from nodes.host.usage import resident_bytes
 from nodes.net.curve import ERROR_BYTES, GREETING_BYTES, HANDSHAKE_BYTES, WELCOME_BYTES
 
@@ -40,7 +34,7 @@ HINTS = {
     errno.ENODEV: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
     errno.EADDRNOTAVAIL: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
 }
-"""What to do about an address, by error number."""
+"""What the user can do about an address that cannot be used, by error number."""
 
 Peer: TypeAlias = tuple[str, int]
 """A peer's IP address and port."""
@@ -54,17 +48,18 @@ _ACKNOWLEDGED_AND_RECEIVED = struct.Struct("=120xQQ")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTraffic:
-    """What a connection has carried: bytes that came, and bytes of ours that arrived."""
+    """The bytes that were received over a connection, and the sent bytes that were acknowledged."""
 
     received_bytes: int
     acknowledged_bytes: int
 
 
 class Connection:
-    """A connection of ZeroMQ's, by its descriptor and the family of its socket.
+    """A connection of ZeroMQ, by its file descriptor and the address family of its socket.
 
-    It has no descriptor of its own: they may have run out. So it must be let go (`release`).
-    Raises `OSError` if it has been closed.
+    ZeroMQ owns the descriptor and may close it at any moment; the next connection may then have the
+    same number. It is not duplicated, because descriptors may have run out, so it must be released
+    (`release`) and never closed here. Raises `OSError` if it has been closed.
     """
 
     def __init__(self, descriptor: int, family: int) -> None:
@@ -72,7 +67,7 @@ class Connection:
         self.peer = self._peer()
 
     def traffic(self) -> ConnectionTraffic | None:
-        """What has been carried; None if it has ended, or the system does not tell."""
+        """Return its byte counts; None if it has closed, or the kernel has no such counts."""
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
             acknowledged, received = _ACKNOWLEDGED_AND_RECEIVED.unpack(info)
@@ -81,25 +76,25 @@ class Connection:
         return ConnectionTraffic(received, acknowledged)
 
     def shut(self) -> None:
-        """End it, unless its number is that of another one by now."""
+        """Shut the connection down, unless its descriptor belongs to another one by now."""
         if self._peer() == self.peer:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """Leave its descriptor to ZeroMQ."""
+        """Give up the descriptor, which stays open for ZeroMQ."""
         self._socket.detach()
 
     def _peer(self) -> Peer:
         try:
             host, port = self._socket.getpeername()[:2]
-        except (OSError, ValueError):  # it has ended, or is a Unix socket
+        except (OSError, ValueError):  # it has closed, or is a Unix socket
             return NOBODY
         return str(host), int(port)
 
 
 def refuse_taken(path: str) -> None:
-    """ZeroMQ takes over a Unix socket's path without asking; ask whether anybody is there."""
+    """Raise `OSError` if a process listens at a Unix socket's path, which ZeroMQ would replace."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
@@ -109,166 +104,168 @@ def refuse_taken(path: str) -> None:
 
 
 UNKNOWN_PER_KNOWN = 4
-"""Room for connections whose owners are not known, as a multiple of that for the others: the more
-there is, the more rarely one is closed before ZeroMQ does so, and the longer a handshake may take
-while somebody opens connections as fast as can be."""
+"""The limit of unknown connections, as a multiple of the limit of known ones. The higher it is, the
+more rarely one is closed before ZeroMQ's own time limit, and the longer a handshake may take during
+a flood of connections."""
 
-LOOK_S, LONGEST_LOOK_S = 0.05, 1.0
-"""How often the process's memory is looked at while strangers are there, and how often each of them
-is at least."""
+CHECK_PERIOD_S, MAX_CHECK_AGE_S = 0.05, 1.0
+"""The time between two checks of the process's memory while there are unidentified connections, and
+the longest time between two checks of each of them."""
 
 GROWN_BYTES = 2 << 20
-"""If the process has grown by so much since then, each of them is looked at: with hundreds of
-silent ones, asking the kernel about each every time would cost a percent of a processor."""
+"""If the process has grown by so much since the last check of all connections, they are checked
+again at once. With hundreds of silent connections, checking each every time would cost one percent
+of a processor."""
 
-ORIGINS = 64
-"""Addresses whose connections are counted apart; beyond, they are counted together."""
+MAX_ORIGINS = 64
+"""Addresses whose closed connections are counted apart; all others are counted together."""
 
 SENT_TO_STRANGERS_BYTES = GREETING_BYTES + WELCOME_BYTES + ERROR_BYTES
 
-TOO_MANY = "were closed to make room for others, before their owners had made themselves known"
-TOO_MUCH = f"were closed because they sent more than {HANDSHAKE_BYTES} bytes before any handshake"
-GREEDY = "were closed because nobody else has as many"
+DISPLACED = "were closed to make room for others, before their owners were identified"
+TOO_LONG = f"were closed because they sent more than {HANDSHAKE_BYTES} bytes before any handshake"
+LARGEST_OWNER = "were closed because there were too many, and their owner had the most"
 NO_HANDSHAKE = "ended before the handshake did"
 
 
 class Gate:
-    """Of one port, whose sockets are of this `family`; `most` of its connections may be known.
+    """The connections of one port, with at most `max_known` identified ones.
 
-    A handshake on a guarded port lasts `handshake_s` at most; ZeroMQ sees to that.
+    `family` is the address family of its sockets. On a guarded port, ZeroMQ ends a handshake after
+    `handshake_s` seconds.
     """
 
     def __init__(
-        self, port: str, most: int, family: int, *, is_guarded: bool, handshake_s: float
+        self, port: str, max_known: int, family: int, *, is_guarded: bool, handshake_s: float
     ) -> None:
         self._port = port
         self._family = family
         self._is_guarded = is_guarded
         self._handshake_s = handshake_s
-        self._admission = Admission(most, UNKNOWN_PER_KNOWN * most)
+        self._admission = Admission(max_known, UNKNOWN_PER_KNOWN * max_known)
         self._connections: dict[int, Connection] = {}
         self._watched: dict[int, float] = {}
-        """Descriptor → when a handshake on it is over in any case; the first is over first."""
-        self._look_s = self._judge_s = 0.0
-        self._judged_bytes = 0
-        self._spare = SpareMemory()
+        """Descriptor → when its handshake is over at the latest, in this order."""
+        self._check_s = self._check_all_s = 0.0
+        self._checked_bytes = 0
+        self._trimmer = HeapTrimmer()
         self._counted: Counter[tuple[str, str]] = Counter()
-        self._changed: dict[tuple[str, str], None] = {}
+        self._unreported: dict[tuple[str, str], None] = {}
 
     def __contains__(self, descriptor: int) -> bool:
         return descriptor in self._admission
 
     @property
     def due_s(self) -> float | None:
-        """When to `look`, on the monotonic clock; None while there is nothing to look at."""
+        """When to call `check`, on the monotonic clock; None while there is nothing to check."""
         if self._watched:
-            return self._look_s
-        return self._spare.due_s
+            return self._check_s
+        return self._trimmer.due_s
 
     def opened(self, descriptor: int) -> None:
-        """ZeroMQ has accepted a connection."""
+        """Add a connection that ZeroMQ has accepted."""
         self.closed(descriptor)
         try:
             connection = Connection(descriptor, self._family)
         except OSError:
-            return  # it has been closed, as is about to be told
+            return  # it has closed, which the monitor is about to report
         self._connections[descriptor] = connection
         self._admission.opened(descriptor, origin_of(connection.peer[0]))
         if self._is_guarded:
             now_s = time.monotonic()
             if not self._watched:
-                self._look_s = now_s + LOOK_S
+                self._check_s = now_s + CHECK_PERIOD_S
             self._watched[descriptor] = now_s + self._handshake_s
 
-    def heard(self, descriptor: int, owner: str = "") -> None:
-        """A connection has spoken; it is its `owner`'s, or its address's if that is not known."""
+    def identified(self, descriptor: int, owner: str = "") -> None:
+        """Note that a connection has sent a message; its owner is `owner`, or else its address."""
         self._admission.identified(descriptor, owner or self._admission.origin(descriptor))
         self._watched.pop(descriptor, None)
 
     def closed(self, descriptor: int) -> None:
-        """ZeroMQ has closed a connection, or given it up."""
+        """Remove a connection that ZeroMQ has closed or given up."""
         self._admission.closed(descriptor)
         self._watched.pop(descriptor, None)
         connection = self._connections.pop(descriptor, None)
         if connection is not None:
             connection.release()
 
-    def failed(self, descriptor: int) -> None:
-        """A handshake has failed; ZeroMQ may have read much before it saw that."""
+    def handshake_failed(self, descriptor: int) -> None:
+        """Note that a handshake has failed, for which ZeroMQ may have used much memory."""
         if descriptor in self:
             self._count(descriptor, NO_HANDSHAKE)
-            self._spare.freed(time.monotonic())
+            self._trimmer.schedule(time.monotonic())
 
     def clear(self) -> None:
-        """All connections have been given up."""
+        """Remove all connections."""
         for descriptor in tuple(self._connections):
             self.closed(descriptor)
 
-    def shut(self, descriptor: int) -> None:
+    def close(self, descriptor: int) -> None:
         """Close a connection."""
         connection = self._connections.get(descriptor)
         if connection is not None:
             connection.shut()
         self.closed(descriptor)
 
-    def make_room(self) -> None:
-        """Close the connections that are too many."""
+    def close_excess(self) -> None:
+        """Close connections while there are too many."""
         while (descriptor := self._admission.next_to_close()) is not None:
             if self._admission.is_known(descriptor):
-                self._turn_away(descriptor, GREEDY)
+                self._reject(descriptor, LARGEST_OWNER)
             elif self._is_admitted(descriptor):
                 self._admission.identified(descriptor, self._admission.origin(descriptor))
             else:
-                self._turn_away(descriptor, TOO_MANY)
+                self._reject(descriptor, DISPLACED)
 
-    def look(self) -> None:
-        """Close whoever sends too much before it is admitted, and give back what that took."""
+    def check(self) -> None:
+        """Close connections that send too much before they are admitted, and trim the heap."""
         now_s = time.monotonic()
-        if self._watched and now_s >= self._look_s:
-            self._look_s = now_s + LOOK_S
+        if self._watched and now_s >= self._check_s:
+            self._check_s = now_s + CHECK_PERIOD_S
             held_bytes = resident_bytes()
-            if now_s >= self._judge_s or held_bytes >= self._judged_bytes + GROWN_BYTES:
-                self._judge_s, self._judged_bytes = now_s + LONGEST_LOOK_S, held_bytes
-                self._judge_all(now_s)
-        self._spare.look(now_s)
+            if now_s >= self._check_all_s or held_bytes >= self._checked_bytes + GROWN_BYTES:
+                self._check_all_s, self._checked_bytes = now_s + MAX_CHECK_AGE_S, held_bytes
+                self._check_all(now_s)
+        self._trimmer.trim_if_due(now_s)
 
-    def news(self) -> list[str]:
-        """Whose connections have ended or been closed since this was last asked, in sentences."""
-        changed, self._changed = self._changed, {}
+    def take_reports(self) -> list[str]:
+        """Return a sentence on each address and reason for which connections were closed lately."""
+        changed, self._unreported = self._unreported, {}
         return [
             f"connections from {origin or 'this machine'} to the {self._port} port {why} "
-            f"({self._counted[origin, why]} by now)"
+            f"({self._counted[origin, why]} so far)"
             for origin, why in changed
         ]
 
-    def _judge_all(self, now_s: float) -> None:
+    def _check_all(self, now_s: float) -> None:
         for descriptor, until_s in tuple(self._watched.items()):
-            if now_s >= until_s:  # ZeroMQ has closed it by now, or its owner was admitted
+            if now_s >= until_s:  # by now ZeroMQ has closed it, or its key was admitted
                 del self._watched[descriptor]
             else:
-                self._judge(descriptor, now_s)
+                self._check_traffic(descriptor, now_s)
 
-    def _judge(self, descriptor: int, now_s: float) -> None:
+    def _check_traffic(self, descriptor: int, now_s: float) -> None:
         traffic = self._connections[descriptor].traffic()
         if traffic is None:
             return
         if traffic.acknowledged_bytes > SENT_TO_STRANGERS_BYTES:
             del self._watched[descriptor]
         elif traffic.received_bytes > HANDSHAKE_BYTES:
-            self._turn_away(descriptor, TOO_MUCH)
-            self._spare.freed(now_s)
+            self._reject(descriptor, TOO_LONG)
+            self._trimmer.schedule(now_s)
 
     def _is_admitted(self, descriptor: int) -> bool:
         traffic = self._connections[descriptor].traffic() if self._is_guarded else None
         return traffic is not None and traffic.acknowledged_bytes > SENT_TO_STRANGERS_BYTES
 
-    def _turn_away(self, descriptor: int, why: str) -> None:
+    def _reject(self, descriptor: int, why: str) -> None:
         self._count(descriptor, why)
-        self.shut(descriptor)
+        self.close(descriptor)
 
     def _count(self, descriptor: int, why: str) -> None:
         kind = self._admission.origin(descriptor), why
-        if kind not in self._counted and len(self._counted) >= ORIGINS:
+        if kind not in self._counted and len(self._counted) >= MAX_ORIGINS:
             kind = "various addresses", why
         self._counted[kind] += 1
-        self._changed[kind] = None
+        self._unreported[kind] = None

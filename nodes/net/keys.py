@@ -1,12 +1,12 @@
-"""Keys as files: a machine's own secret, and the public keys of those that it deals with.
+"""Read and write a folder of keys: a machine's own secret, and the public keys that it trusts.
 
-    FOLDER/secret.key        its own (mode 0600), 64 hexadecimal digits
-    FOLDER/public.key        what the others need of it; a copy for them, never read here
-    FOLDER/launchers/*.pub   who may give an agent commands
-    FOLDER/nodes/NAME.pub    the other nodes; in the launcher's folder all of them
+    FOLDER/secret.key        the machine's secret key (mode 0600), 64 hexadecimal digits
+    FOLDER/public.key        its public key, to be copied to other machines; never read here
+    FOLDER/launchers/*.pub   the launchers that may command the agent
+    FOLDER/nodes/NAME.pub    the other nodes; in the launcher's folder, all nodes
 
-Keys are those of CURVE (X25519), 32 bytes each. Lines that begin with `#` are for people. What
-is in the folder counts as it stands there now: it is looked at again for everybody who knocks.
+Keys are CURVE keys (X25519) of 32 bytes. Lines that begin with `#` are comments. Agents read a
+changed folder again for every new connection.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _OTHERS = 0o077
 _WORLD_WRITES = 0o002
 _ROOT = 0
 LONGEST_FILE_BYTES = 1 << 16
-"""Of a longer file only the beginning is read."""
+"""Of a longer file, only the beginning is read."""
 
 _is_key = re.compile(r"[0-9a-f]{64}").fullmatch
 
 CONTROL, DATA = "control", "data"
-"""The two ports of an agent, and what each is called where it asks who may come in."""
+"""The names of an agent's two ports, for which different keys are admitted."""
 
 
 class KeysError(NodeError):
@@ -45,9 +45,9 @@ class KeysError(NodeError):
 
 
 class Keyring:
-    """A machine's secret key, and the public keys of those that it deals with, by name.
+    """A machine's secret key, and the public keys of launchers and nodes by name.
 
-    `problems` are sentences about what could not be read when this was last refreshed.
+    `problems` has a sentence about each file that could not be read at the last refresh.
     """
 
     def __init__(
@@ -62,38 +62,38 @@ class Keyring:
         self.problems: tuple[str, ...] = ()
 
     def refresh(self) -> bool:
-        """Look whether anything has changed; whether it had."""
+        """Read changed keys again; return whether anything had changed."""
         return False
 
     def admits(self, port: str, key: bytes) -> bool:
-        """Whether the owner of this public key may connect to that port (`CONTROL` or `DATA`)."""
+        """Return whether a public key may connect to the port (`CONTROL` or `DATA`)."""
         if key in self.launchers.values():
             return port in (CONTROL, DATA)
         return port == DATA and key in self.nodes.values()
 
     def is_key_of(self, key: bytes, node: str) -> bool:
-        """Whether this is the key of a node of this name (`HOST`: of a launcher)."""
+        """Return whether this is the key of the node of this name; for `HOST`, of a launcher."""
         if node == HOST:
             return key in self.launchers.values()
         return self.nodes.get(node) == key
 
     def key_of(self, node: str) -> bytes:
-        """The public key of a node that is dialled; raises `KeysError` if it is not here."""
+        """Return a node's public key; raises `KeysError` if it is missing."""
         try:
             return self.nodes[node]
         except KeyError:
-            raise KeysError(f"there is no key of node {node!r}{self._where(node)}") from None
+            raise KeysError(f"the key of node {node!r} is missing{self._hint(node)}") from None
 
-    def _where(self, _: str) -> str:
+    def _hint(self, _: str) -> str:
         return ""
 
 
 class KeyFolder(Keyring):
-    """A keyring in a folder. Raises `KeysError` if it cannot be used.
+    """A keyring that is read from a folder; raises `KeysError` if it cannot be used.
 
-    A file that has become unreadable later is left out: it lets nobody in, and keeps nobody else
-    out. Of a secret that cannot be read any more, the former one stays in use; a folder that is
-    gone as a whole leaves everything as it was.
+    Later problems are less severe, so that they stop no agent. A public key that has become
+    unreadable is left out. If the secret has become unreadable, the former one stays in use. If the
+    whole folder is gone, nothing changes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,16 +106,16 @@ class KeyFolder(Keyring):
     def _read(self) -> None:
         self._stamp = _stamp(self.folder)
         if not self.folder.is_dir():
-            raise KeysError(f"{self.folder} is gone; who was admitted still is")
+            raise KeysError(f"{self.folder} is gone; the keys read before remain admitted")
         problems: list[str] = []
-        with _noting(problems):  # whoever was withdrawn must be out all the same
+        with _collecting(problems):  # keys that were withdrawn must be refused all the same
             self.secret = read_secret(self.folder)
         self.launchers = _read_folder(self.folder / LAUNCHERS, problems)
         self.nodes = _read_folder(self.folder / NODES, problems)
         self.problems = tuple(problems)
 
     def refresh(self) -> bool:
-        """Read the folder again if it has changed; whether it had."""
+        """Read the folder again if it has changed; return whether it had."""
         if _stamp(self.folder) == self._stamp:
             return False
         try:
@@ -124,12 +124,15 @@ class KeyFolder(Keyring):
             self.problems = (str(error),)
         return True
 
-    def _where(self, node: str) -> str:
-        return f": put its {PUBLIC} there as {self.folder / NODES / (node + SUFFIX)}"
+    def _hint(self, node: str) -> str:
+        return f": copy its {PUBLIC} to {self.folder / NODES / (node + SUFFIX)}"
 
 
 def read_secret(folder: Path) -> bytes:
-    """A folder's secret key; refuses one that others have or can read (`KeysError`)."""
+    """Return a folder's secret key.
+
+    Raises `KeysError` if it cannot be read, belongs to another user, or others can read it.
+    """
     path = folder / SECRET
     for place in (folder, path):
         _refuse_others(place)
@@ -139,21 +142,21 @@ def read_secret(folder: Path) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as error:
         raise KeysError(
-            f"{path} cannot be read ({error.strerror}): `node-agent keygen` makes a key, "
-            "`launch CLUSTER.yaml --make-keys` those of a whole cluster"
+            f"{path} cannot be read ({error.strerror}): make a key with `node-agent keygen`, or "
+            "those of a whole cluster with `launch CLUSTER.yaml --make-keys`"
         ) from error
     if status.st_mode & _OTHERS:
         raise KeysError(
-            f"{path} can be read by other users (mode {status.st_mode & 0o777:04o}), so it is no "
-            f"secret: make new keys, or `chmod 600 {path}` if nobody has seen it"
+            f"{path} can be read by other users (mode {status.st_mode & 0o777:04o}): make new "
+            f"keys, or run `chmod 600 {path}` if nobody has read it"
         )
     return _read_key(path)
 
 
 def write_secret(folder: Path, name: str, secret: bytes, public: bytes) -> None:
-    """Write a machine's own pair into a folder, which is made if need be.
+    """Write a machine's own key pair into a folder, which is created if it is missing.
 
-    Raises `KeysError` if there is a secret already, or it cannot be written.
+    Raises `KeysError` if the folder already has a secret, or a file cannot be written.
     """
     path = folder / SECRET
     text = f"# Secret key of {name}. It never leaves that machine.\n{secret.hex()}\n"
@@ -163,14 +166,14 @@ def write_secret(folder: Path, name: str, secret: bytes, public: bytes) -> None:
         with open(descriptor, "w", encoding="ascii", errors="replace") as file:
             file.write(text)
     except FileExistsError:
-        raise KeysError(f"{path} is there already; delete it to get another") from None
+        raise KeysError(f"{path} already exists; delete it to make a new key") from None
     except OSError as error:
         raise KeysError(f"{path} cannot be written: {error.strerror}") from error
     write_public(folder / PUBLIC, name, public)
 
 
 def write_public(path: Path, name: str, public: bytes) -> None:
-    """Write a public key into a file of its own, whole or not at all; `KeysError` if impossible."""
+    """Write a public key into a file, atomically; raises `KeysError` if that fails."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     text = f"# Public key of {name}\n{public.hex()}\n"
     try:
@@ -184,7 +187,7 @@ def write_public(path: Path, name: str, public: bytes) -> None:
 
 
 def _read_folder(folder: Path, problems: list[str]) -> Mapping[str, bytes]:
-    """The keys of a folder by name; it may be missing."""
+    """Return the keys of a folder by name; none if the folder is missing."""
     found: dict[str, bytes] = {}
     try:
         for place in (folder.parent, folder):
@@ -192,7 +195,7 @@ def _read_folder(folder: Path, problems: list[str]) -> Mapping[str, bytes]:
             _refuse_written_by_all(place)
         for path in sorted(folder.iterdir()):
             if path.name.endswith(SUFFIX):
-                with _noting(problems):
+                with _collecting(problems):
                     _refuse_others(path)
                     _refuse_written_by_all(path)
                     found[path.name.removesuffix(SUFFIX)] = _read_key(path)
@@ -206,21 +209,21 @@ def _read_folder(folder: Path, problems: list[str]) -> Mapping[str, bytes]:
 
 
 def _refuse_others(path: Path) -> None:
-    """Whoever has a file or folder, or a link to it, decides what is in it."""
+    """Raise `KeysError` if a file, folder or link belongs to a user who could replace the keys."""
     ours = os.geteuid()
-    with contextlib.suppress(OSError, RuntimeError):  # told where it is read
+    with contextlib.suppress(OSError, RuntimeError):  # reading it reports the error
         for place in (path, path.resolve()):
             owner = place.lstat().st_uid
             if owner not in (ours, _ROOT):
                 raise KeysError(
                     f"{place} belongs to {_user(owner)}, and only keys of {_user(ours)} or "
-                    f"{_user(_ROOT)} are trusted: `chown -h {_user(ours)} {place}` if nobody has "
-                    "changed it"
+                    f"{_user(_ROOT)} are trusted: run `chown -h {_user(ours)} {place}` if nobody "
+                    "has changed it"
                 )
 
 
 def _user(number: int) -> str:
-    """A user's name; the number where there is none."""
+    """Return a user's name; the number if the user has no name."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -228,15 +231,15 @@ def _user(number: int) -> str:
 
 
 def _refuse_written_by_all(path: Path) -> None:
-    """Whoever can write there decides who is admitted."""
-    with contextlib.suppress(OSError):  # told where it is read
+    """Raise `KeysError` if everybody can write there, and so decide which keys are admitted."""
+    with contextlib.suppress(OSError):  # reading it reports the error
         if path.stat().st_mode & _WORLD_WRITES:
-            raise KeysError(f"{path} can be written by everybody: `chmod go-w {path}`")
+            raise KeysError(f"{path} can be written by everybody: run `chmod go-w {path}`")
 
 
 @contextmanager
-def _noting(problems: list[str]) -> Iterator[None]:
-    """Leave out a file that cannot be used, and note why."""
+def _collecting(problems: list[str]) -> Iterator[None]:
+    """Collect a `KeysError` of the block as a sentence."""
     try:
         yield
     except KeysError as error:
@@ -250,7 +253,7 @@ def _open_at_once(path: str, flags: int) -> int:
 def _read_key(path: Path) -> bytes:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
-            content = file.read(LONGEST_FILE_BYTES) or b""  # a pipe has nothing, and does not wait
+            content = file.read(LONGEST_FILE_BYTES) or b""  # an empty pipe does not block
         lines = content.decode("ascii").splitlines()
     except OSError as error:
         raise KeysError(f"{path} cannot be read: {error.strerror}") from error
@@ -258,19 +261,19 @@ def _read_key(path: Path) -> bytes:
         lines = []
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if len(keys) != 1 or not _is_key(keys[0]):
-        raise KeysError(f"{path} does not hold one key of 64 hexadecimal digits, small letters")
+        raise KeysError(f"{path} does not contain one key of 64 lower-case hexadecimal digits")
     return bytes.fromhex(keys[0])
 
 
 def _stamp(folder: Path) -> tuple[object, ...]:
-    """Differs whenever a file of the folder has been changed, added or removed."""
+    """Return a value that differs whenever a file of the folder is changed, added or removed."""
     paths = [folder, folder / SECRET]
     for part in (LAUNCHERS, NODES):
         paths += [folder / part, *sorted((folder / part).glob(f"*{SUFFIX}"))]
-    return tuple((str(path), _looks(path)) for path in paths)
+    return tuple((str(path), _version(path)) for path in paths)
 
 
-def _looks(path: Path) -> tuple[int, ...]:
+def _version(path: Path) -> tuple[int, ...]:
     try:
         status = path.stat()
     except OSError:

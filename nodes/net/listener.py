@@ -1,9 +1,10 @@
-"""The listening end of connections: a bound ROUTER, and who is behind each of its connections.
+"""The listening end of connections: a bound ROUTER that identifies the peer of each connection.
 
-A connection is cut off for real: the file descriptor that a message came from (`ZMQ_SRCFD`) is
-shut down, and what still arrives under its routing id is dropped. So is one too many, one that says
-too much before it is admitted (`nodes.net.gate`), one that does not greet in time, and one whose
-key is no longer admitted (`nodes.net.curve`).
+A connection is cut off by shutting down the file descriptor that its message came from
+(`ZMQ_SRCFD`); what still arrives under its routing id is dropped. Cut off are peers that break the
+protocol, connections that are too many or send too much before they are admitted
+(`nodes.net.gate`), those whose handshake takes too long, and those whose key is no longer admitted
+(`nodes.net.keys`).
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from nodes.net.curve import Context, caller, guard
+from nodes.net.curve import Context, secure_listener, sender_key
 from nodes.net.gate import HINTS, Gate, refuse_taken
 from nodes.net.keys import DATA
 from nodes.net.sockets import (
     DO_NOT_WAIT,
     EVENTS,
+    HANDSHAKE_ERRORS,
     MORE_FOLLOWS,
     READABLE,
-    REJECTED,
     AddressError,
     Buffer,
-    ConnectionTerms,
     Part,
     Read,
     Socket,
+    SocketOptions,
     close_socket,
     next_event,
     open_monitor,
@@ -41,53 +42,52 @@ MAX_CUT_OFF = 1024
 """Routing ids of cut-off peers that are remembered."""
 
 MAX_ANSWERS = 1000
-"""Answers that may wait for somebody who asks and does not listen; a launcher leaves a few."""
+"""Answers that may wait for a peer that does not receive; a launcher leaves a few unread."""
 
 HANDSHAKE_MS = 30_000
-"""A stranger that has not made itself known after so long is cut off; a handshake takes a few
-milliseconds, or as long as the agent's loop is busy. Whoever opens a connection anew as soon as it
-is closed costs an agent a sixth of what it would with 5 s, and keeps nobody out
-(`nodes.net.gate`)."""
+"""The time limit of a handshake, which takes a few milliseconds, or as long as the agent's loop is
+busy. A stranger who reconnects whenever its connection is closed costs an agent a sixth of what it
+would cost with a limit of 5 s, and keeps nobody out (`nodes.net.gate`)."""
 
 CLOSING_MS = 1_000
-"""How long a port may take to close before it is opened again; it takes less than one."""
+"""How long to wait for a port to close before it is opened again; it takes less than 1 ms."""
 
 MAX_CONNECTIONS = 256
-"""Connections that a port holds at most unless told otherwise, and as many again of those who have
-not made themselves known; a cluster needs one per node."""
+"""The default limit of identified connections of a port; a cluster needs one per node. The limit of
+others is a multiple of it (`nodes.net.gate.UNKNOWN_PER_KNOWN`)."""
 
 BACKLOG = 4096
-"""Connections that wait to be accepted, where the system allows as many: beyond, callers are not
-heard, and try again a second later."""
+"""Connections that may wait to be accepted, if the system allows so many. Beyond, a dialling end
+gets no answer and tries again a second later."""
 
 
 class Listener:
-    """A bound ROUTER: receives from whoever dials, answers by routing id.
+    """A bound ROUTER, which receives from all that dial it and answers by routing id.
 
-    `address` is where it really listens (a port of 0 is replaced by the one that was found); `port`
-    is what the doorkeeper calls it. Raises `AddressError` if that is impossible.
+    The attribute `address` is where it listens; the system has chosen the port if 0 was given.
+    `port` is its name for the authenticator. Raises `AddressError` if it cannot listen there.
     """
 
     def __init__(
         self,
         context: Context,
         address: str,
-        terms: ConnectionTerms,
+        options: SocketOptions,
         port: str = DATA,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.socket: Socket = context.zmq.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        terms.apply(self.socket)
+        options.apply(self.socket)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.keyring = context.keys_for(address)
         self.port = port
         if self.keyring is not None:
-            guard(self.socket, self.keyring.secret, port)
+            secure_listener(self.socket, self.keyring.secret, port)
         self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.monitor = open_monitor(
             self.socket,
-            REJECTED | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED,
+            HANDSHAKE_ERRORS | zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED,
         )
         try:
             _bind(self.socket, address)
@@ -106,12 +106,12 @@ class Listener:
         self._cut_off: dict[bytes, None] = {}
         self._peers: dict[bytes, int] = {}
         self._keys: dict[bytes, bytes] = {}
-        self._gone: list[bytes | str] = []
+        self._closed: list[bytes | str] = []
 
     def receive(self, read: Callable[[bytes, list[Part]], Read]) -> list[Read]:
-        """What `read` makes of the messages that have come in (routing id, parts).
+        """Return `read(routing id, parts)` for the messages that have come in.
 
-        If it returns less than `BATCH`, nothing is left.
+        If it returns fewer than `BATCH`, no message is left.
         """
         sock, peers = self.socket, self._peers
         found: list[Read] = []
@@ -121,83 +121,86 @@ class Listener:
             if peer not in peers:
                 if peer in self._cut_off:
                     continue
-                self._look()  # its descriptor may have been that of one who has closed
+                self._read_monitor()  # its descriptor may have been that of a closed connection
                 descriptor = _descriptor(parts[0])
                 if descriptor >= 0 and descriptor not in self._gate:
-                    continue  # it has closed before it was heard, and nobody would tell of it again
+                    continue  # it has closed already, and no event would remove it again
                 peers[peer] = descriptor
-                if not self._knows(peer, parts[0]):
+                if not self._admits(peer, parts[0]):
                     self.cut_off(peer)
                     continue
-                self._gate.heard(descriptor, self.key_of(peer).hex())
+                self._gate.identified(descriptor, self.key_of(peer).hex())
             found.append(read(peer, parts))
         return found
 
-    def _knows(self, peer: bytes, part: Part) -> bool:
-        """Whether a peer that speaks for the first time is still admitted; notes its key."""
+    def _admits(self, peer: bytes, part: Part) -> bool:
+        """Note the key of a peer at its first message; return whether it is still admitted."""
         if self.keyring is None:
             return True
-        key = self._keys[peer] = caller(part) or b""
+        key = self._keys[peer] = sender_key(part) or b""
         return self.keyring.admits(self.port, key)
 
     def key_of(self, peer: bytes) -> bytes:
-        """The public key of a peer that has spoken over a guarded connection; else nothing."""
+        """Return a peer's public key; empty if its connection is not guarded."""
         return self._keys.get(peer, b"")
 
     @property
-    def has_lost(self) -> bool:
-        """Whether `receive` has met with something that `closed` is to tell."""
-        return bool(self._gone)
+    def has_closed(self) -> bool:
+        """Whether `take_closed` has connections to return."""
+        return bool(self._closed)
 
     @property
     def due_s(self) -> float | None:
-        """When `closed` is to be asked even if nothing happens, on the monotonic clock."""
+        """When to call `take_closed` at the latest, on the monotonic clock; None for never."""
         return self._gate.due_s
 
-    def closed(self) -> list[bytes | str]:
-        """The peers whose connections have closed; sentences on those that never had any."""
-        self._look()
-        self._gate.make_room()
-        self._gate.look()
-        gone, self._gone = self._gone, []
-        return gone + self._gate.news()
+    def take_closed(self) -> list[bytes | str]:
+        """Return the peers whose connections have closed since the last call.
 
-    def _look(self) -> None:
-        """Take in what has happened to connections; all of that is earlier than what they say."""
+        Sentences report connections that closed without having sent a message.
+        """
+        self._read_monitor()
+        self._gate.close_excess()
+        self._gate.check()
+        gone, self._closed = self._closed, []
+        return gone + self._gate.take_reports()
+
+    def _read_monitor(self) -> None:
+        """Handle the monitor's events, which are earlier than the messages still to be read."""
         gate = self._gate
         while (happened := next_event(self.monitor)) is not None:
             event, descriptor = happened
-            if event & REJECTED:
-                self._has_failed = True  # and ends, as the next event tells
+            if event & HANDSHAKE_ERRORS:
+                self._has_failed = True  # the next event is the end of this connection
             elif event == zmq.EVENT_ACCEPTED:
                 gate.opened(descriptor)
             elif event == zmq.EVENT_DISCONNECTED:
                 if self._has_failed:
-                    gate.failed(descriptor)
+                    gate.handshake_failed(descriptor)
                     self._has_failed = False
                 gate.closed(descriptor)
-                # Descriptors are used again: of two peers that had it, the earlier has closed.
+                # Of two peers with this descriptor, the earlier one has closed.
                 peer = next((p for p, known in self._peers.items() if known == descriptor), None)
                 if peer is not None:
                     self._forget(peer)
 
     def _forget(self, peer: bytes) -> None:
-        """Tell next time that a peer is gone, unless it was told before."""
+        """Remove a peer, and report it once in `take_closed`."""
         if self._peers.pop(peer, None) is not None:
             self._keys.pop(peer, None)
-            self._gone.append(peer)
+            self._closed.append(peer)
 
-    def withdrawn(self) -> list[bytes]:
-        """The peers whose keys were admitted when they came and are no longer."""
+    def withdrawn_peers(self) -> list[bytes]:
+        """Return the connected peers whose keys are no longer admitted."""
         ring = self.keyring
         if ring is None:
             return []
         return [peer for peer, key in self._keys.items() if not ring.admits(self.port, key)]
 
-    def renew(self) -> None:
-        """Show the keyring's present secret to whoever dials from now on.
+    def rebind(self) -> None:
+        """Listen again with the keyring's present secret.
 
-        Connections that stand are lost by it. Raises `AddressError` if the address is gone.
+        All connections are lost. Raises `AddressError` if the address cannot be used any more.
         """
         if self.keyring is None:
             return
@@ -208,36 +211,39 @@ class Listener:
         self._peers.clear()
         self._keys.clear()
         self._gate.clear()
-        guard(self.socket, self.keyring.secret, self.port)
+        secure_listener(self.socket, self.keyring.secret, self.port)
         _bind(self.socket, self.address)
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:
-        """Send to a peer; False if it does not listen or is gone, which `closed` then tells."""
+        """Send to a peer; return False if too many messages wait for it, or it is gone.
+
+        A peer that is gone is reported by `take_closed`.
+        """
         try:
             self.socket.send(peer, MORE_FOLLOWS | DO_NOT_WAIT)
         except zmq.ZMQError as error:
             if error.errno == errno.EHOSTUNREACH:
-                self._forget(peer)  # its connection may have ended before it was heard
+                self._forget(peer)  # its connection may have closed before its first message
             return False
         send_parts(self.socket, parts)
         return True
 
     def cut_off(self, peer: bytes) -> None:
-        """Close a peer's connection and drop what it has sent before."""
+        """Close a peer's connection, and drop its messages that are still unread."""
         if len(self._cut_off) >= MAX_CUT_OFF:
             del self._cut_off[next(iter(self._cut_off))]
         self._cut_off[peer] = None
         self._keys.pop(peer, None)
-        self._gate.shut(self._peers.pop(peer, -1))
+        self._gate.close(self._peers.pop(peer, -1))
 
     def close(self) -> None:
-        """Stop listening; what waits to be sent gets the terms' `linger_ms`."""
+        """Stop listening; messages that wait to be sent have the options' `linger_ms`."""
         close_socket(self.socket, self.monitor)
         self._gate.clear()
 
 
 def _descriptor(part: Part) -> int:
-    """The file descriptor that a part came from; -1 if ZeroMQ does not tell."""
+    """Return the file descriptor that a part came from; -1 if ZeroMQ does not report it."""
     try:
         return int(part.get(zmq.SRCFD))
     except zmq.ZMQError:
@@ -245,7 +251,7 @@ def _descriptor(part: Part) -> int:
 
 
 def family_of(address: str) -> int:
-    """The family of the sockets at an address of ours."""
+    """Return the address family of sockets at a ZeroMQ address."""
     if address.startswith("ipc://"):
         return socket.AF_UNIX
     return socket.AF_INET6 if address.startswith("tcp://[") else socket.AF_INET

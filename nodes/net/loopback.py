@@ -1,7 +1,8 @@
-"""Tensors from this node to itself, over the wire that others are reached by: what does that cost?
+"""Send tensors from a node to itself, to measure what a tensor between two nodes costs.
 
-The same messages, sockets and threads as between nodes, in one process. So the processor time that
-it takes is what a sender and a receiver spend together, kernel and ZeroMQ's own threads included.
+The messages, sockets and threads are the same as between nodes, but in one process. The processor
+time that this takes is therefore that of sender and receiver together, including the kernel and
+ZeroMQ's own threads.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ Array = npt.NDArray[Any]
 
 
 def loopback_address(data_address: str) -> str:
-    """Where an agent with this data port can reach itself, by the same kind of connection."""
+    """Return an address at which an agent with this data port reaches itself, on its transport."""
     return f"{data_address}.self" if data_address.startswith("ipc://") else "tcp://127.0.0.1:0"
 
 
 class Loopback:
     """Two connected ends in one process; a context manager.
 
-    It may be made in one thread and handed to another, which then does all the rest. Encrypted,
-    with a key of their own, if `guarded` and over TCP. Raises `NodeError` if the ends do not find
-    each other.
+    It may be created in one thread and then used in another one only. If it is `guarded` and uses
+    TCP, the connection is encrypted with a key pair of its own. Raises `NodeError` if the ends do
+    not connect.
     """
 
     def __init__(self, address: str, guarded: bool = False) -> None:
@@ -49,8 +50,8 @@ class Loopback:
         self._frame = 0
         try:
             self._sender.dial(PEER, self._receiver.listen_data(address))
-            # This starts all threads of ZeroMQ and pyzmq, so that none is started while messages
-            # are timed; the one that frees sent memory exists from the first long message on.
+            # This starts all threads of ZeroMQ and pyzmq before messages are timed; the first long
+            # message starts the one that frees sent memory.
             self.send([np.zeros(COPY_BELOW_BYTES, np.uint8)])
             self.receive(1)
         except BaseException:
@@ -69,19 +70,19 @@ class Loopback:
         self.close()
 
     def send(self, arrays: Sequence[Array]) -> None:
-        """Send C-contiguous arrays, all at once; they must stay as they are until they arrive."""
+        """Send C-contiguous arrays; they must not change until they have arrived."""
         for number, array in enumerate(arrays):
             header = TensorHeader(0, number, self._frame, str(array.dtype), array.shape)
             self._sender.send(PEER, header, array.data)
         self._frame += 1
 
     def receive(self, number: int) -> list[object]:
-        """Wait for the payloads of so many arrays."""
+        """Wait for the payloads of this number of arrays, and return them."""
         arrived: list[object] = []
         while len(arrived) < number:
             events = self._receiver.wait(TIMEOUT_S)
             if not events:
-                raise NodeError(f"nothing came back from this node itself within {TIMEOUT_S:g} s")
+                raise NodeError(f"this node did not reach itself within {TIMEOUT_S:g} s")
             arrived += [event.payload for event in events if isinstance(event, ev.DataReceived)]
         return arrived
 

@@ -1,18 +1,15 @@
-"""Connections over ZeroMQ, for agents and launchers: how they are set up, used and closed.
+"""The dialling end of connections, and what both ends share: options, sending, receiving.
 
-A `Dialler` is a connected DEALER; its counterpart, a bound ROUTER, is
-`nodes.net.listener.Listener`. Only these two modules, `nodes.net.waiter` and `nodes.net.curve` know
-ZeroMQ.
+A `Dialler` is a connected DEALER; its counterpart is a bound ROUTER, `nodes.net.listener.Listener`.
+Only these two modules, `nodes.net.waiter` and `nodes.net.curve` import ZeroMQ.
 
-Sending never blocks or drops: what waits to be sent on data connections is bounded by credits, so
-it has no high-water mark. Receive queues have one, so that a peer that floods us is slowed down by
-its own connection. Tensors go out and come in without being copied unless they are small: a very
-small message lies in a receive buffer that it shares with its neighbours, would keep all of it
-alive, and may be unaligned. So on its way from one engine to the next a tensor is copied at most
-once in user space (one of up to `SHARED_BELOW_BYTES`, twice). What was received lives as long as
-anything refers to its payload.
-
-What the parts of a received message say; the same for agents and launchers.
+Sending never blocks or drops. Credits bound what waits to be sent on data connections, so they have
+no high-water mark for sending. They have one for receiving, so that the connection itself slows a
+flooding peer down. Tensors are sent and received without a copy, except small ones: a small message
+lies in a receive buffer with others, would keep all of that alive, and may be unaligned. On its way
+from one engine to the next, a tensor is copied at most once in user space (twice if it is not
+longer than `SHARED_BELOW_BYTES`). A received payload's memory lives as long as anything refers to
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ import zmq
 
 from nodes.core import events as ev
 from nodes.core.events import LinkChange
-from nodes.net.curve import OVERHEAD_BYTES, Context, identify
+from nodes.net.curve import OVERHEAD_BYTES, Context, secure_dialler
 from nodes.net.keys import Keyring, KeysError
 from nodes.net.waiter import BATCH
 from nodes.protocol.codec import decode
@@ -37,48 +34,49 @@ from nodes.protocol.errors import NodeError, RemoteProtocolError
 from nodes.protocol.messages import Attach, Control, Credit, TensorHeader
 
 COPY_BELOW_BYTES = 1 << 18
-"""Payloads shorter than this are copied when they are sent: that is cheaper than being told, by a
-thread of pyzmq's, when their memory is free again."""
+"""Shorter payloads are copied when they are sent: that costs less than the notification by a thread
+of pyzmq that their memory is free again."""
 
 SHARED_BELOW_BYTES = 1 << 13
 """Payloads up to this length are copied when they arrive: ZeroMQ reads so much at once, and leaves
-several messages where it has read them. A longer one gets memory of its own, aligned to 8 bytes."""
+several messages in one buffer. A longer one has memory of its own, aligned to 8 bytes."""
 
 MAX_PARTS = 3
-"""A message has at most a header and a payload; one part more shows that it had too many."""
+"""Parts of a message that are kept. It may have two, a header and a payload; the third shows that
+it had too many."""
 
-UNREAD = 64
-"""Messages from one peer that may wait to be read; then its connection is no longer read."""
+MAX_UNREAD = 64
+"""Messages from one peer that may wait to be read; at this number, its connection is not read."""
 
-MOST_UNREAD = (1 << 31) - 1
-"""The largest bound that ZeroMQ takes."""
+LARGEST_HIGH_WATER_MARK = (1 << 31) - 1
+"""The largest high-water mark that ZeroMQ takes."""
 
-GOODBYE_MS = 1_000
-"""How long the last messages may take to leave when connections are closed."""
+LINGER_MS = 1_000
+"""How long a closed connection may take to send its last messages."""
 
 HEARTBEAT_MS = 5_000
 SILENCE_MS = 30_000
-"""A peer machine that answers no heartbeat for so long is gone (its process's end shows at once);
-long enough for a large tensor on a slow link, behind which heartbeats wait. When a network was
-down, TCP sends again only after as long a time as that lasted; a connection that was silent for
-long is given up before that and made anew."""
+"""A connection whose peer answers no heartbeat for so long is closed and dialled again. (The end of
+the peer's process shows at once.) It is long enough for a large tensor on a slow link, behind which
+heartbeats wait. It is needed after a network was down, too: TCP would retransmit only after about
+as long a time as the network was down."""
 
 EVENTS: Any = int(zmq.EVENTS)
 READABLE: Any = int(zmq.POLLIN)
-"""Asked for before each message: the exception after the last one would cost more. Plain numbers,
-because members of pyzmq's enumerations take twice as long."""
+"""They are checked before each message, because the exception after the last one would cost more.
+They are plain numbers, because members of pyzmq's enumerations take twice as long."""
 
 MORE_FOLLOWS, DO_NOT_WAIT = int(zmq.SNDMORE), int(zmq.DONTWAIT)
 
-REJECTED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-BARRED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | REJECTED
+HANDSHAKE_ERRORS = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+HANDSHAKE_FAILURES = zmq.EVENT_HANDSHAKE_FAILED_AUTH | HANDSHAKE_ERRORS
 MISMATCH = 0x11000002
 """ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH: one end has keys and the other uses none."""
 
-FRUITLESS = 5
-"""Connections that may end before their handshake, one after the other, for no stated reason: a
-busy port closes one now and then to make room, an agent that ends all. ZeroMQ dials again, ten
-times a second."""
+MAX_FAILED_HANDSHAKES = 5
+"""The number of connections in a row whose handshake fails without a reason before the dialling end
+reports it as permanent. A busy port closes one now and then, and an agent that ends closes all.
+ZeroMQ dials again ten times a second."""
 
 _NUMBERS = itertools.count()
 
@@ -90,38 +88,40 @@ Part: TypeAlias = zmq.Frame
 Read = TypeVar("Read")
 
 Buffer: TypeAlias = bytes | memoryview
-"""What can be sent as it lies in memory; C-contiguous (`array.data` of a NumPy array that is)."""
+"""What can be sent without conversion; a memoryview must be C-contiguous (as `array.data`)."""
 
 
 class AddressError(NodeError):
-    """An address cannot be listened on or dialled: which, and why."""
+    """An address cannot be listened on or dialled; the message says which, and why."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionTerms:
-    """What is allowed on a connection.
+class SocketOptions:
+    """The options of a ZeroMQ socket.
 
-    A message of more than `max_bytes` costs the peer the connection. `unsent` messages may wait to
-    be sent (0: any number, where credits bound them), and `unread` ones to be read. What waits to
-    be sent when the connection is closed gets `linger_ms`. Without `heartbeats`, a peer machine
-    that vanishes is not noticed here. A connection that cannot be made is tried again ten times a
-    second, or ever more rarely until it is every `redial_ms`; an attempt takes up to `attempt_ms`
-    (0: as long as the system lets it).
+    - `max_bytes`: a longer message closes the connection.
+    - `max_unsent`: messages that may wait to be sent; 0 for any number, where credits bound them.
+    - `max_unread`: messages that may wait to be read.
+    - `linger_ms`: how long waiting messages may take to leave after the socket is closed.
+    - `heartbeats`: whether to notice when the peer's machine vanishes.
+    - `redial_ms`: a connection that cannot be made is tried again ten times a second; if this is
+      not 0, with pauses that double up to this.
+    - `attempt_ms`: how long one attempt to connect may take; 0 for as long as the system allows.
     """
 
     max_bytes: int
-    unsent: int = 0
-    unread: int = UNREAD
+    max_unsent: int = 0
+    max_unread: int = MAX_UNREAD
     linger_ms: int = 0
     heartbeats: bool = True
     redial_ms: int = 0
     attempt_ms: int = 0
 
     def apply(self, sock: Socket) -> None:
-        """Set a socket's options, before it is bound or connected."""
+        """Set the options of a socket; call it before the socket is bound or connected."""
         sock.setsockopt(zmq.MAXMSGSIZE, self.max_bytes + OVERHEAD_BYTES)
-        sock.setsockopt(zmq.SNDHWM, self.unsent)
-        sock.setsockopt(zmq.RCVHWM, min(self.unread, MOST_UNREAD))
+        sock.setsockopt(zmq.SNDHWM, self.max_unsent)
+        sock.setsockopt(zmq.RCVHWM, min(self.max_unread, LARGEST_HIGH_WATER_MARK))
         sock.setsockopt(zmq.LINGER, self.linger_ms)
         sock.setsockopt(zmq.RECONNECT_IVL_MAX, self.redial_ms)
         sock.setsockopt(zmq.CONNECT_TIMEOUT, self.attempt_ms)
@@ -131,10 +131,10 @@ class ConnectionTerms:
 
 
 class Dialler:
-    """A DEALER connected to one port of a node.
+    """A DEALER that is connected to one port of a node.
 
-    With a `keyring` the connection is guarded: the node must have the key that is known of it
-    there. Raises `AddressError` for what is no address, and for a node whose key is not known.
+    With a `keyring`, the connection is guarded, and the node must own its key in the keyring.
+    Raises `AddressError` for an invalid address, and for a node whose key is missing.
     """
 
     def __init__(
@@ -142,25 +142,26 @@ class Dialler:
         context: Context,
         node: str,
         address: str,
-        terms: ConnectionTerms,
+        options: SocketOptions,
         keyring: Keyring | None = None,
     ) -> None:
         self.node = node
         self.is_closed = False
         self.socket: Socket = context.zmq.socket(zmq.DEALER)
-        terms.apply(self.socket)
+        options.apply(self.socket)
         try:
             if keyring is not None:
-                identify(self.socket, keyring.secret, keyring.key_of(node))
+                secure_dialler(self.socket, keyring.secret, keyring.key_of(node))
         except KeysError as error:
             self.socket.close(0)
             raise AddressError(str(error)) from error
-        self._stands = False
-        self._has_hope = False
-        """Whether what waits to be sent may still get through."""
-        self._fruitless = 0
+        self._is_connected = False
+        self._may_deliver = False
+        """Whether messages that wait to be sent may still be delivered."""
+        self._failed_handshakes = 0
         self.monitor = open_monitor(
-            self.socket, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | BARRED
+            self.socket,
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILURES,
         )
         if address.startswith("tcp://["):
             self.socket.setsockopt(zmq.IPV6, 1)
@@ -171,9 +172,9 @@ class Dialler:
             raise AddressError(f"{address!r} cannot be dialled: {error}") from error
 
     def receive(self, read: Callable[[list[Part]], Read]) -> list[Read]:
-        """What `read` makes of the messages that have come in (their parts).
+        """Return `read(parts)` for the messages that have come in.
 
-        If it returns less than `BATCH`, nothing is left.
+        If it returns fewer than `BATCH`, no message is left.
         """
         sock = self.socket
         found: list[Read] = []
@@ -182,7 +183,7 @@ class Dialler:
         return found
 
     def changes(self) -> list[LinkChange]:
-        """What has happened to the connection since this was last asked."""
+        """Return the changes of the connection since the last call."""
         found: list[LinkChange] = []
         while (happened := next_event(self.monitor)) is not None:
             change = self._change(*happened)
@@ -191,47 +192,52 @@ class Dialler:
         return found
 
     def _change(self, event: int, value: int) -> LinkChange | None:
-        """What an event of the monitor means. The end of a connection that never stood is no news:
-        why it failed is told by an event of its own, and ZeroMQ dials again."""
+        """Return what an event of the monitor means, or None.
+
+        The end of a connection without a complete handshake is not reported: why it failed has an
+        event of its own, and ZeroMQ dials again.
+        """
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._stands = self._has_hope = True
-            self._fruitless = 0
+            self._is_connected = self._may_deliver = True
+            self._failed_handshakes = 0
             return LinkChange.CONNECTED
         if event == zmq.EVENT_DISCONNECTED:
-            stood, self._stands = self._stands, False
-            return LinkChange.LOST if stood else None
-        self._has_hope = False
+            was_connected, self._is_connected = self._is_connected, False
+            return LinkChange.LOST if was_connected else None
+        self._may_deliver = False
         if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             return LinkChange.KEY_REFUSED
         if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == MISMATCH:
             return LinkChange.KEYS_ON_ONE_END
-        self._fruitless += 1
-        is_hopeless = self._fruitless >= FRUITLESS
-        return LinkChange.HANDSHAKES_FAIL if is_hopeless else LinkChange.CLOSED_EARLY
+        self._failed_handshakes += 1
+        has_failed = self._failed_handshakes >= MAX_FAILED_HANDSHAKES
+        return LinkChange.HANDSHAKES_FAIL if has_failed else LinkChange.CLOSED_EARLY
 
     def send(self, parts: Sequence[Buffer]) -> None:
-        """Send to the node, as soon as the connection stands.
+        """Send to the node, as soon as the connection is made.
 
-        Nothing can be sent where this node was turned away, as `changes` reports: ZeroMQ has given
-        that connection up and would wait for ever.
+        If the node has refused the connection, as `changes` reports, the message is dropped: ZeroMQ
+        has given that connection up, and waiting would never end.
         """
         with contextlib.suppress(zmq.Again):
             send_parts(self.socket, parts, DO_NOT_WAIT)
 
     def close(self) -> None:
-        """Close the connection; what waits to be sent gets the terms' `linger_ms`, but nothing if
-        the connection never stood or the two ends could not agree."""
+        """Close the connection; messages that wait to be sent have the options' `linger_ms`.
+
+        They are dropped at once if no connection was ever made, or its last handshake failed.
+        """
         if self.is_closed:
             return
         self.changes()
         self.is_closed = True
-        if not self._has_hope:
+        if not self._may_deliver:
             self.socket.setsockopt(zmq.LINGER, 0)
         close_socket(self.socket, self.monitor)
 
 
 def peer_address(part: Part) -> str | None:
-    """The IP address that a part came from; None for transports without any."""
+    """Return the IP address that a part came from; None for transports without addresses."""
     try:
         return str(ip_address(part.get("Peer-Address")))
     except (ValueError, zmq.ZMQError):
@@ -239,7 +245,7 @@ def peer_address(part: Part) -> str | None:
 
 
 def receive_parts(sock: Socket) -> list[Part]:
-    """The parts of a message that is there, or the rest of it; at most `MAX_PARTS` are kept."""
+    """Return the parts, or remaining parts, of a message; at most `MAX_PARTS` of them."""
     part = sock.recv(copy=False)
     parts = [part]
     while part.more:
@@ -250,7 +256,7 @@ def receive_parts(sock: Socket) -> list[Part]:
 
 
 def send_parts(sock: Socket, parts: Sequence[Buffer], flags: int = 0) -> None:
-    """Send a message; large parts are not copied."""
+    """Send a message; a long last part is not copied."""
     for part in parts[:-1]:
         sock.send(part, MORE_FOLLOWS | flags)
     last = parts[-1]
@@ -261,11 +267,10 @@ def send_parts(sock: Socket, parts: Sequence[Buffer], flags: int = 0) -> None:
 
 
 def open_monitor(sock: Socket, events: int) -> Socket:
-    """Where a socket tells of its connections.
+    """Return a socket that receives the given events of another socket's connections.
 
-    What it tells waits without bound. By default ZeroMQ's thread waits once some thousand events
-    do, with the lock that closing the socket needs: a flood at that moment would stop both for
-    good.
+    Its queue is unbounded. By default, ZeroMQ's thread waits when some thousand events are unread,
+    and holds the lock that closing the socket needs: a flood at that moment would be a deadlock.
     """
     address = f"inproc://monitor-{next(_NUMBERS)}"
     sock.monitor(address, events)
@@ -276,7 +281,7 @@ def open_monitor(sock: Socket, events: int) -> Socket:
 
 
 def next_event(monitor: Socket) -> tuple[int, int] | None:
-    """The next event of a socket's monitor and its value, if any (zmq_socket_monitor(3))."""
+    """Return a monitor's next event and its value (zmq_socket_monitor(3)); None if none waits."""
     try:
         event, _ = monitor.recv_multipart(zmq.DONTWAIT)
     except zmq.Again:
@@ -294,7 +299,7 @@ def close_socket(sock: Socket, monitor: Socket) -> None:
 
 
 def read_control(parts: list[Part]) -> Control:
-    """A message on a control connection; raises `RemoteProtocolError` if it is none."""
+    """Return the message on a control connection; raises `RemoteProtocolError` if it is invalid."""
     if len(parts) != 1:
         raise RemoteProtocolError(f"a control message of {len(parts)} parts")
     message = decode(parts[0].buffer)
@@ -304,7 +309,7 @@ def read_control(parts: list[Part]) -> Control:
 
 
 def read_data(link: ev.Link, parts: list[Part]) -> ev.DataReceived | ev.DataMalformed:
-    """What came on a data connection."""
+    """Return the event for a message on a data connection."""
     try:
         if not 1 <= len(parts) <= 2:
             raise RemoteProtocolError(f"a data message of {len(parts)} parts")

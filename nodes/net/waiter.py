@@ -1,11 +1,10 @@
-"""The one wait of an agent's or a launcher's loop: for sockets and file descriptors together.
+"""Wait for ZeroMQ sockets and file descriptors together, by epoll instead of ZeroMQ's poll.
 
-ZeroMQ's own poll asks every socket twice and the kernel once for each of them, whoever has
-something: some thirty system calls per wake-up of an agent. Here the kernel alone is asked, which
-names those that are ready. What it is asked about, a socket's descriptor (`ZMQ_FD`), tells of a
-change and not of a state: it shows that something came, once, and any call on the socket may take
-that sign in. So nobody sleeps before every socket that was read from or sent on has said that it
-has nothing (zmq_getsockopt(3), ZMQ_FD).
+ZeroMQ's own poll checks every socket twice and makes a system call for each, some thirty per
+wake-up of an agent. epoll needs one, which returns the descriptors that are ready. A socket's
+descriptor (`ZMQ_FD`) is edge-triggered, however: it becomes readable once when something has come,
+and any call on the socket may reset it. Before a sleep, every socket that was received from or sent
+on must therefore have reported that it has nothing left (zmq_getsockopt(3), ZMQ_FD).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from typing import Any, TypeAlias
 import zmq
 
 STREAK = 8
-"""How often the busy sockets are read before the idle ones are asked too."""
+"""How many times in a row the busy sockets are read before the idle ones are checked, too."""
 
 BATCH = 64
-"""Things taken from one socket before the others get their turn."""
+"""Messages or events taken from one socket before the others get their turn."""
 
 MOST_AT_ONCE = 64
-"""Descriptors that the kernel names at once; of more, the others come next."""
+"""Descriptors that one call of epoll returns; further ones come with the next call."""
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
@@ -34,15 +33,15 @@ Reader: TypeAlias = Callable[[], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """A watched file descriptor has something to read, or its end."""
+    """A watched file descriptor can be read, or has reached its end."""
 
     descriptor: int
 
 
 class Waiter:
-    """Waits for sockets and file descriptors, and reads those that are ready.
+    """Waits for sockets and file descriptors, and calls the readers of those that are ready.
 
-    Sockets that may have more than what was read are asked first, at most `STREAK` times in a row.
+    Sockets that may have more than what was read come first, at most `STREAK` times in a row.
     """
 
     def __init__(self) -> None:
@@ -54,10 +53,10 @@ class Waiter:
         self._streak = 0
 
     def add(self, source: Socket | int, reader: Reader) -> None:
-        """Call `reader` when something can be read from this socket or descriptor.
+        """Call `reader` whenever this socket or descriptor can be read.
 
-        A socket's reader takes in all that there is, or returns `BATCH` things at least; it is also
-        called when nothing can be read, and then returns nothing.
+        A socket's reader must read until nothing is left or it has `BATCH` items. It is also called
+        when there is nothing to read, and then returns an empty list.
         """
         if isinstance(source, int):
             descriptor = source
@@ -72,27 +71,27 @@ class Waiter:
         self.add(descriptor, lambda: [Readable(descriptor)])
 
     def remove(self, source: Socket | int) -> None:
-        """No longer wait for this one; before it is closed."""
+        """Stop waiting for a socket or descriptor; call it before that is closed."""
         descriptor = source if isinstance(source, int) else self._sockets.pop(source)
         del self._readers[descriptor]
         self._due.pop(descriptor, None)
         self._epoll.unregister(descriptor)
 
     def used(self, source: Socket) -> None:
-        """Something was done with this socket, not by its reader: ask it before the next sleep."""
+        """Call a socket's reader before the next sleep, because it was used outside its reader."""
         self._due[self._sockets[source]] = None
 
-    def wake(self, due_s: Callable[[], float | None], reader: Reader) -> None:
-        """Call `reader` too when it is due, on the monotonic clock; it never is while that is None.
+    def add_alarm(self, due_s: Callable[[], float | None], reader: Reader) -> None:
+        """Call `reader` also when the time `due_s()` has come, on the monotonic clock.
 
-        Its readers may change when it is due, also while `wait` waits.
+        `due_s` may return None for never, and another value each time, also during `wait`.
         """
         self._alarms.append((due_s, reader))
 
     def wait(self, timeout_s: float | None) -> list[Any]:
-        """What the readers of all that is ready return; nothing after `timeout_s` seconds.
+        """Return what the readers of all ready sources return; nothing after `timeout_s` seconds.
 
-        None waits for ever, and the wait never ends early.
+        With None it waits for ever. It never returns early with nothing.
         """
         found = self._read_due()
         if found and self._streak < STREAK:
@@ -108,11 +107,11 @@ class Waiter:
         return found
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Close the epoll descriptor."""
         self._epoll.close()
 
     def _read_due(self) -> list[Any]:
-        """Ask the sockets that may have something, whatever their descriptors show."""
+        """Call the readers of sockets that may have something, whatever epoll reports."""
         found: list[Any] = []
         for descriptor in tuple(self._due):
             arrived = self._readers[descriptor]()
@@ -122,18 +121,18 @@ class Waiter:
         return found
 
     def _patience_s(self, until_s: float | None) -> float | None:
-        """How long to sleep at most; None for ever."""
+        """Return how long to sleep at most; None for ever."""
         due = [at_s for due_s, _ in self._alarms if (at_s := due_s()) is not None]
         if until_s is not None:
             due.append(until_s)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _read_ready(self, timeout_s: float | None) -> list[Any]:
-        """Sleep until the kernel shows that something came or an alarm is due, and read that."""
+        """Sleep until a descriptor is ready or an alarm is due, and call the readers."""
         found: list[Any] = []
         for descriptor, _ in self._epoll.poll(timeout_s, MOST_AT_ONCE):
             if descriptor in self._due:
-                continue  # it has just been read, and will be again before the next sleep
+                continue  # it has just been read, and will be read again before the next sleep
             arrived = self._readers[descriptor]()
             found += arrived
             if len(arrived) >= BATCH:

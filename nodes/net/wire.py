@@ -1,7 +1,7 @@
-"""An agent's connections as its core sees them: events out of whatever arrives, messages into it.
+"""All connections of one agent behind one `wait`: received bytes become events of its core.
 
-The control port, the data port and the links to nodes that were dialled, each optional, behind one
-`wait`. Payloads are handed on as buffers of their bytes.
+They are the control port, the data port and the links to nodes that the agent has dialled, each
+optional. Payloads are passed on as buffers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import partial
 
 from nodes.core import events as ev
 from nodes.core.deployment import MAX_TENSOR_BYTES
-from nodes.host.heap import SpareMemory
+from nodes.host.heap import HeapTrimmer
 from nodes.net.curve import Context
 from nodes.net.keys import CONTROL, DATA, Keyring, KeysError
 from nodes.net.listener import MAX_ANSWERS, MAX_CONNECTIONS, Listener
 from nodes.net.sockets import (
-    GOODBYE_MS,
+    LINGER_MS,
     AddressError,
     Buffer,
-    ConnectionTerms,
     Dialler,
     Part,
+    SocketOptions,
     read_control,
     read_data,
 )
@@ -37,12 +37,12 @@ WITHDRAWN_KEY = "its key is no longer admitted"
 class Wire:
     """All connections of one agent; raises `AddressError` for an address it cannot listen on.
 
-    With a `keyring` every TCP connection is guarded: whoever comes must have a key that is
-    admitted, and be who it says it is; whoever is dialled must have the key that we know of it.
+    With a `keyring`, every TCP connection is guarded. A peer that dials must have an admitted key
+    and attach under its own name only; a node that is dialled must own its key in the keyring.
 
-    A control port takes messages of up to twice what the codec does, so that one that is too long
-    can still be answered for; beyond that, and beyond `tensor_bytes` on data connections, ZeroMQ
-    itself drops the connection. Each port holds `max_connections`.
+    The control port takes messages up to twice as long as the codec does, so that the agent can
+    report one that is too long. ZeroMQ itself closes connections with longer messages, and data
+    connections with payloads of more than `tensor_bytes`. Each port holds `max_connections`.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class Wire:
     ) -> None:
         self._context = Context(keyring)
         self._waiter = Waiter()
-        self._spare = SpareMemory()
-        self._waiter.wake(lambda: self._spare.due_s, self._give_back)
+        self._trimmer = HeapTrimmer()
+        self._waiter.add_alarm(lambda: self._trimmer.due_s, self._trim)
         self.has_new_secret = False
         self._tensor_bytes = tensor_bytes
         self._max_connections = max_connections
         self._dialled: dict[str, Dialler] = {}
         self._control: Listener | None = None
         self._data: Listener | None = None
-        if self._context.doorkeeper is not None:
-            self._waiter.add(self._context.doorkeeper.socket, self._at_the_door)
+        if self._context.authenticator is not None:
+            self._waiter.add(self._context.authenticator.socket, self._authenticate)
         try:
             if control is not None:
                 self.listen_control(control)
@@ -76,48 +76,50 @@ class Wire:
             raise
 
     def listen_control(self, address: str) -> str:
-        """Open the control port; returns where it really listens."""
-        terms = ConnectionTerms(2 * MAX_MESSAGE_BYTES, unsent=MAX_ANSWERS, linger_ms=GOODBYE_MS)
-        port = Listener(self._context, address, terms, CONTROL, self._max_connections)
+        """Open the control port, and return its address with the port that the system chose."""
+        options = SocketOptions(2 * MAX_MESSAGE_BYTES, max_unsent=MAX_ANSWERS, linger_ms=LINGER_MS)
+        port = Listener(self._context, address, options, CONTROL, self._max_connections)
         self._control = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=False))
-        self._waiter.wake(lambda: port.due_s, lambda: _closed(port, links=False))
+        self._waiter.add_alarm(lambda: port.due_s, lambda: _closed(port, links=False))
         read = partial(_from_peer, port)
         self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=False))
         return port.address
 
     def listen_data(self, address: str) -> str:
-        """Open the data port; returns where it really listens."""
-        terms = ConnectionTerms(self._tensor_bytes)
-        port = Listener(self._context, address, terms, DATA, self._max_connections)
+        """Open the data port, and return its address with the port that the system chose."""
+        options = SocketOptions(self._tensor_bytes)
+        port = Listener(self._context, address, options, DATA, self._max_connections)
         self._data = port
         self._waiter.add(port.monitor, lambda: _closed(port, links=True))
-        self._waiter.wake(lambda: port.due_s, lambda: _closed(port, links=True))
+        self._waiter.add_alarm(lambda: port.due_s, lambda: _closed(port, links=True))
         read = partial(_from_owner, port)
         self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=True))
         return port.address
 
-    def freed_memory(self) -> None:
-        """Give free memory back to the system soon, when ZeroMQ's thread has freed its share."""
-        self._spare.freed(time.monotonic())
+    def schedule_trim(self) -> None:
+        """Return free memory to the system soon, when ZeroMQ's thread has freed its part, too."""
+        self._trimmer.schedule(time.monotonic())
 
-    def _give_back(self) -> list[ev.Event | Readable]:
-        self._spare.look(time.monotonic())
+    def _trim(self) -> list[ev.Event | Readable]:
+        self._trimmer.trim_if_due(time.monotonic())
         return []
 
     def watch(self, descriptor: int) -> None:
-        """Report `Readable` whenever this file descriptor has something to read."""
+        """Return `Readable` from `wait` whenever this file descriptor can be read."""
         self._waiter.watch(descriptor)
 
     def wait(self, timeout_s: float | None) -> list[ev.Event | Readable]:
-        """Sleep until something arrives, `timeout_s` seconds at most; return what has."""
+        """Wait at most `timeout_s` seconds (None: for ever), and return what has arrived."""
         return self._waiter.wait(timeout_s)
 
     # ------------------------------------------------------------ links
 
     def dial(self, node: str, address: str) -> None:
-        """Connect to a node's data port; raises `AddressError` if it is not an address, or the
-        node's key is not known."""
+        """Connect to a node's data port.
+
+        Raises `AddressError` if the address is invalid or the node's key is missing.
+        """
         self.hang_up(node)
         keyring = self._context.keys_for(address)
         try:
@@ -125,14 +127,14 @@ class Wire:
                 keyring.refresh()
         except KeysError as error:
             raise AddressError(str(error)) from error
-        terms = ConnectionTerms(self._tensor_bytes, linger_ms=GOODBYE_MS)
-        dialler = self._dialled[node] = Dialler(self._context, node, address, terms, keyring)
+        options = SocketOptions(self._tensor_bytes, linger_ms=LINGER_MS)
+        dialler = self._dialled[node] = Dialler(self._context, node, address, options, keyring)
         read = partial(read_data, node)
         self._waiter.add(dialler.socket, lambda: dialler.receive(read))
         self._waiter.add(dialler.monitor, lambda: _lost(dialler))
 
     def hang_up(self, node: str) -> None:
-        """Close the connection to a node that was dialled, if there is one."""
+        """Close the link to a node that was dialled, if there is one."""
         dialler = self._dialled.pop(node, None)
         if dialler is not None:
             self._waiter.remove(dialler.socket)
@@ -140,12 +142,12 @@ class Wire:
             dialler.close()
 
     def cut_off_peer(self, peer: ev.Peer) -> None:
-        """Close the control connection that the last control message came from."""
+        """Close a launcher's control connection, and ignore what still comes from it."""
         if self._control is not None:
             self._control.cut_off(peer)
 
     def cut_off_link(self, link: ev.Link) -> None:
-        """Close the data connection that the last data message came from."""
+        """Close a data connection, and ignore what still comes from it."""
         if isinstance(link, str):
             self.hang_up(link)
         elif self._data is not None:
@@ -158,16 +160,19 @@ class Wire:
         """Whether TCP connections are encrypted and authenticated."""
         return self._context.keyring is not None
 
-    def _at_the_door(self) -> list[ev.Event]:
-        """Somebody knocks: who is known is looked up anew."""
-        keyring, doorkeeper = self._context.keyring, self._context.doorkeeper
-        if keyring is None or doorkeeper is None:
+    def _authenticate(self) -> list[ev.Event]:
+        """Answer the requests of connections to be admitted, after reading changed keys again."""
+        keyring, authenticator = self._context.keyring, self._context.authenticator
+        if keyring is None or authenticator is None:
             return []
         events = self.reread_keys()
-        return events + [ev.Rejected(why) for why in doorkeeper.answer()]
+        return events + [ev.Rejected(why) for why in authenticator.answer()]
 
     def reread_keys(self) -> list[ev.Event]:
-        """Read the keyring again if it has changed; what comes of keys that are gone."""
+        """Read the keyring again if it has changed, and return the events that this causes.
+
+        Peers whose keys are gone are reported as malformed, so that the core cuts them off.
+        """
         keyring = self._context.keyring
         if keyring is None:
             return []
@@ -176,41 +181,41 @@ class Wire:
             return []
         self.has_new_secret |= keyring.secret != secret
         events: list[ev.Event] = [ev.Rejected(problem) for problem in keyring.problems]
-        # First what has closed meanwhile: a descriptor may be another connection's by now.
+        # Closed connections come first, because a descriptor may belong to a new one by now.
         if self._control is not None:
             events += _closed(self._control, links=False)
             events += [
-                ev.ControlMalformed(peer, WITHDRAWN_KEY) for peer in self._control.withdrawn()
+                ev.ControlMalformed(peer, WITHDRAWN_KEY) for peer in self._control.withdrawn_peers()
             ]
         if self._data is not None:
             events += _closed(self._data, links=True)
-            gone = self._data.withdrawn()
+            gone = self._data.withdrawn_peers()
             events += [ev.DataMalformed(peer, WITHDRAWN_KEY) for peer in gone]
         return events
 
-    def renew(self) -> None:
-        """Listen with the new secret, while nobody is connected who would be cut off by it.
+    def rebind(self) -> None:
+        """Listen again with the new secret, which closes all connections to the ports.
 
         Raises `AddressError` if that fails.
         """
         self.has_new_secret = False
         for port in (self._control, self._data):
             if port is not None:
-                port.renew()
+                port.rebind()
                 self._waiter.used(port.socket)
                 self._waiter.used(port.monitor)
 
     # ------------------------------------------------------------ sending
 
     def reply(self, peer: ev.Peer, message: Control) -> bool:
-        """Send a control message; False if the peer is gone."""
+        """Send a control message; return False if the peer is gone."""
         if self._control is None:
             return False
         self._waiter.used(self._control.socket)
         return self._control.send(peer, [encode(message)])
 
     def send(self, link: ev.Link, message: Data, payload: Buffer | None = None) -> bool:
-        """Send a data message, a tensor's bytes with its header; False if the link is gone."""
+        """Send a data message, a payload with its header; return False if the link is gone."""
         header = encode(message)
         parts = [header] if payload is None else [header, payload]
         if isinstance(link, str):
@@ -226,7 +231,7 @@ class Wire:
         return self._data.send(link, parts)
 
     def close(self) -> None:
-        """Close everything; the last messages get `GOODBYE_MS` to leave."""
+        """Close all connections; the last messages have `LINGER_MS` to leave."""
         for node in tuple(self._dialled):
             self.hang_up(node)
         for port in (self._control, self._data):
@@ -237,12 +242,12 @@ class Wire:
 
 
 def _heard(port: Listener, heard: Sequence[ev.Event], *, links: bool) -> list[ev.Event]:
-    return [*_closed(port, links=links), *heard] if port.has_lost else [*heard]
+    return [*_closed(port, links=links), *heard] if port.has_closed else [*heard]
 
 
 def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
     events: list[ev.Event] = []
-    for who in port.closed():
+    for who in port.take_closed():
         if isinstance(who, str):
             events.append(ev.Rejected(who))
         else:
@@ -261,7 +266,7 @@ def _lost(dialler: Dialler) -> list[ev.Event]:
 def _from_peer(
     port: Listener, peer: bytes, parts: list[Part]
 ) -> ev.ControlReceived | ev.ControlMalformed:
-    """What came on the control port, and whose key says so."""
+    """Return the event for a message on the control port, with its sender's key."""
     try:
         return ev.ControlReceived(peer, read_control(parts), port.key_of(peer))
     except RemoteProtocolError as error:
@@ -271,12 +276,14 @@ def _from_peer(
 def _from_owner(
     port: Listener, link: bytes, parts: list[Part]
 ) -> ev.DataReceived | ev.DataMalformed:
-    """What came on the data port; nobody attaches there under another one's name."""
+    """Return the event for a message on the data port, refusing an `Attach` in another's name."""
     event = read_data(link, parts)
     if port.keyring is not None and isinstance(event, ev.DataReceived):
         message = event.message
         if isinstance(message, Attach) and not port.keyring.is_key_of(
             port.key_of(link), message.node
         ):
-            return ev.DataMalformed(link, f"it attached as {message.node!r} without that one's key")
+            return ev.DataMalformed(
+                link, f"it attached as {message.node!r} without the key of that node"
+            )
     return event

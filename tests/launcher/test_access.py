@@ -122,7 +122,7 @@ def test_an_agent_that_is_started_here_gets_its_keys(keys: Path) -> None:
 
 
 def test_a_node_without_a_key_is_named(keys: Path) -> None:
-    with pytest.raises(BadInputError, match="no key of node 'c'"):
+    with pytest.raises(BadInputError, match="key of node 'c' is missing"):
         launcher_keys(Access(keys), {"a": ELSEWHERE, "c": ELSEWHERE})
 
 

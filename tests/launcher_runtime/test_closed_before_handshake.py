@@ -20,7 +20,7 @@ from launcher.plan.background import IsWanted
 from launcher.run.access import Access
 from launcher.run.connections import Barred, Connections
 from launcher.run.runtime import CutPlan, RunOptions
-from nodes.net.sockets import FRUITLESS
+from nodes.net.sockets import MAX_FAILED_HANDSHAKES
 from partition.plan import Plan
 from tests.launcher_runtime.clusters import WAIT_S, Cluster, RandomFrames, daemons, results
 
@@ -119,7 +119,7 @@ def test_a_connection_that_closes_before_its_handshake_is_dialled_again_and_no_n
         for address, _ in running.values():
             _connected(address).close()  # it has started, so no time of the launch is spent on that
         doors = {
-            name: stack.enter_context(door(FRUITLESS - 1, address))
+            name: stack.enter_context(door(MAX_FAILED_HANDSHAKES - 1, address))
             for name, (address, _) in running.items()
         }
         nodes = two.nodes({name: one.address for name, one in doors.items()}, access)
@@ -130,7 +130,7 @@ def test_a_connection_that_closes_before_its_handshake_is_dialled_again_and_no_n
         found = two.run(RandomFrames(FRAMES), taken, options, nodes=nodes)
     two.check(taken.outputs, FRAMES)
     assert not found.recoveries
-    assert [one.closed for one in doors.values()] == [FRUITLESS - 1] * len(doors)
+    assert [one.closed for one in doors.values()] == [MAX_FAILED_HANDSHAKES - 1] * len(doors)
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_a_port_that_closes_every_connection_ends_the_launch_with_one_sentence(
     assert "something else than" in said
     assert ("another key" in said) == is_guarded
     assert took_s < OPTIONS.run.connect_timeout_s + WAIT_S / 2
-    assert shut.closed >= FRUITLESS
+    assert shut.closed >= MAX_FAILED_HANDSHAKES
 
 
 def test_a_connection_that_never_stood_is_not_told_as_closed() -> None:
@@ -168,11 +168,12 @@ def test_a_connection_that_never_stood_is_not_told_as_closed() -> None:
         until_s = time.monotonic() + WAIT_S
         arrivals: list[object] = []
         while (
-            len(arrivals) <= FRUITLESS or shut.closed < len(arrivals) + FRUITLESS
+            len(arrivals) <= MAX_FAILED_HANDSHAKES
+            or shut.closed < len(arrivals) + MAX_FAILED_HANDSHAKES
         ) and time.monotonic() < until_s:
             arrivals += connections.wait(0.1)
         closed = shut.closed
     found = [type(arrival) for arrival in arrivals]
-    assert found[:FRUITLESS] == [ClosedEarly] * (FRUITLESS - 1) + [Barred]
-    assert set(found[FRUITLESS:]) == {Barred}
-    assert closed >= len(found) + FRUITLESS, "both are dialled again"
+    assert found[:MAX_FAILED_HANDSHAKES] == [ClosedEarly] * (MAX_FAILED_HANDSHAKES - 1) + [Barred]
+    assert set(found[MAX_FAILED_HANDSHAKES:]) == {Barred}
+    assert closed >= len(found) + MAX_FAILED_HANDSHAKES, "both are dialled again"

@@ -16,7 +16,7 @@ from launcher.core.events import DataConnected, Disconnected
 from launcher.run.connections import Arrival, Connections
 from launcher.run.host import Host
 from nodes.core.events import DataReceived
-from nodes.net.sockets import UNREAD
+from nodes.net.sockets import MAX_UNREAD
 from nodes.net.waiter import BATCH
 from nodes.protocol.codec import MAX_MESSAGE_BYTES, encode
 from nodes.protocol.errors import RemoteProtocolError
@@ -144,7 +144,7 @@ def test_whoever_keeps_to_what_was_agreed_is_not_cut_off_while_the_launcher_is_b
     tmp_path: Path,
 ) -> None:
     """Behind what waits unread, heartbeats would go unanswered."""
-    agreed = 4 * UNREAD
+    agreed = 4 * MAX_UNREAD
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     there = Board(context, f"ipc://{tmp_path}/b", heartbeat_ms=50)
     try:

@@ -243,7 +243,7 @@ def test_an_agent_that_cannot_start_says_why_and_it_is_the_users_matter(
     with pytest.raises(BadInputError) as failed:
         two.run(RandomFrames(1), results(), RunOptions(cache=cache), nodes=nodes)
     assert str(failed.value).startswith(
-        "node 'n0': its agent could not start: cannot keep to the CPUs 1023: this machine offers"
+        "node 'n0': its agent could not start: cannot run on the CPUs 1023: this machine offers"
     )
 
 

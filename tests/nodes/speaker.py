@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import zmq
 
-from nodes.net.curve import identify
+from nodes.net.curve import secure_dialler
 from nodes.protocol.codec import decode, encode
 from nodes.protocol.messages import PROTOCOL, GetStats, Hello, Message, Stats, Welcome
 
@@ -123,7 +123,7 @@ class Speaker:
     ) -> None:
         self.socket = context.socket(zmq.DEALER)
         if keys is not None:
-            identify(self.socket, *keys)
+            secure_dialler(self.socket, *keys)
         self.socket.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         self.socket.setsockopt(zmq.SNDTIMEO, int(WAIT_S * 1000))  # it blocks once it is cut off
         self.socket.setsockopt(zmq.RECONNECT_IVL, -1)

@@ -36,14 +36,14 @@ def refusal(capsys):
         (("--listen", "tcp://127.0.0.1"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--listen", "tcp://127.0.0.1:99999"), "neither tcp://HOST:PORT nor ipc://PATH"),
         (("--name", "@host"), "'@host' cannot be a node's name"),
-        (("--cpus", "some"), "'some' is no list of CPUs"),
-        (("--cpus", "9999"), "cannot keep to the CPUs 9999"),
+        (("--cpus", "some"), "'some' is not a list of CPUs"),
+        (("--cpus", "9999"), "cannot run on the CPUs 9999"),
         (
             ("--cache-bytes", "much"),
             "must be a size such as 4GB, 512MiB or a number of bytes, not 'much'",
         ),
         (("--tensor-bytes", "-1"), "--tensor-bytes"),
-        (("--connections", "0"), "'0' is no number from 1 on"),
+        (("--connections", "0"), "'0' is not a whole number from 1 to 999999"),
         (("--engine", "abacus"), "abacus"),
     ],
 )

@@ -102,8 +102,8 @@ def test_a_file_that_says_something_else_tells_nothing(proc: Path) -> None:
 
 
 def test_on_this_machine_it_can_be_told() -> None:
-    for of in ("self", "thread-self"):
-        cores = quota_cores(of)
+    for entry in ("self", "thread-self"):
+        cores = quota_cores(entry)
         assert cores is None or cores > 0
 
 
@@ -118,6 +118,6 @@ def test_an_accelerator_is_as_fast_under_a_quota() -> None:
     assert undisturbed_s(1.0, 0.1, 0.4, 0.2) == pytest.approx(0.5 + 0.1 / 0.2)
 
 
-@pytest.mark.parametrize(("waited_s", "speed"), [(None, 0.2), (0.7, None)])
-def test_where_something_is_not_known_nothing_is_left_out(waited_s, speed) -> None:
-    assert undisturbed_s(1.0, 0.3, waited_s, speed) == 1.0
+@pytest.mark.parametrize(("waited_s", "share"), [(None, 0.2), (0.7, None)])
+def test_where_something_is_not_known_nothing_is_left_out(waited_s, share) -> None:
+    assert undisturbed_s(1.0, 0.3, waited_s, share) == 1.0

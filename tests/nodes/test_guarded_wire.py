@@ -14,7 +14,7 @@ from nodes.core.deployment import MAX_TENSOR_BYTES
 from nodes.net.curve import HANDSHAKE_BYTES, new_pair
 from nodes.net.gate import UNKNOWN_PER_KNOWN
 from nodes.net.keys import KeyFolder, Keyring, write_public, write_secret
-from nodes.net.sockets import FRUITLESS, AddressError
+from nodes.net.sockets import MAX_FAILED_HANDSHAKES, AddressError
 from nodes.net.wire import Wire
 from nodes.protocol.messages import HOST, PROTOCOL, Attach, Hello, Ping, TensorHeader
 
@@ -122,7 +122,7 @@ def test_whoever_answers_at_an_address_without_its_key_is_not_talked_to(machine,
 def test_a_node_whose_key_is_not_here_is_not_dialled(pair):
     a, b = pair
     there, here = b.open(), a.open()
-    with pytest.raises(AddressError, match=r"no key of node 'c'.*nodes/c\.pub"):
+    with pytest.raises(AddressError, match=r"key of node 'c' is missing.*nodes/c\.pub"):
         here.dial("c", listen(there))
 
 
@@ -210,7 +210,7 @@ def test_a_new_secret_is_used_without_a_restart(pair):
     write_secret(b.folder, "b", secret, b.public)
     there.reread_keys()
     assert there.has_new_secret
-    there.renew()
+    there.rebind()
     assert not there.has_new_secret
     a.admits(b)
     here.dial("b", address)
@@ -304,7 +304,7 @@ def test_a_port_that_closes_connections_is_dialled_again(pair, stack):
     here = a.open()
     here.dial("b", f"tcp://127.0.0.1:{door.getsockname()[1]}")
     here.send("b", Attach(1, "a"))
-    for _ in range(FRUITLESS - 1):
+    for _ in range(MAX_FAILED_HANDSHAKES - 1):
         door.accept()[0].close()
     assert here.wait(0.1) == []
     number = door.getsockname()[1]

@@ -212,7 +212,7 @@ def test_the_end_of_its_parent_is_obeyed_while_the_engine_hangs(start, stick) ->
     stick(agent)
     agent.process.stdin.close()
     agent.process.stdin = None
-    assert agent.report()["why"] == "its parent is gone"
+    assert agent.report()["why"] == "its parent has ended"
 
 
 @pytest.mark.slow

@@ -249,7 +249,7 @@ def test_exits_with_its_parent(start):
     agent = start()
     agent.process.stdin.close()
     agent.process.stdin = None
-    assert agent.report()["why"] == "its parent is gone"
+    assert agent.report()["why"] == "its parent has ended"
 
 
 def test_obeys_shutdown_if_a_launcher_started_it(start, dial):

@@ -108,7 +108,7 @@ def test_an_agent_keeps_its_quotas(stack, tmp_path) -> None:
 
 def test_ports_that_may_need_more_descriptors_than_the_system_allows_are_refused() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with pytest.raises(NodeError, match=rf"--connections {hard} .*give --connections \d+ at most"):
+    with pytest.raises(NodeError, match=rf"--connections {hard} .*use --connections \d+ at most"):
         allow_descriptors(hard)
 
 

@@ -77,10 +77,10 @@ AGENT = (
     TRYING
     + """
 import numpy, onnxruntime, threading
-from nodes.host.sandbox import shut_agent_in
+from nodes.host.sandbox import sandbox_agent
 place = Path(sys.argv[1])
 keys = place / "keys"
-assert shut_agent_in(place / "cache", keys, [f"ipc://{place}/sockets/0", "tcp://h:1"]) is None
+assert sandbox_agent(place / "cache", keys, [f"ipc://{place}/sockets/0", "tcp://h:1"]) is None
 
 def tries():
     for path in ("elsewhere/file", "models/file", "cache/way out/file", "cache/../elsewhere/file",
@@ -135,8 +135,8 @@ def test_what_an_agent_starts_is_shut_in_as_well(place: Path) -> None:
     script = """
 import subprocess, sys
 from pathlib import Path
-from nodes.host.sandbox import shut_agent_in
-assert shut_agent_in(Path(sys.argv[1], "cache"), None, []) is None
+from nodes.host.sandbox import sandbox_agent
+assert sandbox_agent(Path(sys.argv[1], "cache"), None, []) is None
 reading = "import numpy, nodes.cli, sys; open(sys.argv[1])"
 for file in ("cache/file", "elsewhere/file"):
     path = str(Path(sys.argv[1], file))
@@ -153,8 +153,8 @@ def test_an_agent_can_run_itself_again(place: Path) -> None:
 import sys
 from pathlib import Path
 from nodes.host.process import restart_in_place
-from nodes.host.sandbox import shut_agent_in
-print(shut_agent_in(Path(sys.argv[1]), None, []), flush=True)
+from nodes.host.sandbox import sandbox_agent
+print(sandbox_agent(Path(sys.argv[1]), None, []), flush=True)
 if len(sys.argv) < 4:
     restart_in_place(["again"])
 """)
@@ -169,9 +169,9 @@ def test_who_optimises_models_cannot_read_keys(place: Path) -> None:
     script = (
         TRYING
         + """
-from nodes.host.sandbox import shut_optimiser_in
+from nodes.host.sandbox import sandbox_optimiser
 place = Path(sys.argv[1])
-assert shut_optimiser_in(place / "cache", [place / "models"]) is None
+assert sandbox_optimiser(place / "cache", [place / "models"]) is None
 for path in ("models/file", "cache/file", "keys/file", "elsewhere/file"):
     attempt(path, (place / path).read_bytes)
 for path in ("models/new", "cache/new"):

@@ -15,7 +15,7 @@ from nodes.core import events as ev
 from nodes.core.events import LinkChange
 from nodes.net.curve import Context
 from nodes.net.listener import Listener
-from nodes.net.sockets import SHARED_BELOW_BYTES, AddressError, ConnectionTerms, Dialler
+from nodes.net.sockets import SHARED_BELOW_BYTES, AddressError, Dialler, SocketOptions
 from nodes.net.waiter import BATCH, STREAK, Readable, Waiter
 from nodes.net.wire import Wire
 from nodes.protocol.messages import Attach, Credit, Ping, TensorHeader
@@ -124,17 +124,17 @@ def ghost():
     """A port, a message that waits there, and how to end the connection that it came by. What the
     monitor tells has been taken in."""
     theirs, ours = Context(), Context()
-    port = Listener(ours, "tcp://127.0.0.1:0", ConnectionTerms(1000))
-    dialler = Dialler(theirs, "here", port.address, ConnectionTerms(1000, linger_ms=1000))
+    port = Listener(ours, "tcp://127.0.0.1:0", SocketOptions(1000))
+    dialler = Dialler(theirs, "here", port.address, SocketOptions(1000, linger_ms=1000))
     dialler.send([b"last words"])
     assert port.socket.poll(WAIT_S * 1000)
-    assert port.closed() == []
+    assert port.take_closed() == []
 
     def end() -> None:
         dialler.close()
         theirs.close()
         assert port.monitor.poll(WAIT_S * 1000)
-        assert port.closed() == []  # it has not been heard of before
+        assert port.take_closed() == []  # it has not been heard of before
 
     yield port, end
     port.close()
@@ -157,12 +157,12 @@ def test_nor_does_one_stay_whose_descriptor_another_connection_has_by_then(ghost
         assert other.recv(1)  # a greeting: it has been accepted
     (peer,) = port.receive(lambda peer, parts: peer)
     assert not port.send(peer, [b"welcome"])
-    assert port.closed() == [peer]
+    assert port.take_closed() == [peer]
 
 
 def test_a_port_closes_though_nobody_has_taken_in_what_became_of_a_thousand_connections():
     context = Context()
-    port = Listener(context, "tcp://127.0.0.1:0", ConnectionTerms(1000))
+    port = Listener(context, "tcp://127.0.0.1:0", SocketOptions(1000))
     host, number = "127.0.0.1", int(port.address.rpartition(":")[2])
     for _ in range(1500):
         socket.create_connection((host, number), WAIT_S).close()
@@ -175,8 +175,8 @@ def test_a_port_closes_though_nobody_has_taken_in_what_became_of_a_thousand_conn
 
 def test_what_is_said_last_over_a_connection_that_stands_arrives():
     theirs, ours = Context(), Context()
-    port = Listener(ours, "tcp://127.0.0.1:0", ConnectionTerms(1000))
-    dialler = Dialler(theirs, "here", port.address, ConnectionTerms(1000, linger_ms=LONG_MS))
+    port = Listener(ours, "tcp://127.0.0.1:0", SocketOptions(1000))
+    dialler = Dialler(theirs, "here", port.address, SocketOptions(1000, linger_ms=LONG_MS))
     assert dialler.monitor.poll(WAIT_S * 1000)
     dialler.send([b"last words"])  # nobody has asked yet whether the connection stands
     dialler.close()
@@ -189,9 +189,7 @@ def test_what_is_said_last_over_a_connection_that_stands_arrives():
 
 def test_closing_does_not_wait_for_a_node_that_was_never_there(tmp_path):
     context = Context()
-    dialler = Dialler(
-        context, "n1", f"ipc://{tmp_path}/n1", ConnectionTerms(1000, linger_ms=LONG_MS)
-    )
+    dialler = Dialler(context, "n1", f"ipc://{tmp_path}/n1", SocketOptions(1000, linger_ms=LONG_MS))
     dialler.send([b"to nobody"])
     began_s = time.monotonic()
     dialler.close()
@@ -201,8 +199,8 @@ def test_closing_does_not_wait_for_a_node_that_was_never_there(tmp_path):
 
 def test_what_becomes_of_a_connection_is_reported_once_and_in_order():
     theirs, ours = Context(), Context()
-    port = Listener(ours, "tcp://127.0.0.1:0", ConnectionTerms(1000))
-    dialler = Dialler(theirs, "here", port.address, ConnectionTerms(1000))
+    port = Listener(ours, "tcp://127.0.0.1:0", SocketOptions(1000))
+    dialler = Dialler(theirs, "here", port.address, SocketOptions(1000))
     found = []
     for _ in (LinkChange.CONNECTED, LinkChange.LOST):
         assert dialler.monitor.poll(WAIT_S * 1000)
@@ -217,8 +215,8 @@ def test_what_becomes_of_a_connection_is_reported_once_and_in_order():
 
 def test_a_busy_connection_does_not_keep_others_waiting():
     context = Context()
-    port = Listener(context, "tcp://127.0.0.1:0", ConnectionTerms(1000))
-    dialler = Dialler(context, "here", port.address, ConnectionTerms(1000))
+    port = Listener(context, "tcp://127.0.0.1:0", SocketOptions(1000))
+    dialler = Dialler(context, "here", port.address, SocketOptions(1000))
     dialler.send([b"never read, so that there is always something to read"])
     waiter = Waiter()
     waiter.add(port.socket, lambda: ["busy"] * BATCH)
@@ -252,7 +250,7 @@ def test_an_alarm_rings_though_it_is_set_while_the_waiter_waits():
         return ["ring"]
 
     waiter.add(reading, set_it)
-    waiter.wake(lambda: due_s[0], ring)
+    waiter.add_alarm(lambda: due_s[0], ring)
     os.write(writing, b"x")
     assert waiter.wait(None) == ["ring"]
     assert waiter.wait(0.03) == []

@@ -34,7 +34,7 @@ from nodes.executors.base import ExecutorError, LoadOptions
 from nodes.executors.preparing.entries import Job, NoRoomError, PreparedFiles
 from nodes.host.control_groups import room_bytes
 from nodes.host.heap import give_back_at_once, give_back_free_memory
-from nodes.host.sandbox import shut_optimiser_in
+from nodes.host.sandbox import sandbox_optimiser
 from nodes.host.time_slice import ask_for_usual_slices
 
 _LEAST_MEMORY_BYTES = 64 << 20
@@ -75,7 +75,7 @@ def work(input_: TextIO, output: TextIO) -> None:
         return
     places = json.loads(first)
     if places["engine"] == "onnxruntime":  # before there is another thread
-        shut_optimiser_in(Path(places["cache"]), map(Path, places["folders"]))
+        sandbox_optimiser(Path(places["cache"]), map(Path, places["folders"]))
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read, args=(input_, lines), daemon=True).start()
     while True:
