@@ -14,9 +14,17 @@ UNKNOWN = "0"
 """The PID namespace if the kernel does not report it."""
 
 
+def boot_id() -> str:
+    """Return the kernel's random identifier of this boot; empty if it is not readable."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
 def process_id() -> str:
     """Return an identifier of this process that no other one has; empty if that is impossible."""
-    boot, pid = _boot(), os.getpid()
+    boot, pid = boot_id(), os.getpid()
     namespace = _namespace()
     return f"{boot}/{namespace}-{pid}-{_started(pid)}" if boot and namespace != UNKNOWN else ""
 
@@ -29,7 +37,7 @@ def has_ended(process: str) -> bool:
     boot, _, rest = process.partition("/")
     try:
         namespace, pid, started = rest.split("-")
-        if not boot or boot != _boot() or namespace != _namespace() or namespace == UNKNOWN:
+        if not boot or boot != boot_id() or namespace != _namespace() or namespace == UNKNOWN:
             return False
         return _is_gone(int(pid), started)
     except ValueError:
@@ -51,13 +59,6 @@ def _is_gone(pid: int, started: str) -> bool:
     except (OSError, OverflowError):
         pass
     return False
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _namespace() -> str:

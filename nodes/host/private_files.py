@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from nodes.host.owner import boot_id
+
 _NAME = re.compile(r".+\.(?P<boot>[^.]+)\.[0-9a-f]{8}", re.DOTALL)
 
 LOCAL_FILE_SYSTEMS = frozenset(
@@ -34,7 +36,7 @@ NILFS, FAT, exFAT. Only one kernel mounts such a file system, so it has every lo
 
 def private_name(name: str) -> str:
     """Return a unique name that begins with `name` and contains this kernel's boot id."""
-    return f"{name}.{_boot() or 'unknown'}.{uuid4().hex[:8]}"
+    return f"{name}.{boot_id() or 'unknown'}.{uuid4().hex[:8]}"
 
 
 class PrivateFile:
@@ -104,7 +106,7 @@ def _is_left(path: Path, descriptor: int) -> bool:
     name = _NAME.fullmatch(path.name)
     return (
         name is not None
-        and (name["boot"] == _boot() or _is_local(descriptor))
+        and (name["boot"] == boot_id() or _is_local(descriptor))
         and _lock(descriptor) is True
         and _is_at(path, descriptor)
     )
@@ -144,13 +146,6 @@ def _open(path: Path) -> int | None:
         with contextlib.suppress(OSError):
             return os.open(path, flags | mode)
     return None
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
 
 
 def _is_local(descriptor: int) -> bool:

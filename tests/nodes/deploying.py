@@ -1,4 +1,4 @@
-"""The control side of a launcher, step by step, and networks in a line to try it with."""
+"""The control messages of a launcher, step by step, and chains of layers to deploy."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """A `node-agent` whose engine hangs in native code: `python -m tests.nodes.hanging_agent …`.
 
-Its engine knows one subnet, which adds one to its input. Where and how it hangs, the file of the
-subnet says, and for firings the first number of the frame. `PATIENCE_S` in the environment takes
-the place of the seconds that a firing and unloading may take at least. Before it hangs, it says so
-on standard error. With `ENGINE=real` it has an
-agent's own engine.
+Its engine has one subnet, which adds one to its input. The subnet's file says where and how the
+engine hangs, and for firings the first number of the frame does. `PATIENCE_S` in the environment
+replaces the least time limits of a firing and of unloading. Before the engine hangs, it writes a
+line to standard error. With `ENGINE=real` the agent has its usual engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent core by itself, with a clock of ours, and all that it wanted done."""
+"""An agent's core without a shell, with a clock of the test's own."""
 
 from collections.abc import Iterable
 
@@ -38,7 +38,7 @@ DEPLOYMENT = Deployment(
 
 
 class LoneCore:
-    """An agent and everything that it wanted done, with a clock of our own."""
+    """An agent's core and its clock; every method returns the actions that the core decides on."""
 
     def __init__(self, *, obeys_shutdown: bool = False) -> None:
         self.core = Agent(

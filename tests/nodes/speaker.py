@@ -1,4 +1,4 @@
-"""Speaks to an agent process from outside: a bare DEALER, and the process itself."""
+"""An agent process, and a bare DEALER that exchanges messages with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which phase fires: the ready one of the oldest frame, later ones first; or all in turn."""
+"""Which phase fires next: the ready one of the oldest frame, the last of several; or in turn."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may stay connected to a port: newcomers always come in, strangers push out each other."""
+"""Limits of a port's connections: a new one is always accepted, and strangers' displace others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may command an agent, and for how long."""
+"""Which launcher may command an agent, and for how long."""
 
 import pytest
 

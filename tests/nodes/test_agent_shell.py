@@ -1,4 +1,4 @@
-"""The agent's shell with a real cache: what a launcher that leaves early must not cost the next."""
+"""The agent's shell with a real cache: a launcher that leaves early must not harm the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stale is ignored, who breaks the protocol is cut off, and the agent goes on."""
+"""Stale messages are ignored, peers that break the protocol are cut off, and the agent goes on."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The codec: whatever is sent arrives equal; whatever else arrives ends in RemoteProtocolError."""
+"""The codec: every message arrives as it was sent; any other bytes are a RemoteProtocolError."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""What a quota grants a thread, as the kernel tells, and what that makes of measured times."""
+"""The CPU quota of a thread as the kernel reports it, and measured times corrected by it."""
 
 from __future__ import annotations
 

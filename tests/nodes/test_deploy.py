@@ -1,4 +1,4 @@
-"""What is told outside the code agrees with it: the version, the systemd unit, its README."""
+"""The version, the systemd unit and its README agree with the code."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Garbage and floods on every port of a real agent: whoever has the session never notices."""
+"""Garbage and floods on every port of a real agent do not disturb its session."""
 
 from __future__ import annotations
 

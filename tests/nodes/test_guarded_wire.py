@@ -1,4 +1,4 @@
-"""Guarded connections: who is let in, who is not, who is cut off, and what that tells both ends."""
+"""Guarded connections: which are admitted, refused or cut off, and what both ends report."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A call into an engine that never returns costs its firing and its engine, never the agent.
+"""A call into an engine that never returns costs its firing and its engine, but not the agent.
 
-Real agent processes. The engine of most hangs in the C library's `pause`, in the thread that
-computes; that of some is ONNX Runtime with networks that take minutes. Where an agent has to start
-anew, its patience is shortened from 20 s, and 10 s for unloading, to one.
+The agents are real processes. Most engines hang in the C library's `pause`, in the thread that
+computes; some are ONNX Runtime with networks that take minutes. Where an agent has to restart, the
+least time limits (20 s for a firing, 10 s for unloading) are shortened to one second.
 """
 
 from __future__ import annotations

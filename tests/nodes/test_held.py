@@ -1,4 +1,4 @@
-"""What the FIFOs into a node hold."""
+"""The bytes that the FIFOs into a node hold, now and at most."""
 
 from __future__ import annotations
 

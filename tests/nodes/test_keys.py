@@ -1,4 +1,4 @@
-"""Keys as files: what is written and refused, who is let in, and that changes count at once."""
+"""Folders of keys: what is written and refused, who is admitted, and that changes count at once."""
 
 from __future__ import annotations
 

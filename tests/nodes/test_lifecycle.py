@@ -1,4 +1,4 @@
-"""The life of a deployment, from Deploy to Stopped, and those that are refused."""
+"""The states of a deployment, from Deploy to Stopped, and deployments that are refused."""
 
 import dataclasses
 

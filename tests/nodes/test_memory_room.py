@@ -1,4 +1,4 @@
-"""How much memory may still be had: on the machine, and in groups of both versions."""
+"""How much memory a process can still allocate: on the machine, and in groups of both versions."""
 
 from __future__ import annotations
 

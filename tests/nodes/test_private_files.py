@@ -1,4 +1,4 @@
-"""Private files: whose maker is gone is told by a lock, in any PID namespace and at any time."""
+"""Private files: a lock shows whether their creator has ended, in any namespace, at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real agent process, spoken to from outside: it answers, survives whatever comes, and stops."""
+"""A real agent process answers, survives whatever it receives, and stops."""
 
 from __future__ import annotations
 

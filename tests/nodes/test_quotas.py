@@ -1,4 +1,4 @@
-"""What an agent takes on at most, and how it says so."""
+"""The quotas of an agent, and its messages when they are exceeded."""
 
 from __future__ import annotations
 

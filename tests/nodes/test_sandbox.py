@@ -1,4 +1,4 @@
-"""What an agent can open once it has started: its own places, and nothing else of the system."""
+"""A started agent can open its own files and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service manager is told, over a real socket; of real agents, see test_hanging_engine."""
+"""Notifications of systemd over a real socket; `test_hanging_engine` has those of real agents."""
 
 from __future__ import annotations
 

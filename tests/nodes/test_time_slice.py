@@ -1,4 +1,4 @@
-"""Short turns on the CPU, where the kernel grants them."""
+"""Short time slices, where the kernel grants them."""
 
 from __future__ import annotations
 

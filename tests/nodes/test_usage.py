@@ -1,4 +1,4 @@
-"""What a process and its threads use, by the kernel's count."""
+"""Memory and CPU time of a process and its threads, by the kernel's count."""
 
 from __future__ import annotations
 

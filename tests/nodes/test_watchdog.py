@@ -1,4 +1,4 @@
-"""When an agent's core loses patience with its engine, by a clock of ours."""
+"""The time limits of an agent's engine, by a clock of the test's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent's connections: what arrives becomes events; who is gone or cut off is noticed."""
+"""An agent's connections: messages become events, and peers that leave or are cut off as well."""
 
 from __future__ import annotations
 
