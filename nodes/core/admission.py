@@ -24,71 +24,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
+NETWORK_BITS = 64
+"""The prefix of an IPv6 address that identifies its network; the owner chooses the other bits."""
+
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
-KINDS = 64
+MAX_KINDS = 64
 """The most kinds of rejection that are counted apart; all others are counted as one kind."""
 
 LONGEST_TEXT = 500
 """Characters of a log line; peers choose part of its text."""
-
-
-@dataclass(slots=True)
-class _Pause:
-    until_s: float
-    length_s: float
-    suppressed: int = 0
-    last_line: str = ""
-
-    def begin_next(self, now_s: float) -> None:
-        """Begin a pause of twice the length."""
-        self.length_s = min(2 * self.length_s, LONGEST_PAUSE_S)
-        self.until_s, self.suppressed = now_s + self.length_s, 0
-
-
-class Rejections:
-    """Decides which rejections of one agent are logged, and when."""
-
-    def __init__(self) -> None:
-        self._pauses: dict[str, _Pause] = {}
-
-    @property
-    def deadline_s(self) -> float | None:
-        """When `due` next returns a line; None if no rejection waits to be logged."""
-        if not self._pauses:
-            return None
-        waiting = (pause.until_s for pause in self._pauses.values() if pause.suppressed)
-        return min(waiting, default=None)
-
-    def note(self, what: str, why: str, now_s: float) -> str | None:
-        """Count a rejection of the kind `what`, and return the line to log now, if any."""
-        kind = what if what in self._pauses or len(self._pauses) < KINDS else ""
-        pause = self._pauses.get(kind)
-        line = f"{what}: {why}"[:LONGEST_TEXT]
-        if pause is None or (now_s >= pause.until_s + LONGEST_PAUSE_S and not pause.suppressed):
-            self._pauses[kind] = _Pause(now_s + SHORTEST_PAUSE_S, SHORTEST_PAUSE_S)
-            return line
-        if pause.suppressed or now_s < pause.until_s:
-            pause.suppressed += 1
-            pause.last_line = line
-            return None
-        pause.begin_next(now_s)
-        return line
-
-    def due(self, now_s: float) -> list[str]:
-        """Return the lines to log now about rejections in pauses that are over."""
-        lines = []
-        for pause in self._pauses.values():
-            if not pause.suppressed or now_s < pause.until_s:
-                continue
-            more = f" (the last of {pause.suppressed} in {pause.length_s:g} s)"
-            lines.append(pause.last_line + (more if pause.suppressed > 1 else ""))
-            pause.begin_next(now_s)
-        return lines
-
-
-NETWORK_BITS = 64
-"""The prefix of an IPv6 address that identifies its network; the owner chooses the other bits."""
 
 
 def origin_of(host: str) -> str:
@@ -171,3 +116,57 @@ class Admission:
         others.pop(connection, None)
         if not others:
             self._unknown.pop(origin, None)
+
+
+@dataclass(slots=True)
+class _Pause:
+    until_s: float
+    length_s: float
+    suppressed: int = 0
+    last_line: str = ""
+
+    def begin_next(self, now_s: float) -> None:
+        """Begin a pause of twice the length."""
+        self.length_s = min(2 * self.length_s, LONGEST_PAUSE_S)
+        self.until_s, self.suppressed = now_s + self.length_s, 0
+
+
+class Rejections:
+    """Decides which rejections of one agent are logged, and when."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[str, _Pause] = {}
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `due` next returns a line; None if no rejection waits to be logged."""
+        if not self._pauses:
+            return None
+        waiting = (pause.until_s for pause in self._pauses.values() if pause.suppressed)
+        return min(waiting, default=None)
+
+    def note(self, what: str, why: str, now_s: float) -> str | None:
+        """Count a rejection of the kind `what`, and return the line to log now, if any."""
+        kind = what if what in self._pauses or len(self._pauses) < MAX_KINDS else ""
+        pause = self._pauses.get(kind)
+        line = f"{what}: {why}"[:LONGEST_TEXT]
+        if pause is None or (now_s >= pause.until_s + LONGEST_PAUSE_S and not pause.suppressed):
+            self._pauses[kind] = _Pause(now_s + SHORTEST_PAUSE_S, SHORTEST_PAUSE_S)
+            return line
+        if pause.suppressed or now_s < pause.until_s:
+            pause.suppressed += 1
+            pause.last_line = line
+            return None
+        pause.begin_next(now_s)
+        return line
+
+    def due(self, now_s: float) -> list[str]:
+        """Return the lines to log now about rejections in pauses that are over."""
+        lines = []
+        for pause in self._pauses.values():
+            if not pause.suppressed or now_s < pause.until_s:
+                continue
+            more = f" (the last of {pause.suppressed} in {pause.length_s:g} s)"
+            lines.append(pause.last_line + (more if pause.suppressed > 1 else ""))
+            pause.begin_next(now_s)
+        return lines

@@ -17,31 +17,6 @@ from nodes.protocol.messages import HOST, ChannelSpec, Deployment
 Reader = tuple[ChannelSpec, int]
 """A channel, and the index of a phase among its readers."""
 
-
-class Wiring:
-    """The channels that each phase of a node reads and writes.
-
-    `reads`, `writes` and `initial_reads` have one entry per phase, in the order of the channels.
-    `initial_reads` are the channels that bring a phase its state before frame 0. The phases that
-    the channels name must exist (`check`).
-
-    One pass over the channels finds them all: a hostile launcher may name thousands of phases and
-    channels in one message, and one pass per phase would keep the agent busy for minutes.
-    """
-
-    def __init__(self, deployment: Deployment) -> None:
-        self.reads: list[list[Reader]] = [[] for _ in deployment.phases]
-        self.initial_reads: list[list[Reader]] = [[] for _ in deployment.phases]
-        self.writes: list[list[ChannelSpec]] = [[] for _ in deployment.phases]
-        for channel in deployment.channels:
-            if channel.target_node == deployment.node:
-                for number, phase in enumerate(channel.target_phases):
-                    found = self.initial_reads if channel.kept_from else self.reads
-                    found[phase].append((channel, number))
-            if channel.source_node == deployment.node and channel.source_phase is not None:
-                self.writes[channel.source_phase].append(channel)
-
-
 MAX_TENSOR_BYTES = 1 << 30
 """The longest tensor that an agent's data port takes."""
 
@@ -83,6 +58,30 @@ def described(channel: ChannelSpec) -> str:
         f"channel {channel.number} ({channel.tensor!r}, "
         f"{channel.source_node} → {channel.target_node})"
     )
+
+
+class Wiring:
+    """The channels that each phase of a node reads and writes.
+
+    `reads`, `writes` and `initial_reads` have one entry per phase, in the order of the channels.
+    `initial_reads` are the channels that bring a phase its state before frame 0. The phases that
+    the channels name must exist (`check`).
+
+    One pass over the channels finds them all: a hostile launcher may name thousands of phases and
+    channels in one message, and one pass per phase would keep the agent busy for minutes.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.reads: list[list[Reader]] = [[] for _ in deployment.phases]
+        self.initial_reads: list[list[Reader]] = [[] for _ in deployment.phases]
+        self.writes: list[list[ChannelSpec]] = [[] for _ in deployment.phases]
+        for channel in deployment.channels:
+            if channel.target_node == deployment.node:
+                for number, phase in enumerate(channel.target_phases):
+                    found = self.initial_reads if channel.kept_from else self.reads
+                    found[phase].append((channel, number))
+            if channel.source_node == deployment.node and channel.source_phase is not None:
+                self.writes[channel.source_phase].append(channel)
 
 
 def check(deployment: Deployment) -> None:

@@ -17,6 +17,13 @@ import math
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+ProcEntry = Literal["thread-self", "self"]
+"""The entry in /proc of the calling thread, or of its process's first thread; each may have a group
+of its own."""
+
+_UNLIMITED = 1 << 60
+"""Version 1 writes about 2⁶³ where there is no limit."""
+
 
 def group_folders(controller: str, process: Path) -> list[Path] | None:
     """Return the folder of the group that bounds `process`, and those of all visible groups above.
@@ -62,11 +69,6 @@ def _folders(mounts: list[str], kind: str, group: PurePosixPath, controller: str
             if folder.is_dir():
                 return [folder, *folder.parents[: len(below.parts)]]
     return []
-
-
-ProcEntry = Literal["thread-self", "self"]
-"""The entry in /proc of the calling thread, or of its process's first thread; each may have a group
-of its own."""
 
 
 def quota_cores(entry: ProcEntry = "thread-self", proc: Path = Path("/proc")) -> float | None:
@@ -119,10 +121,6 @@ def _granted(folder: Path) -> float:
     return math.inf  # the root group, or one without this controller
 
 
-_ENDLESS = 1 << 60
-"""Version 1 writes about 2⁶³ where there is no limit."""
-
-
 def room_bytes(proc: Path = Path("/proc")) -> float:
     """Return the bytes that this process can still allocate; infinite if unknown.
 
@@ -152,7 +150,7 @@ def _group_bytes(folder: Path) -> float:
         return int(limit) - _table(folder / "memory.stat")["anon"]
     if (folder / "memory.limit_in_bytes").exists():
         bytes_ = int((folder / "memory.limit_in_bytes").read_text("ascii"))
-        if bytes_ >= _ENDLESS:
+        if bytes_ >= _UNLIMITED:
             return math.inf
         return bytes_ - _table(folder / "memory.stat")["total_rss"]
     return math.inf

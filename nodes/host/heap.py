@@ -30,6 +30,13 @@ KEEP_BYTES = 1 << 30
 `give_back_free_memory`."""
 
 
+TRIM_DELAY_S = 1.0
+"""How long other threads may take to free the memory of something that was closed."""
+
+TRIM_PERIOD_S = 5.0
+"""The shortest time between two trims."""
+
+
 def keep_one_heap() -> None:
     """Let all threads allocate from one heap (arena), which keeps what they free.
 
@@ -83,13 +90,6 @@ def give_back_free_memory() -> None:
         libc.malloc_trim(0)
 
 
-FREED_S = 1.0
-"""How long other threads may take to free the memory of something that was closed."""
-
-EVERY_S = 5.0
-"""The shortest time between two trims."""
-
-
 class HeapTrimmer:
     """Returns the heap's free memory to the system some time after something was closed.
 
@@ -107,7 +107,7 @@ class HeapTrimmer:
     def schedule(self, now_s: float) -> None:
         """Schedule a trim, because something is being closed that may have much memory."""
         if self.due_s is None:
-            self.due_s = max(now_s + FREED_S, self._trimmed_s + EVERY_S)
+            self.due_s = max(now_s + TRIM_DELAY_S, self._trimmed_s + TRIM_PERIOD_S)
         else:
             self._is_scheduled_again = True
 
@@ -117,5 +117,5 @@ class HeapTrimmer:
             return
         give_back_free_memory()
         self._trimmed_s = now_s
-        self.due_s = now_s + EVERY_S if self._is_scheduled_again else None
+        self.due_s = now_s + TRIM_PERIOD_S if self._is_scheduled_again else None
         self._is_scheduled_again = False

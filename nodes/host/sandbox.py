@@ -55,6 +55,19 @@ _RULE = struct.Struct("=Qi")
 _PR_SET_NO_NEW_PRIVS = 38
 
 
+_LIBRARIES = ("/usr", "/lib", "/lib64")
+
+_SYSTEM = (
+    *("/proc", "/sys", "/dev/urandom", "/dev/random"),
+    *("/etc/ld.so.cache", "/etc/localtime"),
+    # To resolve the names of other nodes.
+    *("/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"),
+    *("/etc/resolv.conf", "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"),
+)
+
+_SITES = frozenset({"site-packages", "dist-packages"})
+
+
 @dataclass(frozen=True, slots=True)
 class AllowedPath:
     """The rights that stay at a file, or at a folder and everything below it."""
@@ -116,19 +129,6 @@ def _call(number: int, *arguments: object) -> int:
 
 def _as_word(argument: object) -> object:
     return ctypes.c_long(argument) if isinstance(argument, int) else argument
-
-
-_LIBRARIES = ("/usr", "/lib", "/lib64")
-
-_SYSTEM = (
-    *("/proc", "/sys", "/dev/urandom", "/dev/random"),
-    *("/etc/ld.so.cache", "/etc/localtime"),
-    # To resolve the names of other nodes.
-    *("/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services"),
-    *("/etc/resolv.conf", "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"),
-)
-
-_SITES = frozenset({"site-packages", "dist-packages"})
 
 
 def sandbox_agent(cache: Path, keys: Path | None, addresses: Iterable[str]) -> str | None:

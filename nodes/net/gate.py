@@ -15,8 +15,6 @@ While there is no unidentified connection, nothing is checked.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import socket
 import struct
 import time
@@ -29,17 +27,34 @@ from nodes.host.heap import HeapTrimmer
 from nodes.host.usage import resident_bytes
 from nodes.net.curve import ERROR_BYTES, GREETING_BYTES, HANDSHAKE_BYTES, WELCOME_BYTES
 
-HINTS = {
-    errno.EADDRINUSE: "; is another agent running there?",
-    errno.ENODEV: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
-    errno.EADDRNOTAVAIL: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
-}
-"""What the user can do about an address that cannot be used, by error number."""
+UNKNOWN_PER_KNOWN = 4
+"""The limit of unknown connections, as a multiple of the limit of known ones. The higher it is, the
+more rarely one is closed before ZeroMQ's own time limit, and the longer a handshake may take during
+a flood of connections."""
 
-Peer: TypeAlias = tuple[str, int]
-"""A peer's IP address and port."""
+CHECK_PERIOD_S, MAX_CHECK_AGE_S = 0.05, 1.0
+"""The time between two checks of the process's memory while there are unidentified connections, and
+the longest time between two checks of each of them."""
 
-NOBODY: Peer = ("", 0)
+GROWN_BYTES = 2 << 20
+"""If the process has grown by so much since the last check of all connections, they are checked
+again at once. With hundreds of silent connections, checking each every time would cost one percent
+of a processor."""
+
+MAX_ORIGINS = 64
+"""Addresses whose closed connections are counted apart; all others are counted together."""
+
+SENT_TO_STRANGERS_BYTES = GREETING_BYTES + WELCOME_BYTES + ERROR_BYTES
+
+DISPLACED = "were closed to make room for others, before their owners were identified"
+TOO_LONG = f"were closed because they sent more than {HANDSHAKE_BYTES} bytes before any handshake"
+LARGEST_OWNER = "were closed because there were too many, and their owner had the most"
+NO_HANDSHAKE = "ended before the handshake did"
+
+SocketAddress: TypeAlias = tuple[str, int]
+"""An IP address and a port."""
+
+NO_ADDRESS: SocketAddress = ("", 0)
 
 _TCP_INFO_BYTES = 136
 _ACKNOWLEDGED_AND_RECEIVED = struct.Struct("=120xQQ")
@@ -85,47 +100,12 @@ class Connection:
         """Give up the descriptor, which stays open for ZeroMQ."""
         self._socket.detach()
 
-    def _peer(self) -> Peer:
+    def _peer(self) -> SocketAddress:
         try:
             host, port = self._socket.getpeername()[:2]
         except (OSError, ValueError):  # it has closed, or is a Unix socket
-            return NOBODY
+            return NO_ADDRESS
         return str(host), int(port)
-
-
-def refuse_taken(path: str) -> None:
-    """Raise `OSError` if a process listens at a Unix socket's path, which ZeroMQ would replace."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-
-
-UNKNOWN_PER_KNOWN = 4
-"""The limit of unknown connections, as a multiple of the limit of known ones. The higher it is, the
-more rarely one is closed before ZeroMQ's own time limit, and the longer a handshake may take during
-a flood of connections."""
-
-CHECK_PERIOD_S, MAX_CHECK_AGE_S = 0.05, 1.0
-"""The time between two checks of the process's memory while there are unidentified connections, and
-the longest time between two checks of each of them."""
-
-GROWN_BYTES = 2 << 20
-"""If the process has grown by so much since the last check of all connections, they are checked
-again at once. With hundreds of silent connections, checking each every time would cost one percent
-of a processor."""
-
-MAX_ORIGINS = 64
-"""Addresses whose closed connections are counted apart; all others are counted together."""
-
-SENT_TO_STRANGERS_BYTES = GREETING_BYTES + WELCOME_BYTES + ERROR_BYTES
-
-DISPLACED = "were closed to make room for others, before their owners were identified"
-TOO_LONG = f"were closed because they sent more than {HANDSHAKE_BYTES} bytes before any handshake"
-LARGEST_OWNER = "were closed because there were too many, and their owner had the most"
-NO_HANDSHAKE = "ended before the handshake did"
 
 
 class Gate:

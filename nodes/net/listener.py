@@ -10,13 +10,14 @@ protocol, connections that are too many or send too much before they are admitte
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Callable, Sequence
 
 import zmq
 
 from nodes.net.curve import Context, secure_listener, sender_key
-from nodes.net.gate import HINTS, Gate, refuse_taken
+from nodes.net.gate import Gate
 from nodes.net.keys import DATA
 from nodes.net.sockets import (
     DO_NOT_WAIT,
@@ -59,6 +60,14 @@ others is a multiple of it (`nodes.net.gate.UNKNOWN_PER_KNOWN`)."""
 BACKLOG = 4096
 """Connections that may wait to be accepted, if the system allows so many. Beyond, a dialling end
 gets no answer and tries again a second later."""
+
+
+HINTS = {
+    errno.EADDRINUSE: "; is another agent running there?",
+    errno.ENODEV: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
+    errno.EADDRNOTAVAIL: "; give an IP address of this machine, or 0.0.0.0 for all that it has",
+}
+"""What the user can do about an address that cannot be used, by error number."""
 
 
 class Listener:
@@ -129,7 +138,7 @@ class Listener:
                 if not self._admits(peer, parts[0]):
                     self.cut_off(peer)
                     continue
-                self._gate.identified(descriptor, self.key_of(peer).hex())
+                self._gate.identified(descriptor, self.peer_key(peer).hex())
             found.append(read(peer, parts))
         return found
 
@@ -140,7 +149,7 @@ class Listener:
         key = self._keys[peer] = sender_key(part) or b""
         return self.keyring.admits(self.port, key)
 
-    def key_of(self, peer: bytes) -> bytes:
+    def peer_key(self, peer: bytes) -> bytes:
         """Return a peer's public key; empty if its connection is not guarded."""
         return self._keys.get(peer, b"")
 
@@ -257,12 +266,22 @@ def family_of(address: str) -> int:
     return socket.AF_INET6 if address.startswith("tcp://[") else socket.AF_INET
 
 
+def _refuse_taken(path: str) -> None:
+    """Raise `OSError` if a process listens at a Unix socket's path, which ZeroMQ would replace."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
 def _bind(sock: Socket, address: str) -> None:
     if address.startswith("tcp://["):
         sock.setsockopt(zmq.IPV6, 1)
     try:
         if address.startswith("ipc://"):
-            refuse_taken(address.removeprefix("ipc://"))
+            _refuse_taken(address.removeprefix("ipc://"))
         sock.bind(address)
     except (zmq.ZMQError, OSError) as error:
         why = error.strerror or str(error)

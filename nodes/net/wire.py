@@ -268,7 +268,7 @@ def _from_peer(
 ) -> ev.ControlReceived | ev.ControlMalformed:
     """Return the event for a message on the control port, with its sender's key."""
     try:
-        return ev.ControlReceived(peer, read_control(parts), port.key_of(peer))
+        return ev.ControlReceived(peer, read_control(parts), port.peer_key(peer))
     except RemoteProtocolError as error:
         return ev.ControlMalformed(peer, str(error))
 
@@ -281,7 +281,7 @@ def _from_owner(
     if port.keyring is not None and isinstance(event, ev.DataReceived):
         message = event.message
         if isinstance(message, Attach) and not port.keyring.is_key_of(
-            port.key_of(link), message.node
+            port.peer_key(link), message.node
         ):
             return ev.DataMalformed(
                 link, f"it attached as {message.node!r} without the key of that node"

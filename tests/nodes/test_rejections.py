@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nodes.core import actions as act
 from nodes.core import events as ev
-from nodes.core.admission import KINDS, LONGEST_PAUSE_S, LONGEST_TEXT, Rejections
+from nodes.core.admission import LONGEST_PAUSE_S, LONGEST_TEXT, MAX_KINDS, Rejections
 from nodes.protocol.messages import PROTOCOL, Hello
 from tests.nodes.lone_core import STRANGER, LoneCore
 
@@ -106,5 +106,5 @@ def test_after_a_quiet_minute_the_next_knock_is_the_first_again() -> None:
 
 def test_kinds_that_others_invent_are_not_remembered_without_end() -> None:
     rejections = Rejections()
-    told = [rejections.note(f"cut off node {i}", "why", 0.0) for i in range(10 * KINDS)]
-    assert sum(line is not None for line in told) == KINDS + 1
+    told = [rejections.note(f"cut off node {i}", "why", 0.0) for i in range(10 * MAX_KINDS)]
+    assert sum(line is not None for line in told) == MAX_KINDS + 1
