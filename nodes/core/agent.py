@@ -113,13 +113,13 @@ class Agent:
         """
         self._story.append((now_s, _summary(event)))
         try:
-            return self._follow(event, now_s)
+            return self._dispatch(event, now_s)
         except RemoteProtocolError as error:
             return self._breach(event, str(error), now_s)
         except LocalProtocolError as error:
             return self.life.fail(f"a bug of the agent: {error}. {self.story()}")
 
-    def _follow(  # noqa: PLR0912 - one case per event, the frequent ones first
+    def _dispatch(  # noqa: PLR0912 - one case per event, the frequent ones first
         self, event: ev.Event, now_s: float
     ) -> list[Action]:
         match event:
@@ -276,7 +276,7 @@ class Agent:
         self.session.is_lost = True
         return [Log("info", f"the connection with {self.session.described()} has closed")]
 
-    # ------------------------------------------------------------ time, and what goes wrong
+    # ------------------------------------------------------------ time limits and breaches
 
     def _tick(self, now_s: float) -> list[Action]:
         actions: list[Action] = []

@@ -114,7 +114,7 @@ class Lifecycle:
         return self._unload()
 
     def _load(self, deployment: Deployment) -> list[Action]:
-        actions = self.hang_up()
+        actions = self._hang_up()
         try:
             self.plane = DataPlane(deployment)
         except DeploymentError as error:
@@ -154,10 +154,10 @@ class Lifecycle:
         """Unload and close the links to other nodes, because the session is over."""
         self._queued = self._newest = None
         self._stop_is_due = False
-        return self.hang_up() + self._unload()
+        return self._hang_up() + self._unload()
 
-    def hang_up(self) -> list[Action]:
-        """Close the links that we dialled."""
+    def _hang_up(self) -> list[Action]:
+        """Close the links to the nodes that were dialled."""
         links, self._links = self._links, []
         return [HangUp(node) for node in links]
 
@@ -221,7 +221,7 @@ class Lifecycle:
         return self.plane.node_of(link)
 
     def answer_overdue(self) -> list[Action]:
-        """Nodes that we dialled have not answered in time."""
+        """Fail because nodes that were dialled have not granted credits in time."""
         if self.plane is None:
             return []
         addresses = {peer.name: peer.data_address for peer in self.plane.deployment.dial}
@@ -237,7 +237,7 @@ class Lifecycle:
         self._tally.stale_messages += 1
         return []
 
-    # ------------------------------------------------------------ what the shell answers
+    # ------------------------------------------------------------ answers of the shell
 
     def load_progress(self, event: ev.LoadProgress) -> list[Action]:
         """Report to the launcher how far loading is."""

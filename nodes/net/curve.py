@@ -35,7 +35,8 @@ HELLO (which needs the listening end's public key), and an ERROR for a key that 
 admitted end receives READY instead, which is longer."""
 
 HANDSHAKE_BYTES = 4096
-"""The most bytes that a dialling end may send before it is admitted; ours send some 600."""
+"""The most bytes that a dialling end may send before it is admitted; agents and launchers send some
+600."""
 
 
 def new_pair() -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Limit the connections of a listening port, and close those that send too much unidentified.
+"""Limit the connections of a port, and close those that send too much before they are identified.
 
 The listener reports which connections ZeroMQ has opened and closed, and which have sent a message
 and are thereby identified. If there are too many, `nodes.core.admission` decides which to close.

@@ -77,7 +77,7 @@ def decode(data: bytes | memoryview) -> Message:
     if type(message) is Credit:
         _put(_credits, whole, message)
     elif type(message) is TensorHeader and whole == _encode_header(message):
-        # Only in our own encoding are the last eight bytes known to be the frame.
+        # Only in `encode`'s own form are the last eight bytes known to be the frame.
         _put(_headers, whole[:-8], message)
     return message
 
@@ -168,7 +168,7 @@ def _decode_foreign(version: object, record: Record | None, plain: dict[str, Any
     if type(version) is not int or not 0 <= version <= MAX_COUNT:
         raise RemoteProtocolError("a message without a version")
     if record is None or record.kind not in ("Hello", "Refused"):
-        raise RemoteProtocolError(f"a message of protocol version {version}, ours is {PROTOCOL}")
+        raise RemoteProtocolError(f"a message of protocol version {version} instead of {PROTOCOL}")
     later = dict.fromkeys(("owner", "process", "succeeds", "holder"), "")
     known = {name: value for name, value in (later | plain).items() if name in record.names}
     known["protocol"] = version

@@ -99,7 +99,7 @@ def test_a_shape_that_no_array_can_have_is_unreadable(
     there.socket.send_multipart([launcher, header, b""])
     (found,) = (x for x in until(connections, DataReceived) if isinstance(x, DataReceived))
     host = Host(Blueprint(1, {}, (), ()), RandomFrames(3), lambda *_: None, connections, 0.0)
-    with pytest.raises(RemoteProtocolError, match="0 bytes for float32"):
+    with pytest.raises(RemoteProtocolError, match="0 bytes came for float32"):
         host.arrived(NODE, found.message, found.payload, found.payload_bytes)
 
 

@@ -161,5 +161,5 @@ def test_each_frame_is_sent_with_its_own_shape() -> None:
 def test_a_tensor_whose_shape_varies_goes_to_the_launcher_only(channel: ChannelSpec) -> None:
     others = tuple(c for c in DEPLOYMENT.channels if c.number != channel.number)
     peers = (PeerSpec("m", "tcp://m:1"),)
-    with pytest.raises(DeploymentError, match="goes to the launcher only"):
+    with pytest.raises(DeploymentError, match="only the launcher can receive such a tensor"):
         check(replace(DEPLOYMENT, channels=(*others, channel), dial=peers))
