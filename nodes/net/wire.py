@@ -7,7 +7,7 @@ optional. Payloads are passed on as buffers.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 
 from nodes.core import events as ev
@@ -78,24 +78,28 @@ class Wire:
     def listen_control(self, address: str) -> str:
         """Open the control port, and return its address with the port that the system chose."""
         options = SocketOptions(2 * MAX_MESSAGE_BYTES, max_unsent=MAX_ANSWERS, linger_ms=LINGER_MS)
-        port = Listener(self._context, address, options, CONTROL, self._max_connections)
-        self._control = port
-        self._waiter.add(port.monitor, lambda: _closed(port, links=False))
-        self._waiter.add_alarm(lambda: port.due_s, lambda: _closed(port, links=False))
-        read = partial(_from_peer, port)
-        self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=False))
-        return port.address
+        self._control = self._listen(address, options, CONTROL, _control_event)
+        return self._control.address
 
     def listen_data(self, address: str) -> str:
         """Open the data port, and return its address with the port that the system chose."""
         options = SocketOptions(self._tensor_bytes)
-        port = Listener(self._context, address, options, DATA, self._max_connections)
-        self._data = port
-        self._waiter.add(port.monitor, lambda: _closed(port, links=True))
-        self._waiter.add_alarm(lambda: port.due_s, lambda: _closed(port, links=True))
-        read = partial(_from_owner, port)
-        self._waiter.add(port.socket, lambda: _heard(port, port.receive(read), links=True))
-        return port.address
+        self._data = self._listen(address, options, DATA, _data_event)
+        return self._data.address
+
+    def _listen(
+        self,
+        address: str,
+        options: SocketOptions,
+        name: str,
+        read: Callable[[Listener, bytes, list[Part]], ev.Event],
+    ) -> Listener:
+        port = Listener(self._context, address, options, name, self._max_connections)
+        self._waiter.add(port.monitor, lambda: _closed(port))
+        self._waiter.add_alarm(lambda: port.due_s, lambda: _closed(port))
+        to_event = partial(read, port)
+        self._waiter.add(port.socket, lambda: _received(port, port.receive(to_event)))
+        return port
 
     def schedule_trim(self) -> None:
         """Return free memory to the system soon, when ZeroMQ's thread has freed its part, too."""
@@ -183,12 +187,12 @@ class Wire:
         events: list[ev.Event] = [ev.Rejected(problem) for problem in keyring.problems]
         # Closed connections come first, because a descriptor may belong to a new one by now.
         if self._control is not None:
-            events += _closed(self._control, links=False)
+            events += _closed(self._control)
             events += [
                 ev.ControlMalformed(peer, WITHDRAWN_KEY) for peer in self._control.withdrawn_peers()
             ]
         if self._data is not None:
-            events += _closed(self._data, links=True)
+            events += _closed(self._data)
             gone = self._data.withdrawn_peers()
             events += [ev.DataMalformed(peer, WITHDRAWN_KEY) for peer in gone]
         return events
@@ -241,17 +245,20 @@ class Wire:
         self._context.close()
 
 
-def _heard(port: Listener, heard: Sequence[ev.Event], *, links: bool) -> list[ev.Event]:
-    return [*_closed(port, links=links), *heard] if port.has_closed else [*heard]
+def _received(port: Listener, events: list[ev.Event]) -> list[ev.Event]:
+    """Put the ends of connections, which `receive` may have noticed, before the messages."""
+    return [*_closed(port), *events] if port.has_closed else events
 
 
-def _closed(port: Listener, *, links: bool) -> list[ev.Event]:
+def _closed(port: Listener) -> list[ev.Event]:
     events: list[ev.Event] = []
     for who in port.take_closed():
         if isinstance(who, str):
             events.append(ev.Rejected(who))
+        elif port.port == DATA:
+            events.append(ev.LinkLost(who, ev.LinkChange.LOST.value))
         else:
-            events.append(ev.LinkLost(who, ev.LinkChange.LOST.value) if links else ev.PeerLost(who))
+            events.append(ev.PeerLost(who))
     return events
 
 
@@ -263,7 +270,7 @@ def _lost(dialler: Dialler) -> list[ev.Event]:
     ]
 
 
-def _from_peer(
+def _control_event(
     port: Listener, peer: bytes, parts: list[Part]
 ) -> ev.ControlReceived | ev.ControlMalformed:
     """Return the event for a message on the control port, with its sender's key."""
@@ -273,7 +280,7 @@ def _from_peer(
         return ev.ControlMalformed(peer, str(error))
 
 
-def _from_owner(
+def _data_event(
     port: Listener, link: bytes, parts: list[Part]
 ) -> ev.DataReceived | ev.DataMalformed:
     """Return the event for a message on the data port, refusing an `Attach` in another's name."""
