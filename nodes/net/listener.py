@@ -74,7 +74,8 @@ class Listener:
     """A bound ROUTER, which receives from all that dial it and answers by routing id.
 
     The attribute `address` is where it listens; the system has chosen the port if 0 was given.
-    `port` is its name for the authenticator. Raises `AddressError` if it cannot listen there.
+    `name` is that of the port (`CONTROL` or `DATA`), by which keys are admitted. Raises
+    `AddressError` if it cannot listen there.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Listener:
         context: Context,
         address: str,
         options: SocketOptions,
-        port: str = DATA,
+        name: str = DATA,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.socket: Socket = context.zmq.socket(zmq.ROUTER)
@@ -90,9 +91,9 @@ class Listener:
         options.apply(self.socket)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self.keyring = context.keys_for(address)
-        self.port = port
+        self.name = name
         if self.keyring is not None:
-            secure_listener(self.socket, self.keyring.secret, port)
+            secure_listener(self.socket, self.keyring.secret, name)
         self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.monitor = open_monitor(
             self.socket,
@@ -105,7 +106,7 @@ class Listener:
             raise
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._gate = Gate(
-            port,
+            name,
             max_connections,
             family_of(address),
             is_guarded=self.keyring is not None,
@@ -147,7 +148,7 @@ class Listener:
         if self.keyring is None:
             return True
         key = self._keys[peer] = sender_key(part) or b""
-        return self.keyring.admits(self.port, key)
+        return self.keyring.admits(self.name, key)
 
     def peer_key(self, peer: bytes) -> bytes:
         """Return a peer's public key; empty if its connection is not guarded."""
@@ -204,7 +205,7 @@ class Listener:
         ring = self.keyring
         if ring is None:
             return []
-        return [peer for peer, key in self._keys.items() if not ring.admits(self.port, key)]
+        return [peer for peer, key in self._keys.items() if not ring.admits(self.name, key)]
 
     def rebind(self) -> None:
         """Listen again with the keyring's present secret.
@@ -220,7 +221,7 @@ class Listener:
         self._peers.clear()
         self._keys.clear()
         self._gate.clear()
-        secure_listener(self.socket, self.keyring.secret, self.port)
+        secure_listener(self.socket, self.keyring.secret, self.name)
         _bind(self.socket, self.address)
 
     def send(self, peer: bytes, parts: Sequence[Buffer]) -> bool:

@@ -255,7 +255,7 @@ def _closed(port: Listener) -> list[ev.Event]:
     for who in port.take_closed():
         if isinstance(who, str):
             events.append(ev.Rejected(who))
-        elif port.port == DATA:
+        elif port.name == DATA:
             events.append(ev.LinkLost(who, ev.LinkChange.LOST.value))
         else:
             events.append(ev.PeerLost(who))
