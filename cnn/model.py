@@ -224,8 +224,11 @@ class _Origin:
         tell_apart(proto.graph.node)
         asked = self.interface.impose(proto, weights, label)
         nodes = tuple(every_node(proto.graph.node))
-        check_domains(nodes, label)
-        check_known(nodes, version, label)
+        activations = {name for node in proto.graph.node for name in node.output}
+        activations.update(value.name for value in proto.graph.input)
+        activations.difference_update(weights)
+        check_domains(nodes, activations, label)
+        check_known(nodes, version, activations, label)
         freeze(proto, weights)
         shapes = settle(proto, self.input_shapes, label)
         shorten(proto.graph, weights)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Container, Iterable
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ from onnx import helper
 
 from cnn.errors import ModelError
 from cnn.operators import contrib
-from cnn.reading.bodies import every_node
+from cnn.reading.bodies import every_node, reads
 
 OLDEST_OPSET = 7
 
@@ -48,14 +49,26 @@ def opset(proto: onnx.ModelProto, label: str) -> int:
 
 
 def describe(node: onnx.NodeProto) -> str:
-    """How messages call a node: its name, else the tensor that it makes, and its operator."""
+    """Return how messages call a node: its name (else its first output), operator and domain."""
     name = node.name or next(iter(node.output), "")
-    return f"layer {name!r} ({node.op_type})"
+    domain = "" if node.domain in STANDARD_DOMAINS else f" of the domain {node.domain!r}"
+    return f"layer {name!r} ({node.op_type}){domain}"
 
 
-def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
-    """Refuse operators of other domains than ONNX's own, but for those of ONNX Runtime's that
-    `cnn.operators.contrib` has: nobody knows their shapes."""
+def end_before(node: onnx.NodeProto, activations: Container[str]) -> str:
+    """Return the advice to end the network at those of the `activations` that `node` reads."""
+    names = [name for name in reads(node) if name in activations]
+    if not names:
+        return "end the network before it: name earlier tensors as `outputs`"
+    return f"end the network before it: outputs: {json.dumps(names, ensure_ascii=False)}"
+
+
+def check_domains(nodes: Iterable[onnx.NodeProto], activations: Container[str], label: str) -> None:
+    """Refuse operators outside ONNX's own domain that have no rule in `cnn.operators.contrib`.
+
+    Their output shapes cannot be inferred. The error advises to end the network at one of the
+    `activations` of the main graph.
+    """
     for node in nodes:
         if node.domain in STANDARD_DOMAINS or contrib.is_known(node):
             continue
@@ -67,24 +80,26 @@ def check_domains(nodes: Iterable[onnx.NodeProto], label: str) -> None:
             )
         if node.domain == contrib.DOMAIN:
             raise ModelError(
-                f"{called} one of ONNX Runtime's own operators (domain {node.domain!r}), of which "
-                "only those that its quantizer and optimiser write for CNNs and transformers can "
-                "be run; export the model without it, or stop before it by `outputs`"
+                f"{called} one of ONNX Runtime's own operators, of which only those that its "
+                "quantizer and optimiser write for CNNs and transformers can be run; export the "
+                f"model without it, or {end_before(node, activations)}"
             )
         raise ModelError(
-            f"{called} a custom operator of the domain {node.domain!r}, whose shapes are not known "
-            "here; export the model with standard ONNX operators only, or stop before it by "
-            "`outputs`"
+            f"{called} a custom operator, whose output shapes are not known here; export the model "
+            f"with standard ONNX operators only, or {end_before(node, activations)}"
         )
 
 
-def check_known(nodes: Iterable[onnx.NodeProto], version: int, label: str) -> None:
+def check_known(
+    nodes: Iterable[onnx.NodeProto], version: int, activations: Container[str], label: str
+) -> None:
     """Refuse operators that ONNX's operator set of this version does not have."""
     for node in nodes:
         if not contrib.is_known(node) and not onnx.defs.has(node.op_type, version, ""):
             raise ModelError(
                 f"{label}: {describe(node)} is not an operator of ONNX's operator set {version}; "
-                "export the model with standard ONNX operators only"
+                f"export the model with standard ONNX operators only, or "
+                f"{end_before(node, activations)}"
             )
 
 
@@ -104,16 +119,24 @@ def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
             )
 
 
-def numpy_dtype(element_type: int, what: str) -> str:
-    """The NumPy name of an ONNX element type; raises `ModelError` for what NumPy does not have."""
+def check_element_type(element_type: int, what: str) -> None:
+    """Raise `ModelError` for an element type that is undefined, or that ONNX does not have."""
     if element_type not in onnx.TensorProto.DataType.values():
         raise ModelError(
             f"{what} has the element type {element_type}, which this version of onnx does not "
             "know: the file is damaged, or newer"
         )
-    name = onnx.TensorProto.DataType.Name(element_type).lower()
-    if name == "undefined":
+    if element_type == onnx.TensorProto.UNDEFINED:
         raise ModelError(f"{what} has no element type; export the model again")
+
+
+def numpy_dtype(element_type: int, what: str) -> str:
+    """Return the NumPy name of an ONNX element type.
+
+    Raises `ModelError` for a type that NumPy does not have; `what` begins the sentence.
+    """
+    check_element_type(element_type, what)
+    name = onnx.TensorProto.DataType.Name(element_type).lower()
     if name not in _NUMBERS:
         raise ModelError(
             f"{what} holds {name} values, which NumPy does not have; "

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 import onnx
 
 from cnn.errors import ModelError
+from cnn.operators.supported import check_element_type
 from cnn.reading.weights import names_read
 
 InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
@@ -47,6 +48,7 @@ def settle(proto: onnx.ModelProto, asked: InputShapes, label: str) -> dict[str, 
                 f"{label}: input {value.name!r} is a {kind.removesuffix('_type')}, not a tensor; "
                 "export the model with tensor inputs only"
             )
+        check_element_type(value.type.tensor_type.elem_type, f"{label}: input {value.name!r}")
         shape = _settle_one(value, shapes.get(value.name), label)
         settled[value.name] = shape
         dims = value.type.tensor_type.shape.dim

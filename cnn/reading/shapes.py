@@ -12,7 +12,7 @@ This is for figures only. What may be sent is bounded by `nodes.core.deployment`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -21,7 +21,7 @@ from onnx import helper, shape_inference
 from cnn.errors import ModelError
 from cnn.network import Tensor
 from cnn.operators import contrib
-from cnn.operators.supported import STANDARD_DOMAINS, describe, numpy_dtype
+from cnn.operators.supported import STANDARD_DOMAINS, describe, end_before, numpy_dtype
 from cnn.reading.bodies import bodies
 from cnn.reading.weights import INLINE_BYTES, Array, declare, tensor
 from cnn.simplify import Simplified
@@ -124,6 +124,7 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
     values = _inferred(model, label)
     for value in model.inputs:
         known[value.name] = _tensor(value, label, f"input {value.name!r}")
+    activations = {value.name for value in model.inputs}
     opset = max(x.version for x in model.opset_import if x.domain in STANDARD_DOMAINS)
     for node in model.nodes:
         for name in filter(None, node.output):
@@ -132,10 +133,11 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
             static = next(filter(_static, found), None)
             if static is not None:
                 known[name] = _tensor(static, label, what)
-            elif (dtype := _dtype(found, label, what)) is not None:
+            elif (dtype := _dtype(node, found, activations, label)) is not None:
                 axes = _axes(found)
                 shape = reckoned_shape(node, name, axes, known, model.weights, opset)
                 known[name] = Tensor(name, shape, dtype, varies=True)
+        activations.update(node.output)
         if node.op_type == "Conv":
             _check_channels(node, known, label)
     for value in model.outputs:
@@ -159,7 +161,7 @@ def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfo
         inferred = onnx.shape_inference.infer_shapes(
             proto, check_type=True, strict_mode=True, data_prop=True
         ).graph
-    except onnx.shape_inference.InferenceError as error:
+    except (onnx.shape_inference.InferenceError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise ModelError(
             f"{label}: the shapes of the model contradict each other: {reason}"
@@ -170,18 +172,23 @@ def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfo
     return found
 
 
-def _dtype(values: Sequence[onnx.ValueInfoProto], label: str, what: str) -> str | None:
-    """The dtype of a tensor without a static shape; None for what is no tensor."""
+def _dtype(
+    node: onnx.NodeProto,
+    values: Sequence[onnx.ValueInfoProto],
+    activations: Container[str],
+    label: str,
+) -> str | None:
+    """Return the dtype of an output of `node` without a static shape; None if it is no tensor."""
     tensors = [value.type.tensor_type for value in values if value.type.HasField("tensor_type")]
     if values and not tensors and any(value.type.WhichOneof("value") for value in values):
         return None
     types = [tensor.elem_type for tensor in tensors if tensor.elem_type]
     if not types:
         raise ModelError(
-            f"{label}: the type and shape of {what} cannot be inferred; cut this operator and what "
-            "follows it off the model, or export the model with fixed shapes"
+            f"{label}: the type and shape of an output of {describe(node)} cannot be inferred; "
+            f"export the model with fixed shapes, or {end_before(node, activations)}"
         )
-    return numpy_dtype(types[0], f"{label}: {what}")
+    return numpy_dtype(types[0], f"{label}: an output of {describe(node)}")
 
 
 def _axes(values: Sequence[onnx.ValueInfoProto]) -> list[int | None] | None:

@@ -22,10 +22,14 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from cnn.errors import ModelError
+from cnn.operators.supported import check_element_type, describe
 from cnn.reading.regular_files import open_regular
 from cnn.reading.weights import Array, external_contents, is_external, take
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
+
+_TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
+"""Attributes that name an element type and have no default."""
 
 
 def check_form(proto: onnx.ModelProto, label: str) -> None:
@@ -42,14 +46,21 @@ def check_form(proto: onnx.ModelProto, label: str) -> None:
         kind = message.DESCRIPTOR.name.removesuffix("Proto")
         if not all(isinstance(text, str) for text in _texts(message)):
             raise ModelError(f"{damaged}a {kind} has a name that is no text")
-        if isinstance(message, onnx.NodeProto) and not message.output:
-            raise ModelError(f"{damaged}an operator {message.op_type!r} makes nothing")
+        if isinstance(message, onnx.NodeProto):
+            if not message.output:
+                raise ModelError(f"{damaged}an operator {message.op_type!r} makes nothing")
+            for entry in message.attribute:
+                if entry.name in _TYPE_ATTRIBUTES and entry.type == onnx.AttributeProto.INT:
+                    what = f"{label}: the attribute {entry.name!r} of {describe(message)}"
+                    check_element_type(entry.i, what)
         if isinstance(message, onnx.GraphProto) and (name := _made_twice(message)):
             raise ModelError(f"{damaged}two operators, or one and an input, make {name!r}")
         if isinstance(message, onnx.TypeProto.Tensor) and message.elem_type not in _ELEMENT_TYPES:
             raise ModelError(f"{damaged}a tensor has the element type {message.elem_type}")
-        if isinstance(message, onnx.TensorProto) and is_external(message):
-            outside += 1
+        if isinstance(message, onnx.TensorProto):
+            name = repr(message.name) if message.name else "without a name"
+            check_element_type(message.data_type, f"{label}: the constant {name}")
+            outside += is_external(message)
     if outside > sum(map(is_external, proto.graph.initializer)):
         raise ModelError(
             f"{label}: a constant of the model lies in another file, where only its weights may; "

@@ -55,6 +55,10 @@ _SELECTING = frozenset({"Compress", "NonZero", "Unique"})
 """Operators whose output has a size that depends on the data, but is not larger than their input's.
 Of others whose size nobody knows beforehand, a damaged file may ask for any."""
 
+_OLDEST_REFERENCE = {"DequantizeLinear": 19}
+"""Operator → the oldest operator set for which the reference implementation has it. For the types
+that NumPy has, the operator meant the same before."""
+
 _LARGEST_BYTES = 64 << 20
 _LARGEST_SLOW_BYTES = 16 << 10
 _GROWTH = 16 << 10
@@ -108,7 +112,10 @@ def _carried_out(
         [described(name, array) for name, array in arrays.items()],
         [helper.make_value_info(name, onnx.TypeProto()) for name in names],
     )
-    model = helper.make_model(body, opset_imports=graph.opset_import, ir_version=graph.ir_version)
+    opset = max(graph.opset, _OLDEST_REFERENCE.get(node.op_type, 0))
+    model = helper.make_model(
+        body, opset_imports=[helper.make_opsetid("", opset)], ir_version=graph.ir_version
+    )
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -70,9 +71,13 @@ def branch(name: str, operator: str) -> onnx.GraphProto:
         ),
         (
             [node("Swirl", ["y"], ["z"], "mine", domain="my.ops")],
-            r"layer 'mine' \(Swirl\) is a custom operator of the domain 'my.ops'",
+            r"layer 'mine' \(Swirl\) of the domain 'my.ops' is a custom operator.*"
+            r'end the network before it: outputs: \["y"\]',
         ),
-        ([node("Swirl", ["y"], ["z"], "odd")], r"'odd' \(Swirl\) is not an operator of ONNX's"),
+        (
+            [node("Swirl", ["y"], ["z"], "odd")],
+            r"""'odd' \(Swirl\) is not an operator of ONNX's.*outputs: \["y"\]""",
+        ),
     ],
     ids=["random", "text", "custom", "unknown"],
 )
@@ -82,6 +87,31 @@ def test_operators_that_cannot_be_handled(tmp_path: Path, more, sentence: str) -
     proto.graph.output.append(value("z"))
     proto.opset_import.append(onnx.helper.make_opsetid("my.ops", 1))
     refused(save(proto, tmp_path), sentence)
+
+
+def test_a_custom_operator_that_reads_a_weight_first(tmp_path: Path) -> None:
+    proto = convolution((1, 3, 8, 8), node("Swirl", ["w", "y"], ["z"], "s", domain="my.ops"))
+    refused(save(proto, tmp_path), r"""the domain 'my.ops'.*outputs: \["y"\]""")
+
+
+def test_an_operator_whose_shape_does_not_follow_is_named_with_its_domain(tmp_path: Path) -> None:
+    pool = node(
+        "QLinearGlobalAveragePool",
+        ["y", "s", "o", "s", "o"],
+        ["p"],
+        "pool",
+        domain="com.microsoft",
+        channels_last=1,
+    )
+    proto = convolution((1, 3, 8, 8), pool, node("Relu", ["p"], ["z"]))
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    weights = constant("s", 1.0, np.float32), constant("o", 1, np.uint8)
+    proto.graph.initializer.extend(weights)
+    refused(
+        save(proto, tmp_path),
+        r"type and shape of an output of layer 'pool' \(QLinearGlobalAveragePool\) of the domain "
+        r"""'com.microsoft' cannot be inferred; .*end the network before it: outputs: \["y"\]""",
+    )
 
 
 def test_a_branch_whose_condition_is_known_is_no_control_flow(tmp_path: Path) -> None:
@@ -113,6 +143,44 @@ def test_string_inputs(tmp_path: Path) -> None:
         [node("Identity", ["x"], ["y"])], [value("x", (1,), string)], [value("y", (1,), string)]
     )
     refused(save(proto, tmp_path), "input 'x' holds string values")
+
+
+def of_no_type() -> onnx.TensorProto:
+    """A tensor whose element type is 0, which ONNX calls undefined."""
+    return onnx.TensorProto(name="k", data_type=0, dims=[1], float_data=[1.0])
+
+
+def branches(first: onnx.GraphProto) -> onnx.NodeProto:
+    return node("If", ["b"], ["z"], then_branch=first, else_branch=branch("q", "Neg"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [node("Constant", [], ["k"], value=of_no_type()), node("Add", ["y", "k"], ["z"])],
+        [node("ConstantOfShape", ["s"], ["k"], value=of_no_type()), node("Add", ["y", "k"], ["z"])],
+        [
+            branches(
+                graph([node("Add", ["y", "k"], ["p"])], "then", [], [value("p")], [of_no_type()])
+            )
+        ],
+        [node("Cast", ["y"], ["z"], to=0)],
+        [node("EyeLike", ["m"], ["z"], dtype=0)],
+    ],
+    ids=["constant", "constant of shape", "in a branch", "attribute `to`", "attribute `dtype`"],
+)
+def test_an_undefined_element_type(tmp_path: Path, more: list[onnx.NodeProto]) -> None:
+    proto = convolution((1, 3, 8, 8), *more)
+    proto.graph.input.append(value("b", (1,), onnx.TensorProto.BOOL))
+    proto.graph.input.append(value("m", (3, 3)))
+    proto.graph.initializer.append(constant("s", [1]))
+    refused(save(proto, tmp_path), "has no element type; export the model again")
+
+
+def test_an_input_of_undefined_element_type(tmp_path: Path) -> None:
+    proto = convolution()
+    proto.graph.input[0].type.tensor_type.elem_type = 0
+    refused(save(proto, tmp_path), "input 'x' has no element type; export the model again")
 
 
 def test_old_operator_sets(tmp_path: Path) -> None:

@@ -38,16 +38,36 @@ def test_anchors_are_read_and_not_run(tmp_path: Path) -> None:
     agrees(found, tmp_path)
 
 
-def test_a_dequantised_weight_is_one_though_layers_would_keep_it_small(tmp_path: Path) -> None:
+@pytest.mark.parametrize("opset", [10, 13, 18, 19, 21])
+def test_a_dequantised_weight_is_one_though_layers_would_keep_it_small(
+    tmp_path: Path, opset: int
+) -> None:
     nodes = [
         node("DequantizeLinear", ["q", "scale"], ["table"]),
         node("Transpose", ["table"], ["turned"]),
         node("MatMul", ["x", "table"], ["y"]),
     ]
     weights = [constant("q", [[1, -2], [3, 4]], np.int8), constant("scale", 0.5, np.float32)]
-    proto = model(nodes, [value("x", (1, 2))], [value("turned"), value("y")], weights, opset=21)
+    proto = model(nodes, [value("x", (1, 2))], [value("turned"), value("y")], weights, opset=opset)
     found = cnn.read(save(proto, tmp_path))
     np.testing.assert_array_equal(found.constant_outputs["turned"], [[0.5, 1.5], [-1, 2]])
+    agrees(found, tmp_path)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 21])
+def test_a_weight_dequantised_by_a_scale_per_channel_is_one(tmp_path: Path, opset: int) -> None:
+    nodes = [
+        node("DequantizeLinear", ["q", "scales", "zeros"], ["table"], axis=0),
+        node("Relu", ["x"], ["y"]),
+    ]
+    weights = [
+        constant("q", [[1, 2], [3, 4]], np.uint8),
+        constant("scales", [0.5, 0.25], np.float32),
+        constant("zeros", [1, 2], np.uint8),
+    ]
+    proto = model(nodes, [value("x", (1, 2))], [value("table"), value("y")], weights, opset=opset)
+    found = cnn.read(save(proto, tmp_path))
+    np.testing.assert_array_equal(found.constant_outputs["table"], [[0, 0.5], [0.25, 0.5]])
     agrees(found, tmp_path)
 
 

@@ -231,7 +231,7 @@ def test_normalisation_may_stand_in_an_operator_set_that_does_not_have_it(
         ("com.microsoft", "BeamSearch", "its quantizer and optimiser write"),
         ("com.microsoft", "EPContext", "its quantizer and optimiser write"),
         ("com.microsoft.nchwc", "Conv", "for the processor of one machine.*level `extended`"),
-        ("my.ops", "Swirl", "a custom operator of the domain 'my.ops'"),
+        ("my.ops", "Swirl", "of the domain 'my.ops' is a custom operator"),
     ],
 )
 def test_other_operators_are_refused_by_name(
