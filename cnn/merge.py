@@ -20,7 +20,7 @@ from cnn.network import Layer, Network, Tensor
 from cnn.operators.supported import STANDARD_DOMAINS
 from cnn.reading.bodies import reads, renamed
 from cnn.reading.layers import Operators
-from cnn.reading.raising import raised, standard_opset
+from cnn.reading.upgrade import standard_opset, upgraded
 from cnn.reading.weights import Array
 
 SEPARATOR = "/"
@@ -52,10 +52,12 @@ def merge(models: Sequence[Model]) -> Model:
     tensors: dict[str, Tensor] = {}
     described: dict[str, Tensor] = {}
     nodes: dict[str, tuple[onnx.NodeProto, ...]] = {}
-    behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    trailing: dict[str, tuple[onnx.NodeProto, ...]] = {}
     weights: dict[str, Array] = {}
     for model in models:
-        network, operators, arrays = raised(model.network, model.operators, model.weights, version)
+        network, operators, arrays = upgraded(
+            model.network, model.operators, model.weights, version
+        )
         rename = _Prefix(network.name)
         layers += [rename.layer(layer) for layer in network.layers]
         tensors |= rename.tensors(network.tensors)
@@ -63,8 +65,8 @@ def merge(models: Sequence[Model]) -> Model:
         weights |= {rename(name): array for name, array in arrays.items()}
         for name, own in operators.of_layer.items():
             nodes[rename(name)] = tuple(rename.node(node) for node in own)
-        for name, following in operators.behind.items():
-            behind[rename(name)] = tuple(rename.node(node) for node in following)
+        for name, following in operators.trailing.items():
+            trailing[rename(name)] = tuple(rename.node(node) for node in following)
     merged = Network(
         "+".join(names),
         tuple(layers),
@@ -74,7 +76,7 @@ def merge(models: Sequence[Model]) -> Model:
         tuple(part_name(m.network.name, name) for m in models for name in m.network.outputs),
     )
     ir_version = max(model.operators.ir_version for model in models)
-    operators = Operators(nodes, _imports(models, version), ir_version, behind=behind)
+    operators = Operators(nodes, _imports(models, version), ir_version, trailing=trailing)
     constant_outputs = {
         part_name(model.network.name, name): array
         for model in models

@@ -24,19 +24,19 @@ from cnn.reading.bodies import every_node
 from cnn.reading.fill import fill
 from cnn.reading.functions import inlined
 from cnn.reading.half_precision import widen
-from cnn.reading.inputs import InputShapes, freeze, settle
+from cnn.reading.inputs import InputShapes, keep_true_inputs, settle
 from cnn.reading.interface import Constant, Interface
-from cnn.reading.layers import Operators, layers_of, value_of
-from cnn.reading.names import short, shorten, tell_apart
+from cnn.reading.layers import Operators, layers_of, value_info
+from cnn.reading.names import make_names_unique, short, shorten
 from cnn.reading.shapes import infer
 from cnn.reading.source import Source, locate
-from cnn.reading.state import StatePairs, check_names, close_loops
+from cnn.reading.state import StatePairs, check_names, merge_state_cycles
 from cnn.reading.weights import Array
-from cnn.rewrite.bands import FusedLayers, bandable, carry_out_bands
-from cnn.rewrite.copies import carry_out_copies
+from cnn.rewrite.bands import FusedLayers, apply_bands, bandable
+from cnn.rewrite.copies import apply_copies
 from cnn.rewrite.draft import Draft
 from cnn.rewrite.rewrites import Bands, Channels, Copies, Rewrite, Slices
-from cnn.rewrite.slices import carry_out_slices, sliceable
+from cnn.rewrite.slices import apply_slices, sliceable
 from cnn.simplify import simplify
 from cnn.subnet import Subnet, write
 
@@ -76,7 +76,7 @@ class Model:
         """The values of its weights, by name."""
         return self._weights
 
-    def called(self, name: str) -> Model:
+    def with_name(self, name: str) -> Model:
         """The same model under another name of its network."""
         return replace(self, network=replace(self.network, name=name))
 
@@ -116,11 +116,11 @@ class Model:
         graph = helper.make_graph(
             self._operators.nodes([layer.name for layer in layers]),
             _subnet_name(layers),
-            [value_of(self.network.tensors[name]) for name in inputs],
-            [value_of(self.network.tensors[name]) for name in outputs],
+            [value_info(self.network.tensors[name]) for name in inputs],
+            [value_info(self.network.tensors[name]) for name in outputs],
             # Engines choose by how many rows a product has.
             value_info=[
-                value_of(self.network.tensors[name])
+                value_info(self.network.tensors[name])
                 for layer in layers
                 if layer.operator in ("Gemm", "MatMul")
                 for name in layer.outputs
@@ -141,11 +141,11 @@ class Model:
         for rewrite in rewrites:
             match rewrite:
                 case Slices():
-                    carry_out_slices(draft, rewrite)
+                    apply_slices(draft, rewrite)
                 case Bands():
-                    carry_out_bands(draft, rewrite)
+                    apply_bands(draft, rewrite)
                 case Copies():
-                    carry_out_copies(draft, rewrite)
+                    apply_copies(draft, rewrite)
                 case _:
                     raise ModelError(f"{rewrite!r} cannot be carried out")
         network, operators, weights = draft.finish()
@@ -221,15 +221,15 @@ class _Origin:
         version = opset(proto, label)
         proto = inlined(proto, label)
         widen(proto, label)
-        tell_apart(proto.graph.node)
-        asked = self.interface.impose(proto, weights, label)
+        make_names_unique(proto.graph.node)
+        asked = self.interface.apply(proto, weights, label)
         nodes = tuple(every_node(proto.graph.node))
         activations = {name for node in proto.graph.node for name in node.output}
         activations.update(value.name for value in proto.graph.input)
         activations.difference_update(weights)
         check_domains(nodes, activations, label)
         check_known(nodes, version, activations, label)
-        freeze(proto, weights)
+        keep_true_inputs(proto, weights)
         shapes = settle(proto, self.input_shapes, label)
         shorten(proto.graph, weights)
         filled = fill(proto, weights, self.seed)
@@ -270,7 +270,7 @@ def read(
     tensors = infer(simplified, source.label)
     layers, operators = layers_of(simplified, tensors)
     made = tuple(value.name for value in simplified.outputs)
-    layers, operators = close_loops(layers, operators, tensors, made, state, source.label)
+    layers, operators = merge_state_cycles(layers, operators, tensors, made, state, source.label)
     inside = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
     inside.update(state)
     constants = {name for layer in layers for name in layer.weights}

@@ -40,11 +40,11 @@ class Rows:
             return self
         return Rows(min(self.start, other.start), max(self.stop, other.stop))
 
-    def moved(self, down: int) -> Rows:
+    def shifted(self, down: int) -> Rows:
         """The same number of rows, `down` rows further down."""
         return Rows(self.start + down, self.stop + down)
 
-    def common(self, other: Rows) -> Rows | None:
+    def intersection(self, other: Rows) -> Rows | None:
         """The rows that are in both, None if there are none."""
         start, stop = max(self.start, other.start), min(self.stop, other.stop)
         return Rows(start, stop) if start < stop else None
@@ -59,7 +59,7 @@ def bands_of(counts: Sequence[int]) -> tuple[Rows, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class ReceptiveField:
     """What a band of output rows takes: `rows` of the input with `above` and `below` of padding.
 
     `made` are the output rows that come of it: those asked for, and more where whole blocks are
@@ -88,16 +88,18 @@ class Window:
     height: int
     outputs: int
 
-    def glimpse(self, rows: Rows) -> Glimpse:
+    def receptive_field(self, rows: Rows) -> ReceptiveField:
         """What output `rows` take; all there is if no window at all sees the input."""
         made = self._on_the_input(rows)
         if made is None:
-            return Glimpse(Rows(0, self.outputs), Rows(0, self.height), self.above, self.below)
+            return ReceptiveField(
+                Rows(0, self.outputs), Rows(0, self.height), self.above, self.below
+            )
         first = made.start * self.stride - self.above
         end = (made.stop - 1) * self.stride - self.above + self.extent
         seen = Rows(max(first, 0), min(end, self.height))
         below = min(max(end - self.height, 0), self.below)
-        return Glimpse(made, seen, seen.start - first, below)
+        return ReceptiveField(made, seen, seen.start - first, below)
 
     def _on_the_input(self, rows: Rows) -> Rows | None:
         """`rows`, and as many more as it takes for one of their windows to see the input.
@@ -118,10 +120,10 @@ class Blocks:
 
     size: int
 
-    def glimpse(self, rows: Rows) -> Glimpse:
+    def receptive_field(self, rows: Rows) -> ReceptiveField:
         """The input rows whose blocks cover `rows`, and all that these make."""
         seen = Rows(rows.start // self.size, -(-rows.stop // self.size))
-        return Glimpse(Rows(seen.start * self.size, seen.stop * self.size), seen)
+        return ReceptiveField(Rows(seen.start * self.size, seen.stop * self.size), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class Spread:
     cut: int
     height: int
 
-    def glimpse(self, rows: Rows) -> tuple[Rows, int, int]:
+    def receptive_field(self, rows: Rows) -> tuple[Rows, int, int]:
         """(input rows, rows to cut off above, rows to cut off below) that leave just `rows`.
 
         A negative number of rows to cut off below is one of empty rows to add.

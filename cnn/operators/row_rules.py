@@ -42,7 +42,7 @@ class NoRowRuleError(CnnError):
 
 
 @dataclass(frozen=True, slots=True)
-class TakenRows:
+class OperatorBand:
     """What some rows of an operator's output take.
 
     `made` are the rows that come of it, those asked for or a few more. `inputs` has the rows of
@@ -58,7 +58,7 @@ class TakenRows:
     constants: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
 
-RowRule: TypeAlias = Callable[[Rows], TakenRows]
+RowRule: TypeAlias = Callable[[Rows], OperatorBand]
 """From rows of an operator's output to what they take."""
 
 
@@ -139,14 +139,14 @@ def _sliding(operands: Operands) -> RowRule:
         changed["ceil_mode"] = 0
     window = Window(extents[0], strides[0], pads[0], pads[axes], source[0], output[0])
 
-    def taken(rows: Rows) -> TakenRows:
-        glimpse = window.glimpse(rows)
-        own = [glimpse.above, *pads[1:axes], glimpse.below, *pads[axes + 1 :]]
+    def band_of(rows: Rows) -> OperatorBand:
+        seen = window.receptive_field(rows)
+        own = [seen.above, *pads[1:axes], seen.below, *pads[axes + 1 :]]
         attributes = {**changed, **({"pads": own} if own != pads or changed else {})}
-        share = Fraction(glimpse.made.count, output[0])
-        return TakenRows(glimpse.made, {0: glimpse.rows}, share, attributes)
+        share = Fraction(seen.made.count, output[0])
+        return OperatorBand(seen.made, {0: seen.rows}, share, attributes)
 
-    return taken
+    return band_of
 
 
 def _kernel(operands: Operands) -> Sequence[int]:
@@ -184,13 +184,13 @@ def _transposed(operands: Operands) -> RowRule:
     added = list(operands.attribute("output_padding", [0] * axes))
     spread = Spread(extent, operands.attribute("strides", [1] * axes)[0], pads[0], height)
 
-    def taken(rows: Rows) -> TakenRows:
-        source, above, below = spread.glimpse(rows)
+    def band_of(rows: Rows) -> OperatorBand:
+        source, above, below = spread.receptive_field(rows)
         own = [above, *pads[1:axes], max(below, 0), *pads[axes + 1 :]]
         attributes = {"pads": own, "output_padding": [max(-below, 0), *added[1:]]}
-        return TakenRows(rows, {0: source}, Fraction(source.count, height), attributes)
+        return OperatorBand(rows, {0: source}, Fraction(source.count, height), attributes)
 
-    return taken
+    return band_of
 
 
 def _padding(operands: Operands) -> RowRule:
@@ -213,18 +213,18 @@ def _padding(operands: Operands) -> RowRule:
         raise NoRowRuleError("it cuts rows off")
     window = Window(1, 1, above, below, height, output)
 
-    def taken(rows: Rows) -> TakenRows:
-        glimpse = window.glimpse(rows)
-        inputs, share = {0: glimpse.rows}, Fraction(glimpse.made.count, output)
+    def band_of(rows: Rows) -> OperatorBand:
+        seen = window.receptive_field(rows)
+        inputs, share = {0: seen.rows}, Fraction(seen.made.count, output)
         if place is None:
-            return TakenRows(glimpse.made, inputs, share)
+            return OperatorBand(seen.made, inputs, share)
         own = list(given)
-        own[place], own[place + len(axes)] = glimpse.above, glimpse.below
+        own[place], own[place + len(axes)] = seen.above, seen.below
         if as_input:
-            return TakenRows(glimpse.made, inputs, share, constants={1: np.array(own, np.int64)})
-        return TakenRows(glimpse.made, inputs, share, attributes={"pads": own})
+            return OperatorBand(seen.made, inputs, share, constants={1: np.array(own, np.int64)})
+        return OperatorBand(seen.made, inputs, share, attributes={"pads": own})
 
-    return taken
+    return band_of
 
 
 def _enlarging(operands: Operands) -> RowRule:
@@ -240,17 +240,17 @@ def _enlarging(operands: Operands) -> RowRule:
     blocks = Blocks(size)
     sizes = operands.constant(3).astype(np.int64) if operands.has(3) else None
 
-    def taken(rows: Rows) -> TakenRows:
-        glimpse = blocks.glimpse(rows)
+    def band_of(rows: Rows) -> OperatorBand:
+        seen = blocks.receptive_field(rows)
         constants = {}
         if sizes is not None:
             own = sizes.copy()
-            own[ROWS_AXIS] = glimpse.made.count
+            own[ROWS_AXIS] = seen.made.count
             constants[3] = own
-        share = Fraction(glimpse.made.count, output)
-        return TakenRows(glimpse.made, {0: glimpse.rows}, share, constants=constants)
+        share = Fraction(seen.made.count, output)
+        return OperatorBand(seen.made, {0: seen.rows}, share, constants=constants)
 
-    return taken
+    return band_of
 
 
 def _repeats(operands: Operands, size: int) -> bool:
@@ -270,21 +270,21 @@ def _repeats(operands: Operands, size: int) -> bool:
 def _to_depth(operands: Operands) -> RowRule:
     size, height = operands.attribute("blocksize"), operands.output[ROWS_AXIS]
 
-    def taken(rows: Rows) -> TakenRows:
+    def band_of(rows: Rows) -> OperatorBand:
         source = Rows(rows.start * size, rows.stop * size)
-        return TakenRows(rows, {0: source}, Fraction(rows.count, height))
+        return OperatorBand(rows, {0: source}, Fraction(rows.count, height))
 
-    return taken
+    return band_of
 
 
 def _from_depth(operands: Operands) -> RowRule:
     blocks, height = Blocks(operands.attribute("blocksize")), operands.output[ROWS_AXIS]
 
-    def taken(rows: Rows) -> TakenRows:
-        glimpse = blocks.glimpse(rows)
-        return TakenRows(glimpse.made, {0: glimpse.rows}, Fraction(glimpse.made.count, height))
+    def band_of(rows: Rows) -> OperatorBand:
+        seen = blocks.receptive_field(rows)
+        return OperatorBand(seen.made, {0: seen.rows}, Fraction(seen.made.count, height))
 
-    return taken
+    return band_of
 
 
 WINDOW_RULES: Mapping[str, Callable[[Operands], RowRule]] = MappingProxyType(
@@ -405,8 +405,8 @@ def _passing_on(operands: Operands, indices: Sequence[int]) -> RowRule:
         if len(shape) >= rank - ROWS_AXIS:
             heights[index] = shape[ROWS_AXIS - rank]
 
-    def taken(rows: Rows) -> TakenRows:
+    def band_of(rows: Rows) -> OperatorBand:
         inputs = {i: rows if own == height else Rows(0, own) for i, own in heights.items()}
-        return TakenRows(rows, inputs, Fraction(rows.count, height))
+        return OperatorBand(rows, inputs, Fraction(rows.count, height))
 
-    return taken
+    return band_of

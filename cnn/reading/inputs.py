@@ -18,7 +18,7 @@ InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
 """Per input name, or one shape for the only input, or nothing."""
 
 
-def freeze(proto: onnx.ModelProto, weights: Collection[str]) -> None:
+def keep_true_inputs(proto: onnx.ModelProto, weights: Collection[str]) -> None:
     """Leave only true inputs among the graph's inputs: no weights, nothing that is unread.
 
     Files before ONNX's IR version 4 list every initialiser as an input too.

@@ -36,7 +36,7 @@ class Interface:
     outputs: tuple[str, ...] = ()
     constants: Mapping[str, Constant] = field(default_factory=dict)
 
-    def impose(self, proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> bytes:
+    def apply(self, proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> bytes:
         """Change `proto` and `weights` in place; returns a hash of what was asked, b"" for nothing.
 
         What is not needed any more is removed. A tensor that is both an input and an output of the

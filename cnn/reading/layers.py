@@ -38,7 +38,7 @@ from onnx import helper
 from cnn.network import MERGED, TAIL, Layer, Tensor
 from cnn.operators import contrib
 from cnn.reading.bodies import every_node, reads, renamed
-from cnn.reading.tail import parted
+from cnn.reading.tail import split_tail
 from cnn.reading.weights import Array, names_read
 from cnn.rewrite.views import Views
 from cnn.simplify import Simplified
@@ -49,22 +49,22 @@ _ELEMENTWISE = frozenset({"Relu", "Clip", "LeakyRelu"})
 
 
 @dataclass(frozen=True)
-class Groups:
+class QuantiserGroups:
     """`in_front` are the names of dequantised activations that their readers make themselves;
     `behind` has, by the name of an operator's output, the nodes from there to its quantised form.
     """
 
-    in_front: frozenset[str]
-    behind: Mapping[str, tuple[onnx.NodeProto, ...]]
+    leading: frozenset[str]
+    trailing: Mapping[str, tuple[onnx.NodeProto, ...]]
 
-    def nodes_behind(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
+    def trailing_nodes(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
         """What stands behind an operator, for all of its outputs."""
-        return tuple(x for name in node.output for x in self.behind.get(name, ()))
+        return tuple(x for name in node.output for x in self.trailing.get(name, ()))
 
 
-def groups_of(
+def quantiser_groups(
     nodes: Iterable[onnx.NodeProto], weights: Mapping[str, Array], outputs: Collection[str]
-) -> Groups:
+) -> QuantiserGroups:
     """The groups of a network with these operators, constants and outputs."""
     found = list(nodes)
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -80,22 +80,22 @@ def groups_of(
             if attribute.type == onnx.AttributeProto.GRAPH:
                 kept.update(names_read(attribute.g))
     varying = [node for node in found if not constant.issuperset(node.output)]
-    in_front = frozenset(
+    leading = frozenset(
         node.output[0]
         for node in varying
         if node.op_type == "DequantizeLinear"
         and _is_by_one_scale(node, weights)
         and node.output[0] not in kept
     )
-    behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
+    trailing: dict[str, tuple[onnx.NodeProto, ...]] = {}
     taken: set[str] = set()
     for node in varying:
-        if in_front.isdisjoint(node.output) and taken.isdisjoint(node.output):
+        if leading.isdisjoint(node.output) and taken.isdisjoint(node.output):
             for name in filter(None, node.output):
                 chain = _to_quantiser(name, readers, weights, kept)
-                behind[name] = chain
+                trailing[name] = chain
                 taken.update(made for each in chain for made in each.output)
-    return Groups(in_front, {name: chain for name, chain in behind.items() if chain})
+    return QuantiserGroups(leading, {name: chain for name, chain in trailing.items() if chain})
 
 
 def _to_quantiser(
@@ -182,14 +182,14 @@ class Operators:
     ir_version: int
     views: Views = field(default_factory=lambda: Views({}, 0))
     described: Mapping[str, Tensor] = field(default_factory=dict)
-    behind: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
+    trailing: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
 
     def nodes(self, layers: Iterable[str]) -> list[onnx.NodeProto]:
         """The nodes of these layers and of the views that they read, each once, in order."""
         found: dict[str, onnx.NodeProto] = {}
         for layer in layers:
             for node in self._with_views(layer):
-                found.setdefault(identity(node), node)
+                found.setdefault(node_key(node), node)
         return list(found.values())
 
     def _with_views(self, layer: str) -> Iterator[onnx.NodeProto]:
@@ -199,7 +199,7 @@ class Operators:
                 yield from assembly.nodes
             names = {name: found.name for name, found in read.items() if name != found.name}
             yield renamed(node, names) if names else node
-        yield from self.behind.get(layer, ())
+        yield from self.trailing.get(layer, ())
 
     def on_activations(self, layers: Iterable[Layer]) -> Iterator[str]:
         """The operators of these layers that work on activations: their own, and the quantisers
@@ -210,7 +210,7 @@ class Operators:
                 continue
             *before, own = self.of_layer[layer.name]
             yield from (x.op_type for x in before if not set(layer.inputs).isdisjoint(x.input))
-            yield from (x.op_type for x in (own, *self.behind.get(layer.name, ())))
+            yield from (x.op_type for x in (own, *self.trailing.get(layer.name, ())))
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         """A model around `graph`, for the operator sets that its nodes were written for."""
@@ -227,26 +227,28 @@ def layers_of(
 ) -> tuple[tuple[Layer, ...], Operators]:
     """Layers in topological order, with unique names, and the operators behind them."""
     inputs, outputs = ([x.name for x in values] for values in (model.inputs, model.outputs))
-    parts = parted(model.nodes, tensors, inputs, outputs)
-    found = _Layers(model, tensors, groups_of(model.nodes, model.weights, set(outputs)))
+    parts = split_tail(model.nodes, tensors, inputs, outputs)
+    found = _Layers(model, tensors, quantiser_groups(model.nodes, model.weights, set(outputs)))
     for node in parts.before:
         found.add((node,))
     if parts.results:
         found.add(parts.tail, parts.results)
-    for node in parts.behind:
+    for node in parts.after:
         found.add((node,))
     return tuple(found.layers), Operators(
-        found.operators, model.opset_import, model.ir_version, behind=found.behind
+        found.operators, model.opset_import, model.ir_version, trailing=found.trailing
     )
 
 
 class _Layers:
     """The layers so far, and the operators that prepare what those to come read."""
 
-    def __init__(self, model: Simplified, tensors: Mapping[str, Tensor], groups: Groups) -> None:
+    def __init__(
+        self, model: Simplified, tensors: Mapping[str, Tensor], groups: QuantiserGroups
+    ) -> None:
         self.layers: list[Layer] = []
         self.operators: dict[str, tuple[onnx.NodeProto, ...]] = {}
-        self.behind: dict[str, tuple[onnx.NodeProto, ...]] = {}
+        self.trailing: dict[str, tuple[onnx.NodeProto, ...]] = {}
         self._weights = model.weights
         self._tensors = tensors
         self._groups = groups
@@ -266,7 +268,7 @@ class _Layers:
         inside = {name for each in nodes for name in each.output}
         read = [x for x in dict.fromkeys(x for n in nodes for x in reads(n)) if x not in inside]
         before = [x for name in read if name in self._preparing for x in self._preparing[name]]
-        closure = tuple({identity(x): x for x in (*before, *nodes)}.values())
+        closure = tuple({node_key(x): x for x in (*before, *nodes)}.values())
         activations = [
             self._dequantised.get(name, name)
             for name in read
@@ -274,17 +276,17 @@ class _Layers:
             or (name not in self._weights and name not in self._preparing)
         ]
         made = results or tuple(name for name in node.output if name)
-        if not activations or (not results and made[0] in self._groups.in_front):
+        if not activations or (not results and made[0] in self._groups.leading):
             self._preparing.update(dict.fromkeys(made, closure))
             if activations:
                 self._dequantised[made[0]] = activations[0]
             return
         name = _unique(TAIL.lower() if results else node.name or made[0], self.operators)
         self.operators[name] = closure
-        following = () if results else self._groups.nodes_behind(node)
+        following = () if results else self._groups.trailing_nodes(node)
         if following:
-            self.behind[name] = following
-            self._absorbed.update(identity(x) for x in following)
+            self.trailing[name] = following
+            self._absorbed.update(node_key(x) for x in following)
         constants = dict.fromkeys(
             x for part in (*closure, *following) for x in reads(part) if x in self._weights
         )
@@ -293,16 +295,16 @@ class _Layers:
                 name,
                 TAIL if results else node.op_type,
                 tuple(dict.fromkeys(activations)),
-                made if results else tuple(ends(made, following)),
+                made if results else tuple(final_names(made, following)),
                 tuple(constants),
                 0 if results else macs(node, self._tensors),
             )
         )
 
 
-def ends(made: Iterable[str], behind: Iterable[onnx.NodeProto]) -> Iterator[str]:
+def final_names(made: Iterable[str], trailing: Iterable[onnx.NodeProto]) -> Iterator[str]:
     """What becomes of the tensors that a layer's own node makes in the nodes behind it."""
-    following = {node.input[0]: node.output[0] for node in behind}
+    following = {node.input[0]: node.output[0] for node in trailing}
     for made_name in made:
         name = made_name
         while name in following:
@@ -310,14 +312,14 @@ def ends(made: Iterable[str], behind: Iterable[onnx.NodeProto]) -> Iterator[str]
         yield name
 
 
-def value_of(tensor: Tensor) -> onnx.ValueInfoProto:
+def value_info(tensor: Tensor) -> onnx.ValueInfoProto:
     """How a model declares a tensor: without a shape if that varies."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     shape = None if tensor.varies else tensor.shape
     return helper.make_tensor_value_info(tensor.name, kind, shape)
 
 
-def identity(node: onnx.NodeProto) -> str:
+def node_key(node: onnx.NodeProto) -> str:
     """A name of the node: every node makes at least one tensor, and no other node makes it."""
     return next(str(name) for name in node.output if name)
 

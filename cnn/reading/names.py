@@ -16,7 +16,7 @@ _LONGEST = 1000
 """Characters. Rewrites and merged networks add to names; what agents are sent has 4096 at most."""
 
 
-def tell_apart(nodes: Iterable[onnx.NodeProto]) -> None:
+def make_names_unique(nodes: Iterable[onnx.NodeProto]) -> None:
     """Give operators of one name names of their own, in their bodies too: `conv`, `conv#2`.
 
     ONNX Runtime refuses a graph with two operators of one name. Operators without a name stay so.
@@ -35,7 +35,7 @@ def tell_apart(nodes: Iterable[onnx.NodeProto]) -> None:
         seen[called] = number
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                tell_apart(attribute.g.node)
+                make_names_unique(attribute.g.node)
 
 
 def short(name: str) -> str:

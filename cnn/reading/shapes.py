@@ -30,7 +30,7 @@ GUESS = 100
 """Elements along an axis of which nothing is known."""
 
 
-def reckoned_shape(
+def assumed_shape(
     node: onnx.NodeProto,
     output: str,
     inferred: Sequence[int | None] | None,
@@ -135,7 +135,7 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
                 known[name] = _tensor(static, label, what)
             elif (dtype := _dtype(node, found, activations, label)) is not None:
                 axes = _axes(found)
-                shape = reckoned_shape(node, name, axes, known, model.weights, opset)
+                shape = assumed_shape(node, name, axes, known, model.weights, opset)
                 known[name] = Tensor(name, shape, dtype, varies=True)
         activations.update(node.output)
         if node.op_type == "Conv":

@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from cnn.errors import ModelError
 from cnn.operators.supported import check_element_type, describe
 from cnn.reading.regular_files import open_regular
-from cnn.reading.weights import Array, external_contents, is_external, take
+from cnn.reading.weights import Array, detach, external_contents, is_external
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 
@@ -32,7 +32,7 @@ _TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 """Attributes that name an element type and have no default."""
 
 
-def check_form(proto: onnx.ModelProto, label: str) -> None:
+def check_structure(proto: onnx.ModelProto, label: str) -> None:
     """Raise `ModelError` where one of these does not hold.
 
     Fields that the `onnx` package does not know are dropped.
@@ -135,13 +135,13 @@ class Source:
 
             proto = build()
             digest.update(proto.SerializeToString(deterministic=True))
-            return *take(proto, {}, self.label), digest.digest()
+            return *detach(proto, {}, self.label), digest.digest()
         content = _read(self.file, self.label)
         digest.update(hashlib.sha256(content).digest())
         proto = _parse(content, self.label)
         del content
         external = external_contents(proto, self.file.parent, self.label)
-        lean, weights = take(proto, external, self.label)
+        lean, weights = detach(proto, external, self.label)
         for location, contents in external.items():
             digest.update(location.encode() + b"\0" + contents.digest)
         return lean, weights, digest.digest()
@@ -193,5 +193,5 @@ def _parse(content: bytes, label: str) -> onnx.ModelProto:
             f"{label}: this is not an ONNX model, or it is truncated: "
             "it holds no operator or names no operator set"
         )
-    check_form(proto, label)
+    check_structure(proto, label)
     return proto

@@ -23,7 +23,7 @@ import onnx
 
 from cnn.errors import ModelError
 from cnn.network import MERGED, Layer, Tensor
-from cnn.reading.layers import Operators, identity
+from cnn.reading.layers import Operators, node_key
 
 StatePairs = Mapping[str, str]
 """Network input → the network output that takes its place in the next frame."""
@@ -52,7 +52,7 @@ def check_names(proto: onnx.ModelProto, state: StatePairs, label: str) -> None:
         )
 
 
-def close_loops(
+def merge_state_cycles(
     layers: Sequence[Layer],
     operators: Operators,
     tensors: Mapping[str, Tensor],
@@ -91,7 +91,7 @@ def close_loops(
     return tuple(found), replace(
         operators,
         of_layer={name: own for name, own in nodes.items() if name in names},
-        behind={name: own for name, own in operators.behind.items() if name in names},
+        trailing={name: own for name, own in operators.trailing.items() if name in names},
     )
 
 
@@ -169,9 +169,9 @@ class _Merging:
 
     def nodes(self, group: Sequence[str]) -> tuple[onnx.NodeProto, ...]:
         """The operators of these layers, each once, in order."""
-        of_layer, behind = self._operators.of_layer, self._operators.behind
-        found = (node for name in group for node in (*of_layer[name], *behind.get(name, ())))
-        return tuple({identity(node): node for node in found}.values())
+        of_layer, trailing = self._operators.of_layer, self._operators.trailing
+        found = (node for name in group for node in (*of_layer[name], *trailing.get(name, ())))
+        return tuple({node_key(node): node for node in found}.values())
 
 
 def _groups(edges: Iterable[tuple[int, int]], count: int) -> list[list[int]]:

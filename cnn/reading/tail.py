@@ -24,22 +24,22 @@ from cnn.reading.bodies import reads
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class TailSplit:
     """The nodes of a network in a topological order: those that do not depend on the tail, the
     tail, and those that do. `results` are the tensors that the tail makes for others, in order."""
 
     before: tuple[onnx.NodeProto, ...]
     tail: tuple[onnx.NodeProto, ...]
-    behind: tuple[onnx.NodeProto, ...]
+    after: tuple[onnx.NodeProto, ...]
     results: tuple[str, ...]
 
 
-def parted(
+def split_tail(
     nodes: Sequence[onnx.NodeProto],
     tensors: Mapping[str, Tensor],
     inputs: Collection[str],
     outputs: Collection[str],
-) -> Parted:
+) -> TailSplit:
     """Part the nodes of a network, which stand in a topological order, from its tail.
 
     A tensor has no static shape if it varies, or is missing in `tensors` as sequences are. What is
@@ -64,10 +64,10 @@ def parted(
         if not is_inside:
             read_elsewhere.update(reads(node))
     inside = _chosen(nodes, tail)
-    return Parted(
+    return TailSplit(
         before=_chosen(nodes, [not x for x in depends]),
         tail=inside,
-        behind=_chosen(nodes, [a and not b for a, b in zip(depends, tail, strict=True)]),
+        after=_chosen(nodes, [a and not b for a, b in zip(depends, tail, strict=True)]),
         results=tuple(x for node in inside for x in node.output if x in read_elsewhere),
     )
 

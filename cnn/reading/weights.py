@@ -184,7 +184,7 @@ _MOST_DIMENSIONS = 32
 """Of an array in every version of NumPy."""
 
 
-def take(
+def detach(
     proto: onnx.ModelProto, external: Mapping[str, Contents], label: str
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """The model without its initialisers, and these by name; `proto` is used up.

@@ -36,8 +36,8 @@ from cnn.operators.row_rules import (
     ROWS_AXIS,
     NoRowRuleError,
     Operands,
+    OperatorBand,
     RowRule,
-    TakenRows,
     row_rule,
 )
 from cnn.operators.supported import describe
@@ -45,10 +45,10 @@ from cnn.rewrite import prepared
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import (
     activation_of,
-    closure,
     is_divisible,
     operands,
     prepared_from,
+    preparing_nodes,
     shape_of,
 )
 from cnn.rewrite.prepared import operands as operands_of
@@ -74,7 +74,7 @@ class Band:
     """
 
     rows: Rows
-    layers: Mapping[str, TakenRows]
+    layers: Mapping[str, OperatorBand]
     received: Mapping[str, Rows]
     macs: Mapping[str, int]
 
@@ -154,7 +154,7 @@ class FusedLayers:
 
     def _band(self, rows: Rows) -> Band:
         needed: dict[str, Rows] = {self.output: rows}
-        taken: dict[str, TakenRows] = {}
+        taken: dict[str, OperatorBand] = {}
         macs: dict[str, int] = {}
         for step in self._steps:
             asked: Rows | None = None
@@ -192,23 +192,23 @@ Box: TypeAlias = Mapping[int, tuple[int, int]]
 """Axis → (start, stop) of a part of a tensor; axes that are not named are whole."""
 
 
-def beneath(view: View, box: Box) -> list[tuple[str, Box]]:
+def pieces_of(view: View, box: Box) -> list[tuple[str, Box]]:
     """What a box of a view consists of, one level down: boxes of tensors or other views.
 
     Of a region that is one box, of a join one of each part that it reaches, in order.
     """
     if isinstance(view, Region):
-        moved = dict(box)
+        shifted = dict(box)
         for axis, start, stop in view.bounds:
             first, last = box.get(axis, (0, stop - start))
-            moved[axis] = (start + first, start + last)
-        return [(view.of, moved)]
+            shifted[axis] = (start + first, start + last)
+        return [(view.of, shifted)]
     first, last = box.get(view.axis, (0, sum(view.extents)))
     found: list[tuple[str, Box]] = []
     for part, whole in zip(view.parts, bands_of(view.extents), strict=True):
-        common = whole.common(Rows(first, last))
-        if common:
-            own = common.moved(-whole.start)
+        intersection = whole.intersection(Rows(first, last))
+        if intersection:
+            own = intersection.shifted(-whole.start)
             found.append((part, {**box, view.axis: (own.start, own.stop)}))
     return found
 
@@ -219,7 +219,7 @@ def _real_rows(draft: Draft, name: str, box: Box) -> Iterator[tuple[str, Rows]]:
     if view is None:
         yield name, Rows(*box[ROWS_AXIS])
         return
-    for part, own in beneath(view, box):
+    for part, own in pieces_of(view, box):
         yield from _real_rows(draft, part, own)
 
 
@@ -285,7 +285,7 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
     return rule
 
 
-def carry_out_bands(draft: Draft, rewrite: Bands) -> None:
+def apply_bands(draft: Draft, rewrite: Bands) -> None:
     """Compute layers of `draft` in bands; raises `ModelError` if that cannot be done."""
     wanted = FusedLayers(draft, rewrite.layers).bands(rewrite.rows)
     count = len(wanted.bands)
@@ -340,14 +340,14 @@ class _BandWriter:
         ]
         made = self._made[self._wanted.output]
         if made != self._band.rows:
-            rows = self._band.rows.moved(-made.start)
+            rows = self._band.rows.shifted(-made.start)
             origin = written[-1].origin
             whole = self._name(self._wanted.output)
             name = f"{whole}[rows {rows}]"  # a layer without a name has that of its tensor
             written.append(_cut(self._draft, whole, rows, name, origin, self.output))
         return written
 
-    def _layer(self, layer: DraftLayer, taken: TakenRows) -> DraftLayer:
+    def _layer(self, layer: DraftLayer, taken: OperatorBand) -> DraftLayer:
         draft = self._draft
         node = onnx.NodeProto()
         node.CopyFrom(layer.node)
@@ -363,12 +363,12 @@ class _BandWriter:
             elif name in activations:
                 rows = taken.inputs[index]
                 box = {ROWS_AXIS: (rows.start, rows.stop)}
-                source = self._come_by(activation_of(draft, layer, name), box, layer.origin)
+                source = self._source_of(activation_of(draft, layer, name), box, layer.origin)
                 node.input[index], nodes = prepared_from(draft, layer, name, source)
             elif index in taken.inputs:
                 node.input[index], nodes = self._constant_rows(layer, name, taken.inputs[index])
             elif name:
-                nodes = closure(layer, name)
+                nodes = preparing_nodes(layer, name)
             preparing.update((x.output[0], x) for x in nodes)
         for name in layer.outputs:
             whole = draft.tensors[name]
@@ -376,9 +376,9 @@ class _BandWriter:
             shape[ROWS_AXIS] = taken.made.count
             draft.add_tensor(self._name(name), shape, whole.dtype)
         suffixes = {name: self._name(name).removeprefix(name) for name in layer.outputs}
-        behind = layer.make_parts(node, suffixes)
+        trailing = layer.make_parts(node, suffixes)
         macs = self._band.macs[layer.name]
-        return DraftLayer(node.name, (*preparing.values(), node), macs, layer.origin, behind)
+        return DraftLayer(node.name, (*preparing.values(), node), macs, layer.origin, trailing)
 
     def _constant_rows(
         self, layer: DraftLayer, name: str, rows: Rows
@@ -393,13 +393,13 @@ class _BandWriter:
         has_more = tensor == self._wanted.output and self._made[tensor] != self._band.rows
         return tensor + self._suffix + ("+" if has_more else "")
 
-    def _come_by(self, name: str, box: Box, reader: str) -> str:
+    def _source_of(self, name: str, box: Box, reader: str) -> str:
         """A box of a tensor or view as this band's layers come by it."""
         draft = self._draft
         view = draft.views.get(name)
         if view is None:
             return self._cut_further(name, box, reader)
-        pieces = [self._come_by(part, own, reader) for part, own in beneath(view, box)]
+        pieces = [self._source_of(part, own, reader) for part, own in pieces_of(view, box)]
         if len(pieces) == 1 or not isinstance(view, Join):
             return pieces[0]
         joined = region_name(name, _bounds(box)) + self._suffix

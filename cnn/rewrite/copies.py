@@ -15,7 +15,7 @@ from cnn.rewrite.rewrites import Copies, copy_name
 from cnn.rewrite.views import Join, Region, region_name
 
 
-def carry_out_copies(draft: Draft, rewrite: Copies) -> None:
+def apply_copies(draft: Draft, rewrite: Copies) -> None:
     """Copy the network of `draft`; a single copy is the network as it is."""
     if rewrite.count == 1:
         return
@@ -65,7 +65,7 @@ class _Names:
         """One copy of a layer; the nodes that prepare its constants serve all copies."""
         inner: dict[str, str] = {}
         copied = []
-        for node in (*layer.nodes, *layer.behind):
+        for node in (*layer.nodes, *layer.trailing):
             called = {name: inner.get(name, self.copy(name, number)) for name in reads(node)}
             if node is layer.node or any(name != new for name, new in called.items()):
                 inner |= {made: copy_name(made, number) for made in node.output if made}
@@ -75,8 +75,8 @@ class _Names:
                 copied.append(node)
         own = len(layer.nodes)
         name = copied[own - 1].name = copy_name(layer.name, number)
-        nodes, behind = tuple(copied[:own]), tuple(copied[own:])
+        nodes, trailing = tuple(copied[:own]), tuple(copied[own:])
         whole = layer.whole
         if whole is not None:
             whole = replace(whole, outputs=tuple(self.copy(x, number) for x in whole.outputs))
-        return DraftLayer(name, nodes, layer.macs, layer.origin, behind, whole)
+        return DraftLayer(name, nodes, layer.macs, layer.origin, trailing, whole)

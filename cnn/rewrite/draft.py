@@ -16,7 +16,7 @@ from cnn.errors import ModelError
 from cnn.network import TAIL, Layer, Network, Tensor
 from cnn.operators.supported import STANDARD_DOMAINS
 from cnn.reading.bodies import reads
-from cnn.reading.layers import Operators, ends
+from cnn.reading.layers import Operators, final_names
 from cnn.reading.weights import Array
 from cnn.rewrite.views import Bounds, Join, Region, View, Views, region_name
 
@@ -35,7 +35,7 @@ class DraftLayer:
     nodes: tuple[onnx.NodeProto, ...]
     macs: int
     part_of: str
-    behind: tuple[onnx.NodeProto, ...] = ()
+    trailing: tuple[onnx.NodeProto, ...] = ()
     whole: Layer | None = None
 
     @property
@@ -53,23 +53,25 @@ class DraftLayer:
         """The tensors that the layer makes for others."""
         if self.whole is not None:
             return self.whole.outputs
-        return tuple(ends((name for name in self.node.output if name), self.behind))
+        return tuple(final_names((name for name in self.node.output if name), self.trailing))
 
     def make_parts(
         self, node: onnx.NodeProto, suffixes: Mapping[str, str]
     ) -> tuple[onnx.NodeProto, ...]:
         """Let `node`, a copy of the layer's own, make parts of the layer's outputs, whose names end
         with these suffixes by output; returns copies of the nodes behind it for them."""
-        found = [onnx.NodeProto() for _ in self.behind]
-        for copy, original in zip(found, self.behind, strict=True):
+        found = [onnx.NodeProto() for _ in self.trailing]
+        for copy, original in zip(found, self.trailing, strict=True):
             copy.CopyFrom(original)
-            (end,) = ends(original.output, self.behind)
+            (end,) = final_names(original.output, self.trailing)
             copy.input[0] += suffixes[end]
             copy.output[0] += suffixes[end]
             copy.name = original.name and original.name + suffixes[end]
         node.output[:] = [
             name + suffixes[end] if name else ""
-            for name, end in zip(self.node.output, ends(self.node.output, self.behind), strict=True)
+            for name, end in zip(
+                self.node.output, final_names(self.node.output, self.trailing), strict=True
+            )
         ]
         return tuple(found)
 
@@ -96,7 +98,7 @@ class Draft:
                 operators.of_layer[layer.name],
                 layer.macs,
                 layer.part_of,
-                operators.behind.get(layer.name, ()),
+                operators.trailing.get(layer.name, ()),
                 layer if layer.state or layer.operator == TAIL else None,
             )
             for layer in network.layers
@@ -123,7 +125,7 @@ class Draft:
 
     def reads(self, layer: DraftLayer) -> tuple[str, ...]:
         """The activations, views among them, that the layer's nodes read, each once."""
-        nodes = (*layer.nodes, *layer.behind)
+        nodes = (*layer.nodes, *layer.trailing)
         made = {name for node in nodes for name in node.output}
         if layer.whole is not None:
             made.update(name for name, _ in layer.whole.state)
@@ -148,15 +150,15 @@ class Draft:
                 layers.update((part.name, part) for part in new)
         self.layers = layers
 
-    def insert(self, new: Sequence[DraftLayer], behind: str) -> None:
+    def insert(self, new: Sequence[DraftLayer], trailing: str) -> None:
         """Put layers behind the one that makes the tensor `behind`; first for a network input."""
         for layer in new:
             self._check_free(layer.name, self.layers, "layer")
         added = {layer.name: layer for layer in new}
-        layers = dict(added) if behind in self.inputs else {}
+        layers = dict(added) if trailing in self.inputs else {}
         for name, layer in self.layers.items():
             layers[name] = layer
-            if behind in layer.outputs:
+            if trailing in layer.outputs:
                 layers.update(added)
         self.layers = layers
 
@@ -209,7 +211,7 @@ class Draft:
             for name, layer in self.layers.items():
                 layers[name] = layer
                 if parts[-1] in layer.outputs:
-                    joining = _joining(tensor, join, layer.origin)
+                    joining = _joining_layer(tensor, join, layer.origin)
                     self._check_free(joining.name, self.layers, "layer")
                     layers[joining.name] = joining
             self.layers = layers
@@ -234,7 +236,9 @@ class Draft:
             of_layer={layer.name: layer.nodes for layer in self.layers.values()},
             views=views,
             described={name: self.tensors[name] for name in self.views},
-            behind={layer.name: layer.behind for layer in self.layers.values() if layer.behind},
+            trailing={
+                layer.name: layer.trailing for layer in self.layers.values() if layer.trailing
+            },
         )
         layers = self._finished_layers(views)
         made = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
@@ -266,7 +270,7 @@ class Draft:
 
     def _finished(self, layer: DraftLayer, views: Views) -> Layer:
         read = [x for name in self.reads(layer) for x in views.assembly(name).tensors]
-        nodes = (*layer.nodes, *layer.behind)
+        nodes = (*layer.nodes, *layer.trailing)
         constants = (x for node in nodes for x in reads(node) if x in self.weights)
         return Layer(
             layer.name,
@@ -286,7 +290,7 @@ class Draft:
             )
 
 
-def _joining(tensor: str, join: Join, origin: str) -> DraftLayer:
+def _joining_layer(tensor: str, join: Join, origin: str) -> DraftLayer:
     """A layer that makes a joined tensor; its node is the one that readers carry."""
     node = onnx.helper.make_node("Concat", join.parts, [tensor], tensor, axis=join.axis)
     return DraftLayer(f"{origin}[join {tensor}]", (node,), 0, origin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx
 
-from cnn.reading.layers import ends
+from cnn.reading.layers import final_names
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.views import region_name
 
@@ -50,9 +50,9 @@ def prepared_from(
     """The value `name` if its activation were `source`: its name and the nodes preparing it."""
     instead = {activation_of(draft, layer, name): source}
     if source in instead:
-        return name, closure(layer, name)
+        return name, preparing_nodes(layer, name)
     found = []
-    for node in closure(layer, name):
+    for node in preparing_nodes(layer, name):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         copy.input[:] = [instead.get(read, read) for read in node.input]
@@ -75,7 +75,7 @@ def part(
         return draft.region(name, ((axis, start, stop),)), ()
     source, before = part(draft, layer, node.input[0], axis, start, stop)
     if source == node.input[0]:
-        return name, closure(layer, name)
+        return name, preparing_nodes(layer, name)
     made = onnx.NodeProto()
     made.CopyFrom(node)
     made.input[0] = source
@@ -95,16 +95,16 @@ def shape_of(draft: Draft, layer: DraftLayer, name: str) -> tuple[int, ...]:
         return shape_of(draft, layer, node.input[0])
     if name in draft.weights:
         return tuple(draft.weights[name].shape)
-    (end,) = ends([name], layer.behind)
+    (end,) = final_names([name], layer.trailing)
     return draft.tensors[end].shape
 
 
-def closure(layer: DraftLayer, name: str) -> tuple[onnx.NodeProto, ...]:
+def preparing_nodes(layer: DraftLayer, name: str) -> tuple[onnx.NodeProto, ...]:
     """The nodes of `layer` that prepare `name`; none for a value that needs no preparation."""
     node = _preparing(layer, name)
     if node is None:
         return ()
-    return (*(x for source in node.input for x in closure(layer, source)), node)
+    return (*(x for source in node.input for x in preparing_nodes(layer, source)), node)
 
 
 def _preparing(layer: DraftLayer, name: str) -> onnx.NodeProto | None:

@@ -16,7 +16,7 @@ import onnx
 from cnn.errors import ModelError
 from cnn.operators.channels import Rule, Use, rule_of
 from cnn.rewrite.draft import Draft, DraftLayer
-from cnn.rewrite.prepared import closure, operands, part, shape_of
+from cnn.rewrite.prepared import operands, part, preparing_nodes, shape_of
 from cnn.rewrite.rewrites import Channels, Slices, part_name
 
 
@@ -32,7 +32,7 @@ def sliceable(draft: Draft) -> dict[str, Channels]:
     return found
 
 
-def carry_out_slices(draft: Draft, rewrite: Slices) -> None:
+def apply_slices(draft: Draft, rewrite: Slices) -> None:
     """Slice a layer of `draft`; raises `ModelError` if it cannot be sliced like that."""
     layer = draft.layer(rewrite.layer)
     rule = rule_of(draft, layer)
@@ -75,9 +75,9 @@ def _slice(
     node = onnx.NodeProto()
     node.CopyFrom(layer.node)
     node.name = layer.name + suffix
-    behind = layer.make_parts(node, {whole.name: suffix})
+    trailing = layer.make_parts(node, {whole.name: suffix})
     draft.add_tensor(whole.name + suffix, shape, whole.dtype)
-    inputs = {index: (name, closure(layer, name)) for index, name in enumerate(node.input)}
+    inputs = {index: (name, preparing_nodes(layer, name)) for index, name in enumerate(node.input)}
     for use in rule.uses:
         name, _ = inputs[use.index]
         start_stop = _along(draft, layer, rule, use, start, stop)
@@ -89,7 +89,9 @@ def _slice(
     node.input[:] = [name for name, _ in inputs.values()]
     preparing = {x.output[0]: x for _, nodes in inputs.values() for x in nodes}
     macs = layer.macs * (stop - start) // rule.channels
-    return DraftLayer(layer.name + suffix, (*preparing.values(), node), macs, layer.origin, behind)
+    return DraftLayer(
+        layer.name + suffix, (*preparing.values(), node), macs, layer.origin, trailing
+    )
 
 
 def _along(

@@ -19,20 +19,20 @@ import onnx
 from cnn.errors import ModelError
 from cnn.operators.supported import check_operators
 from cnn.reading.bodies import reads
-from cnn.reading.names import tell_apart
+from cnn.reading.names import make_names_unique
 from cnn.reading.weights import Array
 from cnn.simplify.fold import fold
 from cnn.simplify.graph import OperatorGraph
 from cnn.simplify.kernels import fuse_kernels
 from cnn.simplify.layouts import change_layouts
 from cnn.simplify.redundant import (
+    extract_constant_outputs,
     merge_views,
     remove_duplicates,
-    remove_idle,
-    take_constant_outputs,
+    remove_no_ops,
 )
 
-_PASSES = (remove_idle, merge_views, remove_duplicates, change_layouts, fuse_kernels)
+_PASSES = (remove_no_ops, merge_views, remove_duplicates, change_layouts, fuse_kernels)
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
         fold(graph)
         graph.remove_unread()
         check_operators(graph.nodes, label)
-        constant_outputs = take_constant_outputs(graph, label)
+        constant_outputs = extract_constant_outputs(graph, label)
         _run_passes(graph)
-        tell_apart(graph.nodes)
+        make_names_unique(graph.nodes)
     except ModelError:
         raise
     except Exception as error:  # whatever a damaged model leads to

@@ -35,7 +35,7 @@ from cnn.operators import contrib
 from cnn.operators.supported import RANDOM, STANDARD_DOMAINS
 from cnn.reading.weights import INLINE_BYTES, Array, described, tensor
 from cnn.simplify.graph import OperatorGraph, attribute, integer, integers
-from cnn.simplify.unroll import Unroller, taken_branch, without_sequences
+from cnn.simplify.unroll import Unroller, expand_sequence_operator, inlined_branch
 
 _MOVING = frozenset(
     {"Cast", "CastLike", "Concat", "ConstantOfShape", "Expand", "EyeLike", "Flatten", "Gather"}
@@ -96,11 +96,11 @@ def evaluate(
         return None
     if not is_wanted and made > _GROWTH and made > 2 * read:
         return None
-    results = _carried_out(graph, node, arrays)
+    results = _run_reference(graph, node, arrays)
     return results if results is not None and _is_as_inferred(graph, results) else None
 
 
-def _carried_out(
+def _run_reference(
     graph: OperatorGraph, node: onnx.NodeProto, arrays: Mapping[str, Array]
 ) -> dict[str, Array] | None:
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - most networks need none of it
@@ -162,7 +162,7 @@ _PLACES = {"Upsample": 1, "Resize": 2}
 """Operator → its input that holds the scales; before operator set 11 it was the second of both."""
 
 
-def agree_on_scales(graph: OperatorGraph, node: onnx.NodeProto) -> None:
+def round_up_scales(graph: OperatorGraph, node: onnx.NodeProto) -> None:
     """Raise constant scales to the next number for which both are what ONNX Runtime makes."""
     if node.op_type not in _PLACES:
         return
@@ -206,13 +206,13 @@ def _fold(graph: OperatorGraph, nodes: Iterable[onnx.NodeProto], unroller: Unrol
     while left:
         node = left.popleft()
         if node.op_type == "If" and node.input[0] in graph.constants:
-            branch = taken_branch(graph, node)
+            branch = inlined_branch(graph, node)
             if branch is not None:
                 left.extendleft(reversed(branch))
                 continue
         if node.op_type in ("Loop", "Scan") and unroller.unroll(node):
             continue
-        nodes_instead = without_sequences(graph, node)
+        nodes_instead = expand_sequence_operator(graph, node)
         if nodes_instead is not None:
             left.extendleft(reversed(nodes_instead))
             continue
@@ -268,7 +268,7 @@ def _literal(node: onnx.NodeProto) -> Array | None:
 def _evaluated(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | None:
     """The outputs of a node that only reads constants, or makes nothing but empty tensors; else
     its types are noted."""
-    agree_on_scales(graph, node)
+    round_up_scales(graph, node)
     _infer(graph, node)
     if (empty := _empty(graph, node)) is not None:
         return empty

@@ -51,14 +51,14 @@ class OperatorGraph:
         self._names[name] = None
         return name
 
-    def mark(self) -> tuple[int, int]:
+    def checkpoint(self) -> tuple[int, int]:
         """The present state, for `return_to`: operators may be added until then, at the end and
         under new names."""
         return len(self.nodes), len(self._names)
 
-    def return_to(self, mark: tuple[int, int]) -> None:
+    def roll_back(self, checkpoint: tuple[int, int]) -> None:
         """Forget the operators and the names that were added since the mark."""
-        nodes, names = mark
+        nodes, names = checkpoint
         del self.nodes[nodes:]
         while len(self._names) > names:
             name, _ = self._names.popitem()
@@ -66,9 +66,9 @@ class OperatorGraph:
             self.types.pop(name, None)
             self.sequences.pop(name, None)
 
-    def constant_bytes_since(self, mark: tuple[int, int]) -> int:
+    def constant_bytes_since(self, checkpoint: tuple[int, int]) -> int:
         """The bytes of the constants whose names were added since the mark."""
-        added = islice(reversed(self._names), len(self._names) - mark[1])
+        added = islice(reversed(self._names), len(self._names) - checkpoint[1])
         return sum(self.constants[name].nbytes for name in added if name in self.constants)
 
     def add_constant(self, wanted: str, array: Array) -> str:
@@ -221,7 +221,7 @@ def integer(node: onnx.NodeProto, name: str, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
-def given(
+def attribute_or_input(
     graph: OperatorGraph, node: onnx.NodeProto, index: int, name: str, since: int
 ) -> list[int] | None:
     """Integers that are an attribute of a node before operator set `since`, and from then on its

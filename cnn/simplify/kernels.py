@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from cnn.reading.weights import Array
-from cnn.simplify.graph import OperatorGraph, attribute, given, has_input, integer, integers
+from cnn.simplify.graph import (
+    OperatorGraph,
+    attribute,
+    attribute_or_input,
+    has_input,
+    integer,
+    integers,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,10 @@ class Pads:
 def pads_of(graph: OperatorGraph, node: onnx.NodeProto) -> Pads | None:
     """The pads of a `Pad`; None if they, or the rank of its input, are not known."""
     shape = graph.shape(node.input[0])
-    pads, axes = given(graph, node, 1, "pads", 11), given(graph, node, 3, "", 18)
+    pads, axes = (
+        attribute_or_input(graph, node, 1, "pads", 11),
+        attribute_or_input(graph, node, 3, "", 18),
+    )
     if shape is None or pads is None or axes is None:
         return None
     rank = len(shape)

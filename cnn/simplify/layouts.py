@@ -33,7 +33,7 @@ from onnx import helper
 from cnn.operators.supported import STANDARD_DOMAINS
 from cnn.reading.names import short
 from cnn.reading.weights import names_read
-from cnn.simplify.graph import OperatorGraph, given, has_input, integer, integers
+from cnn.simplify.graph import OperatorGraph, attribute_or_input, has_input, integer, integers
 
 Order = tuple[int, ...]
 
@@ -68,7 +68,7 @@ _OPSET_OF_SLICES_AS_INPUT = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Permutable:
     """The inputs and outputs of an operator, by number, whose axes are in the order that is
     changed; and what is to be called to renumber it."""
 
@@ -77,7 +77,7 @@ class Carried:
     renumber: Callable[[], None]
 
 
-def carried(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Carried | None:
+def permutable(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Permutable | None:
     """How `node` computes in another order of axes; None if it does not, or if too little is known.
 
     Tensors in that order all have as many axes as `order`; constants may have fewer.
@@ -85,28 +85,28 @@ def carried(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Carried
     if node.domain not in STANDARD_DOMAINS or not has_input(node, 0):
         return None
     kind = node.op_type
-    numbers = _Numbers(graph, node, order)
+    rules = _AxisRules(graph, node, order)
     found = None
     if kind in _ONE_BY_ONE:
-        found = numbers.plain((0,))
+        found = rules.plain((0,))
     elif kind in _BROADCASTING and graph.opset >= 7:
-        found = numbers.plain(range(len(node.input)))
+        found = rules.plain(range(len(node.input)))
     elif kind in _QUANTISERS:
-        found = numbers.quantiser()
+        found = rules.quantiser()
     elif kind in _ALONG_AN_AXIS:
-        found = numbers.along_an_axis()
+        found = rules.along_an_axis()
     elif kind in _REDUCTIONS:
-        found = numbers.reduction(_REDUCTIONS[kind])
+        found = rules.reduction(_REDUCTIONS[kind])
     elif kind in _CHOICES:
-        found = numbers.choice()
+        found = rules.choice()
     elif kind == "Pad":
-        found = numbers.pad()
+        found = rules.pad()
     elif kind == "Slice" and graph.opset >= _OPSET_OF_SLICES_AS_INPUT:
-        found = numbers.slice()
+        found = rules.slice()
     return found if found is not None and _has_ranks(graph, node, found, len(order)) else None
 
 
-def _has_ranks(graph: OperatorGraph, node: onnx.NodeProto, found: Carried, rank: int) -> bool:
+def _has_ranks(graph: OperatorGraph, node: onnx.NodeProto, found: Permutable, rank: int) -> bool:
     """Whether all that is carried has `rank` axes; constants may have fewer, and are not all."""
     variables = 0
     for number in found.inputs:
@@ -123,7 +123,7 @@ def _has_ranks(graph: OperatorGraph, node: onnx.NodeProto, found: Carried, rank:
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class _AxisRules:
     """What an operator says of axes."""
 
     graph: OperatorGraph
@@ -134,11 +134,11 @@ class _Numbers:
     def _rank(self) -> int:
         return len(self.order)
 
-    def plain(self, inputs: Sequence[int]) -> Carried:
+    def plain(self, inputs: Sequence[int]) -> Permutable:
         """Nothing."""
-        return Carried(tuple(inputs), (0,), lambda: None)
+        return Permutable(tuple(inputs), (0,), lambda: None)
 
-    def quantiser(self) -> Carried | None:
+    def quantiser(self) -> Permutable | None:
         """`axis`, of the scales."""
         scales = self.graph.shape(self.node.input[1])
         if scales is None or integer(self.node, "block_size", 0):
@@ -147,7 +147,7 @@ class _Numbers:
             return self.plain((0,))
         return self._with_axis(integer(self.node, "axis", 1), (0,))
 
-    def along_an_axis(self) -> Carried | None:
+    def along_an_axis(self) -> Permutable | None:
         """`axis`."""
         kind = self.node.op_type
         if kind == "Concat":
@@ -158,30 +158,30 @@ class _Numbers:
             return None
         return self._with_axis(integer(self.node, "axis", -1), (0,))
 
-    def choice(self) -> Carried | None:
+    def choice(self) -> Permutable | None:
         """`axis`, which is gone from the output unless it is kept."""
         axis = integer(self.node, "axis", 0)
         outputs = self._left([axis])
         return None if outputs is None else self._with_axis(axis, (0,), outputs)
 
-    def reduction(self, since: int) -> Carried | None:
+    def reduction(self, since: int) -> Permutable | None:
         """The axes, which are gone from the output unless they are kept."""
-        axes = given(self.graph, self.node, 1, "axes", since)
+        axes = attribute_or_input(self.graph, self.node, 1, "axes", since)
         if axes is None or (not axes and integer(self.node, "noop_with_empty_axes", 0)):
             return None
         outputs = self._left(axes or range(self._rank))
         if outputs is None:
             return None
-        return Carried((0,), outputs, lambda: self._set_axes(axes, 1, since) if axes else None)
+        return Permutable((0,), outputs, lambda: self._set_axes(axes, 1, since) if axes else None)
 
-    def pad(self) -> Carried | None:
+    def pad(self) -> Permutable | None:
         """One number for each axis, or for those that are named."""
-        pads = given(self.graph, self.node, 1, "pads", _OPSET_OF_PADS_AS_INPUT)
-        axes = given(self.graph, self.node, 3, "", 18)
+        pads = attribute_or_input(self.graph, self.node, 1, "pads", _OPSET_OF_PADS_AS_INPUT)
+        axes = attribute_or_input(self.graph, self.node, 3, "", 18)
         if pads is None or axes is None:
             return None
         if axes:
-            return Carried((0,), (0,), lambda: self._set_axes(axes, 3, 18))
+            return Permutable((0,), (0,), lambda: self._set_axes(axes, 3, 18))
         if len(pads) != 2 * self._rank:
             return None
 
@@ -191,19 +191,22 @@ class _Numbers:
                 moved[place], moved[self._rank + place] = pads[axis], pads[self._rank + axis]
             self._set("pads", moved, 1, _OPSET_OF_PADS_AS_INPUT)
 
-        return Carried((0,), (0,), permute)
+        return Permutable((0,), (0,), permute)
 
-    def slice(self) -> Carried | None:
+    def slice(self) -> Permutable | None:
         """The axes; without any, the first ones."""
-        axes, starts = given(self.graph, self.node, 3, "", 10), self.graph.shape(self.node.input[1])
+        axes, starts = (
+            attribute_or_input(self.graph, self.node, 3, "", 10),
+            self.graph.shape(self.node.input[1]),
+        )
         if axes is None or starts is None:
             return None
         named = axes or list(range(starts[0]))
-        return Carried((0,), (0,), lambda: self._set_axes(named, 3, 10))
+        return Permutable((0,), (0,), lambda: self._set_axes(named, 3, 10))
 
     def _with_axis(
         self, axis: int, inputs: Sequence[int], outputs: Sequence[int] | None = None
-    ) -> Carried | None:
+    ) -> Permutable | None:
         if not -self._rank <= axis < self._rank:
             return None
 
@@ -214,7 +217,7 @@ class _Numbers:
             self.node.attribute.extend([*kept, moved])
 
         made = range(len(self.node.output)) if outputs is None else outputs
-        return Carried(tuple(inputs), tuple(made), renumber)
+        return Permutable(tuple(inputs), tuple(made), renumber)
 
     def _left(self, axes: Sequence[int]) -> tuple[int, ...] | None:
         """The outputs that are in the changed order where these axes go; None if what is left of
@@ -252,7 +255,7 @@ def change_layouts(graph: OperatorGraph) -> bool:
         for region in paying:
             beside = change.transpositions(region)
             if touched.isdisjoint(beside):  # else what it pays is to be counted again
-                change.carry_out(region)
+                change.apply(region)
                 touched |= beside
         if paying:
             graph.sort()
@@ -269,7 +272,7 @@ def _order(node: onnx.NodeProto | None) -> Order | None:
     return order if order != tuple(sorted(order)) else None
 
 
-def _then(first: Order, second: Order) -> Order:
+def _composed(first: Order, second: Order) -> Order:
     """The transposition that does the work of two."""
     return tuple(first[axis] for axis in second)
 
@@ -294,7 +297,7 @@ class _Change:
         self._kept = set(graph.outputs)
         """What must be there under its name and in its order."""
         self._readers: dict[str, list[int]] = {}
-        self._carried: dict[int, Carried] = {}
+        self._permutable: dict[int, Permutable] = {}
         self._maker: dict[str, int] = {}
         for number, node in enumerate(self._nodes):
             for name in node.input:
@@ -302,14 +305,14 @@ class _Change:
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     self._kept.update(names_read(attribute.g))
-            found = carried(graph, node, order)
+            found = permutable(graph, node, order)
             if found is not None:
-                self._carried[number] = found
+                self._permutable[number] = found
                 self._maker |= {node.output[index]: number for index in found.outputs}
 
     def regions(self) -> Iterator[Region]:
         """Nodes that read one another, or the same transposition's output."""
-        left = set(self._carried)
+        left = set(self._permutable)
         while left:
             region, waiting = set(), [min(left)]
             while waiting:
@@ -321,7 +324,7 @@ class _Change:
             yield frozenset(region)
 
     def _neighbours(self, number: int) -> Iterator[int]:
-        node, found = self._nodes[number], self._carried[number]
+        node, found = self._nodes[number], self._permutable[number]
         for index in found.outputs:
             yield from self._carrying(node.output[index])
         for index in found.inputs:
@@ -334,12 +337,12 @@ class _Change:
     def _carrying(self, name: str) -> Iterator[int]:
         """The readers of a tensor that carry it."""
         for number in self._readers.get(name, []):
-            if number in self._carried and name in self._entering_of(number):
+            if number in self._permutable and name in self._entering_of(number):
                 yield number
 
     def _entering_of(self, number: int) -> list[str]:
         node = self._nodes[number]
-        names = [node.input[index] for index in self._carried[number].inputs]
+        names = [node.input[index] for index in self._permutable[number].inputs]
         return [name for name in names if name and name not in self._graph.constants]
 
     def pays(self, region: Region) -> bool:
@@ -347,7 +350,7 @@ class _Change:
         fewer = moved = 0
         for name in self._entering(region):
             order = _order(self._before(name, region))
-            if order is not None and self._is_for(name, region):
+            if order is not None and self._is_read_only_by(name, region):
                 fewer, moved = fewer + 1, moved + self._size(name)
             if order != self._order:
                 fewer, moved = fewer - 1, moved - self._size(name)
@@ -358,11 +361,11 @@ class _Change:
                     continue
                 if order == self._back:
                     fewer, moved = fewer + 1, moved + self._size(name)
-            if self._is_asked_for(name, region):
+            if self._is_needed_in_old_order(name, region):
                 fewer, moved = fewer - 1, moved - self._size(name)
         return fewer > 0 and moved >= 0
 
-    def carry_out(self, region: Region) -> None:
+    def apply(self, region: Region) -> None:
         """Change the region; the nodes are then in no order."""
         instead = {name: self._entered(name, region) for name in self._entering(region)}
         for name in self._leaving(region):
@@ -371,12 +374,12 @@ class _Change:
             for number in self._outside(name, region):
                 order = _order(self._nodes[number])
                 if order is not None:
-                    _set_order(self._nodes[number], _then(self._order, order))
+                    _set_order(self._nodes[number], _composed(self._order, order))
                     self._nodes[number].input[0] = instead[name]
-            if self._is_asked_for(name, region):
+            if self._is_needed_in_old_order(name, region):
                 self._insert(instead[name], name, self._order)
         for number in region:
-            node, found = self._nodes[number], self._carried[number]
+            node, found = self._nodes[number], self._permutable[number]
             found.renumber()
             for index in found.inputs:
                 node.input[index] = self._read(node.input[index], instead)
@@ -413,7 +416,7 @@ class _Change:
         return [
             self._nodes[number].output[index]
             for number in sorted(region)
-            for index in self._carried[number].outputs
+            for index in self._permutable[number].outputs
         ]
 
     def _outside(self, name: str, region: Region) -> list[int]:
@@ -427,13 +430,13 @@ class _Change:
     def _carries(self, number: int, name: str) -> bool:
         """Whether an operator carries a tensor wherever it reads it."""
         at = {index for index, read in enumerate(self._nodes[number].input) if read == name}
-        return at <= set(self._carried[number].inputs)
+        return at <= set(self._permutable[number].inputs)
 
-    def _is_for(self, name: str, region: Region) -> bool:
+    def _is_read_only_by(self, name: str, region: Region) -> bool:
         """Whether nothing else reads what enters a region."""
         return name not in self._kept and not self._outside(name, region)
 
-    def _is_asked_for(self, name: str, region: Region) -> bool:
+    def _is_needed_in_old_order(self, name: str, region: Region) -> bool:
         """Whether what a region makes is needed in the old order."""
         others = (_order(self._nodes[number]) for number in self._outside(name, region))
         return name in self._kept or any(order is None for order in others)
@@ -450,7 +453,7 @@ class _Change:
         elif order == self._order:
             return str(before.input[0])
         else:
-            source, whole = before.input[0], _then(order, self._back)
+            source, whole = before.input[0], _composed(order, self._back)
         made = self._renamed(name)
         self._insert(source, made, whole)
         return made

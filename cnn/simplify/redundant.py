@@ -22,7 +22,14 @@ from cnn.errors import ModelError
 from cnn.reading.bodies import reads, rename
 from cnn.reading.weights import INLINE_BYTES, Array
 from cnn.simplify.fold import evaluate
-from cnn.simplify.graph import OperatorGraph, attribute, given, has_input, integer, integers
+from cnn.simplify.graph import (
+    OperatorGraph,
+    attribute,
+    attribute_or_input,
+    has_input,
+    integer,
+    integers,
+)
 
 
 def remove_duplicates(graph: OperatorGraph) -> bool:
@@ -62,7 +69,7 @@ def _identity(graph: OperatorGraph, name: str) -> object:
     return array.dtype.name, array.shape, array.tobytes()
 
 
-def take_constant_outputs(graph: OperatorGraph, label: str) -> dict[str, Array]:
+def extract_constant_outputs(graph: OperatorGraph, label: str) -> dict[str, Array]:
     """Remove such outputs from `graph`, which is folded already; returns their values by name.
 
     Raises `ModelError` if that leaves no output, or a value cannot be computed.
@@ -186,7 +193,7 @@ _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Til
 _OF_ONE = frozenset({"Sum", "Max", "Min", "Mean", "Concat"})
 
 
-def remove_idle(graph: OperatorGraph) -> bool:
+def remove_no_ops(graph: OperatorGraph) -> bool:
     """Let what reads the output of such an operator read its input; whether there was any.
 
     The network's outputs keep their names: the layer that makes the input takes the output's name.
@@ -236,10 +243,10 @@ def _unchanged_input(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
         order = integers(node, "perm")
         return 0 if order and order == sorted(order) else None
     if operator == "Slice":
-        steps = given(graph, node, 4, "", 10)
+        steps = attribute_or_input(graph, node, 4, "", 10)
         return 0 if steps is not None and all(step == 1 for step in steps) else None
     if operator == "Pad":
-        pads = given(graph, node, 1, "pads", 11)
+        pads = attribute_or_input(graph, node, 1, "pads", 11)
         return 0 if pads is not None and not any(pads) else None
     return None
 

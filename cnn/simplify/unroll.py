@@ -52,7 +52,7 @@ class Body:
         name = self.outputs[output].name
         return next((node.op_type for node in self._nodes if name in node.output), "")
 
-    def written_out(
+    def inlined(
         self, inputs: Sequence[str], called: Callable[[str], str]
     ) -> tuple[list[onnx.NodeProto], list[str]]:
         """Its operators, which read the tensors `inputs`, and the names of its outputs.
@@ -85,7 +85,7 @@ def body_of(graph: OperatorGraph, node: onnx.NodeProto, name: str) -> Body | Non
     return Body(graph, body, names)
 
 
-def taken_branch(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def inlined_branch(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     """The operators of the branch that an `If` with a constant condition takes."""
     is_then = bool(np.asarray(graph.constants[node.input[0]]).reshape(-1)[0])
     branch = body_of(graph, node, "then_branch" if is_then else "else_branch")
@@ -94,11 +94,11 @@ def taken_branch(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodePr
     first = next(filter(None, node.output), node.op_type)
     if len(branch.outputs) != len(node.output):
         return None
-    nodes, made = branch.written_out((), lambda name: f"{first}/{name}")
-    return [*nodes, *handed_on(made, node.output)]
+    nodes, made = branch.inlined((), lambda name: f"{first}/{name}")
+    return [*nodes, *identities(made, node.output)]
 
 
-def handed_on(made: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProto]:
+def identities(made: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProto]:
     """Operators that give tensors the names of outputs; one that nobody reads has none."""
     return [
         helper.make_node("Identity", [name], [output])
@@ -110,7 +110,9 @@ def handed_on(made: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProt
 Members = tuple[str, ...]
 
 
-def without_sequences(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def expand_sequence_operator(
+    graph: OperatorGraph, node: onnx.NodeProto
+) -> list[onnx.NodeProto] | None:
     """Operators that make the tensors which `node` takes from a sequence; None if it takes none.
 
     The members of a sequence that it makes are noted in `graph.sequences`, if they are known.
@@ -210,7 +212,7 @@ class Unroller:
     def unroll(self, node: onnx.NodeProto) -> bool:
         """Add a `Loop` or `Scan` to the graph iteration by iteration; False, and no change, if
         that cannot be done."""
-        mark = self._graph.mark()
+        checkpoint = self._graph.checkpoint()
         body = body_of(self._graph, node, "body")
         is_done = body is not None and (
             self._unroll_loop(node, body)
@@ -218,7 +220,7 @@ class Unroller:
             else self._unroll_scan(node, body)
         )
         if not is_done:
-            self._graph.return_to(mark)
+            self._graph.roll_back(checkpoint)
         return is_done
 
     def _unroll_loop(self, node: onnx.NodeProto, body: Body) -> bool:
@@ -286,12 +288,12 @@ class Unroller:
         self._left -= len(body) + 1
         if self._left < 0 or self._left_bytes < 0:
             return None
-        mark = self._graph.mark()
-        nodes, made = body.written_out(inputs, lambda name: f"{name}[{number}]")
+        checkpoint = self._graph.checkpoint()
+        nodes, made = body.inlined(inputs, lambda name: f"{name}[{number}]")
         for node in nodes:
             node.name = node.name and f"{node.name}[{number}]"
         self._fold(nodes)
-        self._left_bytes -= self._graph.constant_bytes_since(mark)
+        self._left_bytes -= self._graph.constant_bytes_since(checkpoint)
         return made
 
     def _finish(
@@ -312,7 +314,7 @@ class Unroller:
                 if empty is None:
                     return False
                 self._graph.set_constant(output, empty)
-        self._fold(handed_on(states, node.output))
+        self._fold(identities(states, node.output))
         for index, output in stacked if rows else ():
             parts = [self._unsqueezed(row[index], axes[index]) for row in rows]
             if backwards and backwards[index]:

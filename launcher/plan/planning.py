@@ -84,7 +84,7 @@ def read_model(cluster: Cluster) -> Model:
             )
         except CnnError as error:
             raise cluster.error(wanted.location, str(error)) from error
-        models.append(found.called(wanted.name))
+        models.append(found.with_name(wanted.name))
     try:
         return merge(models)
     except CnnError as error:

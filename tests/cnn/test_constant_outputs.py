@@ -72,8 +72,8 @@ def test_a_weight_dequantised_by_a_scale_per_channel_is_one(tmp_path: Path, opse
 
 
 def test_networks_side_by_side_have_the_constants_of_both(tmp_path: Path) -> None:
-    one = cnn.read(with_anchors(tmp_path)).called("one")
-    other = cnn.read(with_anchors(tmp_path)).called("other")
+    one = cnn.read(with_anchors(tmp_path)).with_name("one")
+    other = cnn.read(with_anchors(tmp_path)).with_name("other")
     merged = merge([one, other])
     assert merged.network.outputs == ("one/scores", "other/scores")
     assert {"one/anchors", "other/s"} < merged.constant_outputs.keys()

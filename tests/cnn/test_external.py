@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cnn
-from cnn.reading.weights import external_contents, file_of, take
+from cnn.reading.weights import detach, external_contents, file_of
 from tests.cnn.models import convolution, node, save
 from tests.cnn.test_bad_models import refused
 
@@ -239,7 +239,7 @@ def test_no_weight_whatsoever_takes_more_than_its_file_has(
     try:
         proto = with_weight(entries, tuple(dims), kind)
         external = external_contents(proto, shared, "model.onnx")
-        _, weights = take(proto, external, "model.onnx")
+        _, weights = detach(proto, external, "model.onnx")
     except cnn.ModelError:
         return
     assert weights["w"].nbytes <= WEIGHT.nbytes
@@ -304,7 +304,7 @@ def test_weights_in_one_file_take_one_descriptor(folder: Path) -> None:
         more.name = f"w{number}"
         more.external_data[0].value = location
     external = external_contents(proto, folder, "model.onnx")
-    _, weights = take(proto, external, "model.onnx")
+    _, weights = detach(proto, external, "model.onnx")
     assert len(weights) == 61
     assert len(os.listdir("/proc/self/fd")) == before + 1
 

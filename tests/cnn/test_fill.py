@@ -11,9 +11,9 @@ import pytest
 
 import cnn
 from cnn.reading.fill import MissingWeight, Role, draw, fill
-from cnn.reading.inputs import freeze
+from cnn.reading.inputs import keep_true_inputs
 from cnn.reading.source import locate
-from cnn.reading.weights import Array, take
+from cnn.reading.weights import Array, detach
 from tests.cnn.models import constant, convolution, model, node, run, save, value, weight
 
 FLOAT32 = MissingWeight((64, 32), np.dtype(np.float32))
@@ -21,8 +21,8 @@ NORMAL = Role(mean=0.0, sigma=1.0)
 
 
 def filled(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
-    proto, weights = take(proto, {}, "test")
-    freeze(proto, weights)
+    proto, weights = detach(proto, {}, "test")
+    keep_true_inputs(proto, weights)
     assert fill(proto, weights, seed)
     return weights
 
@@ -193,7 +193,7 @@ def test_where_all_summands_have_kernels_they_share_the_variance() -> None:
 
 def test_nothing_of_the_missing_weights_shapes_is_left() -> None:
     proto, weights, _ = locate("onnx-wheel:squeezenet").load()
-    freeze(proto, weights)
+    keep_true_inputs(proto, weights)
     assert fill(proto, weights, 0)
     assert "ConstantOfShape" not in {x.op_type for x in proto.graph.node}
     assert not [name for name in weights if name.endswith("__SHAPE")]

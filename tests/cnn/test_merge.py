@@ -28,7 +28,7 @@ def test_a_merged_network_computes_what_its_parts_compute(
         for name, proto in (("left", left), ("right", right)):
             (Path(folder) / name).mkdir()
             path = save_drawn(proto, Path(folder) / name)
-            parts.append(cnn.read(path).called(name))
+            parts.append(cnn.read(path).with_name(name))
         try:
             merged = merge(parts)
         except cnn.ModelError:
@@ -83,7 +83,7 @@ def test_networks_of_one_name_are_refused(tmp_path: Path) -> None:
     one = _read(convolution(), tmp_path, "a")
     with pytest.raises(cnn.ModelError, match="two networks are called 'a'; give each a name"):
         merge([one, one])
-    assert merge([one, one.called("again")]).network.name == "a+again"
+    assert merge([one, one.with_name("again")]).network.name == "a+again"
 
 
 def test_nothing_to_merge_is_refused() -> None:

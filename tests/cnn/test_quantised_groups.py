@@ -268,7 +268,7 @@ def test_copies_have_groups_of_their_own(tmp_path: Path) -> None:
 
 def test_networks_of_two_operator_sets_are_merged_with_their_groups(tmp_path: Path) -> None:
     old, new = group(tmp_path / "old"), group(tmp_path / "new", opset=19)
-    both = merge([old.called("a"), new.called("b")])
+    both = merge([old.with_name("a"), new.with_name("b")])
     assert both.network.layer["a/conv"].outputs == ("a/r.q",)
     feed = {"a/x": frame(1)["x"], "b/x": frame(2)["x"]}
     found = outputs(both, feed, tmp_path)

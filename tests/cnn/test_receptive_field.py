@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cnn.operators.receptive_field import Blocks, Glimpse, Rows, Spread, Window, bands_of
+from cnn.operators.receptive_field import Blocks, ReceptiveField, Rows, Spread, Window, bands_of
 
 
 @st.composite
@@ -33,20 +33,20 @@ def seen_by(window: Window, row: int) -> set[int]:
 @given(window=windows(), data=st.data())
 def test_a_band_gets_every_row_that_its_windows_see(window: Window, data: st.DataObject) -> None:
     rows = band(data.draw, window.outputs)
-    glimpse = window.glimpse(rows)
-    assert glimpse.made.hull(rows) == glimpse.made
-    for row in range(glimpse.made.start, glimpse.made.stop):
-        assert seen_by(window, row) <= set(range(glimpse.rows.start, glimpse.rows.stop))
+    seen = window.receptive_field(rows)
+    assert seen.made.hull(rows) == seen.made
+    for row in range(seen.made.start, seen.made.stop):
+        assert seen_by(window, row) <= set(range(seen.rows.start, seen.rows.stop))
 
 
 @given(window=windows(), data=st.data())
 def test_a_band_alone_slides_over_the_same_places(window: Window, data: st.DataObject) -> None:
     """The band's own first window begins, and its last one ends, where the whole's do."""
-    glimpse = window.glimpse(band(data.draw, window.outputs))
-    size = glimpse.above + glimpse.rows.count + glimpse.below
-    assert (size - window.extent) // window.stride + 1 == glimpse.made.count
-    first = glimpse.made.start * window.stride - window.above
-    assert glimpse.rows.start - glimpse.above == first
+    seen = window.receptive_field(band(data.draw, window.outputs))
+    size = seen.above + seen.rows.count + seen.below
+    assert (size - window.extent) // window.stride + 1 == seen.made.count
+    first = seen.made.start * window.stride - window.above
+    assert seen.rows.start - seen.above == first
 
 
 @given(window=windows(), data=st.data())
@@ -54,57 +54,62 @@ def test_a_band_is_not_given_rows_that_nobody_sees(window: Window, data: st.Data
     rows = band(data.draw, window.outputs)
     every = [seen_by(window, row) for row in range(window.outputs)]
     assume(every[rows.start] and every[rows.stop - 1])
-    glimpse = window.glimpse(rows)
-    assert glimpse.made == rows
-    seen = set().union(*every[rows.start : rows.stop])
-    assert glimpse.rows == Rows(min(seen), max(seen) + 1)
+    seen = window.receptive_field(rows)
+    assert seen.made == rows
+    rows_seen = set().union(*every[rows.start : rows.stop])
+    assert seen.rows == Rows(min(rows_seen), max(rows_seen) + 1)
 
 
 @given(window=windows(), data=st.data())
 def test_padding_is_at_borders_only(window: Window, data: st.DataObject) -> None:
-    glimpse = window.glimpse(band(data.draw, window.outputs))
-    assert glimpse.above == 0 or glimpse.rows.start == 0
-    assert glimpse.below == 0 or glimpse.rows.stop == window.height
-    assert glimpse.above <= window.above
-    assert glimpse.below <= window.below
+    seen = window.receptive_field(band(data.draw, window.outputs))
+    assert seen.above == 0 or seen.rows.start == 0
+    assert seen.below == 0 or seen.rows.stop == window.height
+    assert seen.above <= window.above
+    assert seen.below <= window.below
 
 
 def test_a_three_row_window_has_a_halo_of_one_row_on_each_side() -> None:
     window = Window(extent=3, stride=1, above=1, below=1, height=12, outputs=12)
-    assert window.glimpse(Rows(0, 4)) == Glimpse(Rows(0, 4), Rows(0, 5), above=1)
-    assert window.glimpse(Rows(4, 8)) == Glimpse(Rows(4, 8), Rows(3, 9))
-    assert window.glimpse(Rows(8, 12)) == Glimpse(Rows(8, 12), Rows(7, 12), below=1)
+    assert window.receptive_field(Rows(0, 4)) == ReceptiveField(Rows(0, 4), Rows(0, 5), above=1)
+    assert window.receptive_field(Rows(4, 8)) == ReceptiveField(Rows(4, 8), Rows(3, 9))
+    assert window.receptive_field(Rows(8, 12)) == ReceptiveField(Rows(8, 12), Rows(7, 12), below=1)
 
 
 def test_windows_that_do_not_overlap_have_no_halo() -> None:
     window = Window(extent=2, stride=2, above=0, below=0, height=12, outputs=6)
-    assert [window.glimpse(rows).rows for rows in bands_of([2, 4])] == [Rows(0, 4), Rows(4, 12)]
+    assert [window.receptive_field(rows).rows for rows in bands_of([2, 4])] == [
+        Rows(0, 4),
+        Rows(4, 12),
+    ]
 
 
 def test_what_hangs_over_is_left_to_the_ceiling_mode() -> None:
     """Seven rows by two, rounded up: the last window hangs over a border without padding."""
     window = Window(extent=2, stride=2, above=0, below=0, height=7, outputs=4)
-    assert window.glimpse(Rows(2, 4)) == Glimpse(Rows(2, 4), Rows(4, 7))
+    assert window.receptive_field(Rows(2, 4)) == ReceptiveField(Rows(2, 4), Rows(4, 7))
 
 
 def test_a_row_of_padding_only_is_made_together_with_the_nearest_other() -> None:
     window = Window(extent=1, stride=1, above=2, below=2, height=3, outputs=7)
-    assert window.glimpse(Rows(0, 1)) == Glimpse(Rows(0, 3), Rows(0, 1), above=2)
-    assert window.glimpse(Rows(6, 7)) == Glimpse(Rows(4, 7), Rows(2, 3), below=2)
+    assert window.receptive_field(Rows(0, 1)) == ReceptiveField(Rows(0, 3), Rows(0, 1), above=2)
+    assert window.receptive_field(Rows(6, 7)) == ReceptiveField(Rows(4, 7), Rows(2, 3), below=2)
 
 
 def test_where_all_is_padding_all_is_made() -> None:
     window = Window(extent=1, stride=3, above=1, below=1, height=1, outputs=1)
-    assert window.glimpse(Rows(0, 1)) == Glimpse(Rows(0, 1), Rows(0, 1), above=1, below=1)
+    assert window.receptive_field(Rows(0, 1)) == ReceptiveField(
+        Rows(0, 1), Rows(0, 1), above=1, below=1
+    )
 
 
 @given(size=st.integers(1, 4), height=st.integers(1, 6), data=st.data())
 def test_blocks_are_made_whole(size: int, height: int, data: st.DataObject) -> None:
     rows = band(data.draw, size * height)
-    glimpse = Blocks(size).glimpse(rows)
-    assert glimpse.made == Rows(glimpse.rows.start * size, glimpse.rows.stop * size)
-    assert glimpse.made.hull(rows) == glimpse.made
-    assert glimpse.made.count < rows.count + 2 * size
+    seen = Blocks(size).receptive_field(rows)
+    assert seen.made == Rows(seen.rows.start * size, seen.rows.stop * size)
+    assert seen.made.hull(rows) == seen.made
+    assert seen.made.count < rows.count + 2 * size
 
 
 @given(
@@ -119,7 +124,7 @@ def test_a_spread_gets_every_row_that_reaches_the_band(
     whole = (height - 1) * stride + extent
     cut = data.draw(st.integers(0, min(2, whole - 1)))
     rows = band(data.draw, whole - cut)
-    source, above, below = Spread(extent, stride, cut, height).glimpse(rows)
+    source, above, below = Spread(extent, stride, cut, height).receptive_field(rows)
     reaching = {
         row
         for row in range(height)
@@ -133,4 +138,4 @@ def test_a_spread_gets_every_row_that_reaches_the_band(
 def test_no_rows_are_no_band() -> None:
     with pytest.raises(ValueError, match="no rows"):
         Rows(3, 3)
-    assert Rows(0, 3).common(Rows(3, 5)) is None
+    assert Rows(0, 3).intersection(Rows(3, 5)) is None

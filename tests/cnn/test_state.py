@@ -141,8 +141,8 @@ def test_the_digest_tells_networks_with_state_from_those_without(tmp_path: Path)
 
 
 def test_merged_networks_keep_state_of_their_own(tmp_path: Path) -> None:
-    first = cnn.read(save(cell(), tmp_path), state=CELL).called("one")
-    second = cnn.read(save(lstm(), tmp_path, "other.onnx"), state=LSTM).called("two")
+    first = cnn.read(save(cell(), tmp_path), state=CELL).with_name("one")
+    second = cnn.read(save(lstm(), tmp_path, "other.onnx"), state=LSTM).with_name("two")
     merged = merge([first, second]).network
     assert merged.state == {"one/h": "one/hn", "two/h": "two/hn", "two/c": "two/cn"}
     assert merged.inputs == ("one/x", "two/x")
@@ -153,8 +153,8 @@ def test_a_network_with_state_is_raised_to_the_operator_set_of_another(tmp_path:
     old.opset_import[0].version = 12
     raised = merge(
         [
-            cnn.read(save(old, tmp_path), state=CELL).called("one"),
-            cnn.read(save(lstm(), tmp_path, "other.onnx"), state=LSTM).called("two"),
+            cnn.read(save(old, tmp_path), state=CELL).with_name("one"),
+            cnn.read(save(lstm(), tmp_path, "other.onnx"), state=LSTM).with_name("two"),
         ]
     )
     (kept,) = (layer for layer in stateful(raised.network) if layer.operator == MERGED)

@@ -18,7 +18,7 @@ from cnn.errors import ModelError
 from cnn.network import MERGED, TAIL, Layer, Network, Tensor
 from cnn.operators.supported import STANDARD_DOMAINS
 from cnn.reading.bodies import bodies
-from cnn.reading.layers import Operators, value_of
+from cnn.reading.layers import Operators, value_info
 from cnn.reading.weights import Array, declare
 
 _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
@@ -31,7 +31,7 @@ def standard_opset(operators: Operators) -> int:
     return max(x.version for x in operators.opset_import if x.domain in STANDARD_DOMAINS)
 
 
-def raised(
+def upgraded(
     network: Network, operators: Operators, weights: Mapping[str, Array], version: int
 ) -> tuple[Network, Operators, dict[str, Array]]:
     """The same network for operator set `version`, which is not older than its own.
@@ -41,13 +41,13 @@ def raised(
     if standard_opset(operators) == version:
         return network, operators, dict(weights)
     all_weights = dict(weights)
-    layers, of_layer, behind = [], {}, {}
+    layers, of_layer, trailing = [], {}, {}
     for layer in network.layers:
         nodes, made = _converted(network, layer, operators, weights, version)
         own = len(operators.of_layer[layer.name])
         of_layer[layer.name] = nodes[:own]
         if len(nodes) > own:
-            behind[layer.name] = nodes[own:]
+            trailing[layer.name] = nodes[own:]
         all_weights.update(made)
         read = [name for node in nodes for name in node.input if name in all_weights]
         layers.append(
@@ -75,7 +75,7 @@ def raised(
             network.inputs,
             network.outputs,
         ),
-        Operators(of_layer, tuple(imports), operators.ir_version, behind=behind),
+        Operators(of_layer, tuple(imports), operators.ir_version, trailing=trailing),
         {name: all_weights[name] for name in used},
     )
 
@@ -90,13 +90,13 @@ def _converted(
     """The layer's nodes for the other operator set, those behind its own last, and the weights that
     these bring along."""
     own = len(operators.of_layer[layer.name]) - 1
-    nodes = (*operators.of_layer[layer.name], *operators.behind.get(layer.name, ()))
+    nodes = (*operators.of_layer[layer.name], *operators.trailing.get(layer.name, ()))
     if any(True for node in nodes for _ in bodies(node)):  # the converter leaves them as they are
         raise _cannot(network, layer, operators, version)
     if all(node.domain not in STANDARD_DOMAINS for node in nodes):
         return nodes, {}
     read = (*layer.inputs, *(name for name, _ in layer.state))
-    values = [value_of(network.tensors[name]) for name in (*read, *layer.outputs)]
+    values = [value_info(network.tensors[name]) for name in (*read, *layer.outputs)]
     graph = helper.make_graph(list(nodes), layer.name, values[: len(read)], values[len(read) :])
     declare(graph, {name: weights[name] for name in layer.weights})
     single = helper.make_model(
