@@ -1,6 +1,12 @@
-"""What a network is: an immutable layer graph read from ONNX, and how subnets are cut from it.
+"""Read networks from ONNX files as immutable layer graphs, and cut them into subnets.
 
-`onnx` is imported by whoever reads a model, not by those who only look at layers.
+`cnn.network` describes layers and tensors without `onnx`, which is imported only when a model is
+read:
+
+>>> import cnn
+>>> model = cnn.read("examples/digits/digits.onnx")
+>>> len(model.network.layers), model.network.inputs, model.network.outputs
+(26, ('image',), ('probabilities',))
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""YOLOv2 for COCO at 416 × 416 (Redmon and Farhadi, "YOLO9000: Better, Faster, Stronger", 2017).
+"""Build two networks in ONNX: YOLOv2, and a probe that measures links.
 
-Layer for layer the authors' `yolov2.cfg`: 23 convolutions, all but the last followed by a batch
-norm and a leaky rectifier, five maximum poolings, and a passthrough that brings the 26 × 26
-features of the 13th convolution to 13 × 13 and concatenates them. The passthrough's reorganisation
-is ONNX's `SpaceToDepth`; Darknet's own orders the channels differently, which trained weights would
-have to follow. The network is built without weights (see `cnn.reading.fill`).
+**YOLOv2** for COCO at 416 × 416 (Redmon and Farhadi, "YOLO9000: Better, Faster, Stronger", 2017)
+follows the authors' `yolov2.cfg` layer by layer: 23 convolutions, all but the last followed by a
+batch norm and a leaky rectifier, five maximum poolings, and a passthrough that rearranges the 26 ×
+26 features of the 13th convolution to 13 × 13 and concatenates them. The passthrough is ONNX's
+`SpaceToDepth`; Darknet orders the channels differently, so Darknet's trained weights would have to
+be permuted. The network has no weights (see `cnn.reading.fill`).
 
-A network that carries tensors of any size from a layer to the next, to measure links with.
-
-Each branch grows one value to a row of them (`growN`), and shrinks it to one (`shrinkN`): nearly
-nothing to compute, nearly nothing to send in or out, and in between a tensor as large as wanted.
+**The wire probe** carries tensors of any size between layers. Each branch expands one value to a
+row (`growN`) and reduces the row to one value (`shrinkN`): almost no computation, almost no data in
+or out, and in between a tensor as large as wanted.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ IR_VERSION = 8
 
 
 def write_wire_probe(path: Path, values: int, branches: int = 1) -> Path:
-    """Write it as ONNX: `branches` of them, each with a tensor float32 [1, `values`] inside.
+    """Write the wire probe as ONNX: `branches` branches, each with a tensor float32 [1, `values`]
+    inside.
 
-    Inputs `x0`, `x1`, … and outputs `y0`, `y1`, …, all [1, 1]; `values` at least 2. Branches share
-    no input, so that nobody takes them for one.
+    The inputs are `x0`, `x1`, … and the outputs `y0`, `y1`, …, all [1, 1]; `values` is at least 2.
+    Branches share no input, so that simplification does not merge them.
     """
     nodes = []
     for number in range(branches):
@@ -74,11 +75,11 @@ _BACKBONE = (
     *((512, 3), (256, 1), (512, 3), (256, 1), (512, 3)),
 )
 _DEEP = (_POOL, (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1024, 3), (1024, 3))
-"""(output channels, kernel size) of each convolution, a 2 × 2 pooling between where `_POOL`."""
+"""(output channels, kernel size) of each convolution; `_POOL` stands for a 2 × 2 pooling."""
 
 
 def build() -> onnx.ModelProto:
-    """The network without weights: `image` [1, 3, 416, 416] → `boxes` [1, 425, 13, 13]."""
+    """Build YOLOv2 without weights: float32 [1, 3, 416, 416] → [1, 425, 13, 13]."""
     net = _Builder()
     shallow = net.row("image", 3, _BACKBONE)
     deep = net.row(shallow, 512, _DEEP)
@@ -101,7 +102,7 @@ def build() -> onnx.ModelProto:
 
 
 class _Builder:
-    """Nodes and weight shapes of a network under construction; `last` is the newest tensor."""
+    """The nodes and weight shapes of a network under construction; `last` is the newest tensor."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -111,7 +112,7 @@ class _Builder:
         self._pools = 0
 
     def row(self, source: str, channels: int, parts: Sequence[tuple[int, int]]) -> str:
-        """Convolutions and poolings one after another; returns the last tensor."""
+        """Append convolutions and poolings one after another; return the last tensor."""
         for filters, size in parts:
             if (filters, size) == _POOL:
                 self._pools += 1
@@ -125,7 +126,7 @@ class _Builder:
     def convolution(
         self, source: str, channels: int, filters: int, size: int, linear_output: str | None = None
     ) -> str:
-        """One convolution with batch norm and leaky rectifier, or with a bias and nothing else."""
+        """Append a convolution: with batch norm and leaky rectifier, or with only a bias."""
         self._convolutions += 1
         name = f"conv{self._convolutions}"
         kernel = self._weight(f"{name}.weight", (filters, channels, size, size))
@@ -147,13 +148,15 @@ class _Builder:
         output: str | None = None,
         **attributes: Any,
     ) -> str:
-        """Append one operator; its output is called like itself unless said otherwise."""
+        """Append one operator; its output is named after it unless `output` is given. Return the
+        output.
+        """
         self.last = output or f"{name}.out"
         self.nodes.append(helper.make_node(operator, inputs, [self.last], name, **attributes))
         return self.last
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> str:
-        """A weight that is left out: a `ConstantOfShape` of its shape."""
+        """Add a weight that is left out: a `ConstantOfShape` of its shape."""
         self.shapes.append(numpy_helper.from_array(np.array(shape, np.int64), f"{name}.shape"))
         self.nodes.append(helper.make_node("ConstantOfShape", [f"{name}.shape"], [name]))
         return name

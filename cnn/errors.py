@@ -1,9 +1,11 @@
-"""The root error of `cnn`."""
+"""The errors of `cnn`."""
 
 
 class CnnError(Exception):
-    """Anything that goes wrong in `cnn`; says what, where (file, layer) and what to do."""
+    """The root of the errors of `cnn`: the message says what happened, where (file, layer), what to
+    do.
+    """
 
 
 class ModelError(CnnError):
-    """A model that cannot be read, or holds what cannot be handled."""
+    """A model that cannot be read, or that contains something that is not supported."""

@@ -1,8 +1,9 @@
-"""Several networks as one, side by side: what runs at the same time on the same devices.
+"""Merge several networks into one, to run side by side on the same devices.
 
-The merged network has all layers, tensors and weights of its parts, whose names begin with their
-network's: `resnet/conv1`. No tensor leads from one to the other, and a frame is one input for each,
-so a source that feeds all and a sink that all feed make them one graph (Yin et al. 2022, §IV-C).
+The merged network has all layers, tensors and weights of its parts, with names that begin with the
+part's: `resnet/conv1`. No tensor leads from one part to another. A frame consists of one input for
+each part, so the source that feeds all parts and the sink that collects from all of them connect
+the graph (Yin et al. 2022, §IV-C).
 """
 
 from __future__ import annotations
@@ -24,20 +25,30 @@ from cnn.reading.upgrade import standard_opset, upgraded
 from cnn.reading.weights import Array
 
 SEPARATOR = "/"
-"""Between a network's name and a name within it."""
+"""Separates a network's name from a name within it."""
 
 
 def part_name(network: str, name: str) -> str:
-    """What a layer, tensor or weight of a part is called in the merged network."""
+    """Return the name in the merged network of a layer, tensor or weight of a part.
+
+    >>> part_name("resnet", "conv1")
+    'resnet/conv1'
+    """
     return f"{network}{SEPARATOR}{name}"
 
 
 def merge(models: Sequence[Model]) -> Model:
-    """The networks of `models` as one model, called `first+second+…`; a single model as it is.
+    """Merge the networks of `models` into one model, named `first+second+…`; return a single model
+    as it is.
 
-    The originals are the merged model's `parts`, in that order. Networks written for an older
-    operator set of ONNX are brought to the newest among them. Raises `ModelError` for none, for two
-    networks of one name, and for a layer that cannot be brought to that operator set.
+    The merged model keeps the originals as its `parts`, in that order. Networks for an older
+    operator set of ONNX are converted to the newest among them. Raises `ModelError` if there is no
+    model, if two networks have one name, or if a layer cannot be converted.
+
+    >>> from cnn.model import read
+    >>> digits = read("examples/digits/digits.onnx")
+    >>> merge([digits.with_name("left"), digits.with_name("right")]).network.inputs
+    ('left/image', 'right/image')
     """
     if not models:
         raise ModelError("there is no network to merge; name at least one")
@@ -88,7 +99,7 @@ def merge(models: Sequence[Model]) -> Model:
 
 
 class _Prefix:
-    """Puts a network's name before the names within it; nodes keep what they leave empty."""
+    """Prepends a network's name to the names within it, except to empty ones."""
 
     def __init__(self, network: str) -> None:
         self._network = network
@@ -118,7 +129,7 @@ class _Prefix:
 
 
 def _imports(models: Sequence[Model], version: int) -> tuple[onnx.OperatorSetIdProto, ...]:
-    """ONNX's own operator set, and every other at its newest."""
+    """Return ONNX's operator set in `version`, and every other one in its newest version."""
     newest = {"": version}
     for model in models:
         for entry in model.operators.opset_import:

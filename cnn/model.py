@@ -1,9 +1,11 @@
-"""Reading a network, and cutting subnets out of it.
+"""Read a network from an ONNX file, rewrite it, and cut subnets out of it.
 
-`read` takes an ONNX file through a fixed row of steps, each a module of its own: `source` finds and
-parses it, `inputs` settles its input shapes, `fill` makes up weights that were left out, `simplify`
-folds and fuses, `shapes` describes every tensor, `macs` counts. What remains is a `Network` for
-everything that decides, and the operators and weights that `Model.cut` writes out.
+`read` is a sequence of steps, each in a module of its own: `source` finds and parses the file,
+`interface` applies the outputs and constants that the user chose, `inputs` fixes the input shapes,
+`fill` draws weights that the file leaves out, `simplify` folds constants and fuses operators,
+`shapes` infers every tensor's shape and dtype, and `layers` groups operators into layers. The
+result is a `Model`: a `Network` for everything that plans, and the ONNX nodes and weights that
+`Model.cut` writes.
 """
 
 from __future__ import annotations
@@ -43,13 +45,14 @@ from cnn.subnet import Subnet, write
 
 @dataclass(frozen=True)
 class Model:
-    """A network that has been read: its layer graph and all that is needed to cut it.
+    """A network with the ONNX nodes and weights that its subnets are cut from.
 
-    `digest` (SHA-256, hexadecimal) changes with the file, its external data, the input shapes, the
-    seed if weights were filled in, the outputs and constants that were asked for, and the layers
-    that simplification yields. `filled_seed` is that seed, None for a model with weights of its
-    own. `parts` are the models that it was merged from (`cnn.merge`), none if it was read.
-    `constant_outputs` are outputs that no input reaches; the network does not have them.
+    `digest` (SHA-256, hexadecimal) identifies the network: it changes with the file, its external
+    data, the input shapes, the seed of drawn weights, the chosen outputs and constants, and the
+    layers that simplification yields. `filled_seed` is the seed of drawn weights, or None if the
+    file has weights of its own. `parts` are the models that this one was merged from (`cnn.merge`);
+    it is empty for a model that was read. `constant_outputs` are the outputs that depend on no
+    input; the network does not contain them.
     """
 
     network: Network
@@ -63,21 +66,27 @@ class Model:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """All that a frame gives: what the network makes, and then `constant_outputs`."""
+        """Names of all outputs of a frame: those that the network computes, then
+        `constant_outputs`.
+        """
         return (*self.network.outputs, *self.constant_outputs)
 
     @property
     def operators(self) -> Operators:
-        """The ONNX nodes of its layers."""
+        """The ONNX nodes of each layer."""
         return self._operators
 
     @property
     def weights(self) -> Mapping[str, Array]:
-        """The values of its weights, by name."""
+        """The values of the weights, by name."""
         return self._weights
 
     def with_name(self, name: str) -> Model:
-        """The same model under another name of its network."""
+        """Return the same model with another name for its network.
+
+        >>> read("examples/digits/digits.onnx").with_name("left").network.name
+        'left'
+        """
         return replace(self, network=replace(self.network, name=name))
 
     def cut(
@@ -89,10 +98,18 @@ class Model:
     ) -> Subnet:
         """Write the named layers as an ONNX model of their own into `directory`.
 
-        `inputs` and `outputs` become the model's, in that order, and behind those inputs the state
-        that the layers read. Files are named by their content (see `cnn.subnet`), so the same cut
-        is the same file. Raises `ModelError` if a layer is
-        unknown, reads a tensor that is neither given nor made inside, or an output is not made.
+        The model has `inputs`, followed by the state that the layers read, and `outputs`, in these
+        orders. Files are named by their content (see `cnn.subnet`), so cutting the same layers
+        again yields the same files. Raises `ModelError` if a layer is unknown, if it reads a tensor
+        that is neither given nor produced inside, or if no layer produces an output.
+
+        >>> import tempfile
+        >>> model = read("examples/digits/digits.onnx")
+        >>> with tempfile.TemporaryDirectory() as name:
+        ...     folder = Path(name)
+        ...     subnet = model.cut(["stem_conv", "stem_relu"], ["image"], ["stem_relu"], folder)
+        ...     [node.op_type for node in onnx.load(subnet.graph).graph.node]
+        ['Conv', 'Relu']
         """
         wanted = set(phase_layers)
         unknown = wanted - self.network.layer.keys()
@@ -132,10 +149,15 @@ class Model:
         return write(self._operators.model(graph), constants, directory)
 
     def rewritten(self, rewrites: Sequence[Rewrite]) -> Model:
-        """The model with `rewrites` carried out in order; it computes the same.
+        """Return the model with `rewrites` applied in order; it computes the same outputs.
 
         `digest` stays that of the model as it was read. Raises `ModelError` if a rewrite names an
-        unknown layer or cannot be done.
+        unknown layer or cannot be applied.
+
+        >>> model = read("examples/digits/digits.onnx")
+        >>> sliced = model.rewritten([Slices("stem_conv", (12, 4))])
+        >>> [layer.name for layer in sliced.network.layers[:2]]
+        ['stem_conv[1/2]', 'stem_conv[2/2]']
         """
         draft = Draft(self.network, self._operators, self._weights)
         for rewrite in rewrites:
@@ -152,29 +174,54 @@ class Model:
         return replace(self, network=network, _operators=operators, _weights=weights)
 
     def slice_channels(self) -> Mapping[str, Channels]:
-        """Layer → its output channels, of all layers that can be computed in `Slices`."""
+        """Return the output channels of every layer that can be computed in `Slices`, by layer
+        name.
+
+        >>> read("examples/digits/digits.onnx").slice_channels()["logits"]
+        Channels(count=10, group=1, is_channelwise=False)
+        """
         return sliceable(Draft(self.network, self._operators, self._weights))
 
     def band_layers(self) -> tuple[str, ...]:
-        """The layers that can be computed in `Bands` of rows, in topological order."""
+        """Return the layers that can be computed in `Bands` of rows, in topological order.
+
+        >>> read("examples/digits/digits.onnx").band_layers()[:2]
+        ('stem_conv', 'stem_relu')
+        """
         return bandable(Draft(self.network, self._operators, self._weights))
 
     def fused(self, layers: Sequence[str]) -> FusedLayers:
-        """What bands of these layers would take: the rows that each layer makes, those that come
-        from outside, multiply-accumulates, halo included. Nothing is rewritten.
+        """Return what computing these layers together in bands would cost, without rewriting
+        anything.
 
-        Raises `ModelError` if the layers cannot be computed in bands.
+        The result has, for any bands, the rows that each layer computes, the rows that each band
+        receives, and multiply-accumulates, the halo included. Raises `ModelError` if the layers
+        cannot be computed in bands.
+
+        >>> model = read("examples/digits/digits.onnx")
+        >>> fused = model.fused(["same1_conv", "same1_relu", "same2_conv"])
+        >>> fused.output, fused.height
+        ('same2', 8)
+        >>> fused.bands([4, 4]).halo_macs
+        36864
         """
         return FusedLayers(Draft(self.network, self._operators, self._weights), layers)
 
     def write_original(self, directory: Path) -> Path:
-        """Write the model as it was before simplification, for an independent reference run.
+        """Write the model as it was before simplification, as an independent reference; return its
+        path.
 
-        State is an input of it like any other. Input shapes are those that were settled on, and
-        missing weights are filled in; inputs that the simplified network does not have, as only
-        their shapes matter, are zeros. The file is read anew, which takes the memory of its weights
-        once more meanwhile unless they lie in external files. A merged model has no original of its
-        own, but its `parts` have: raises `ModelError`.
+        State is an input of it like any other. Input shapes are fixed and missing weights are
+        filled in. Inputs of which only the shape matters, and which the simplified network
+        therefore lacks, become zeros. The file is read again, which needs memory for its weights
+        once more unless they lie in external files. Raises `ModelError` for a merged model; write
+        the originals of its `parts` instead.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     original = read("examples/digits/digits.onnx").write_original(Path(folder))
+        ...     len(onnx.load(original).graph.node)
+        41
         """
         if self._origin is None:
             raise ModelError(f"{self.network.name} was merged; write the originals of its parts")
@@ -191,13 +238,15 @@ class Model:
 
 
 def _subnet_name(layers: Sequence[Layer]) -> str:
-    """What the engine's messages call the subnet: its first and its last layer."""
+    """Return the name that engines use for the subnet in messages: its first and its last layer."""
     return "…".join(dict.fromkeys((layers[0].name, layers[-1].name))) if layers else "empty"
 
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """The model as it was, but with static inputs and all weights; a hash of what it came from."""
+    """The model before simplification, with static input shapes and all weights, and a hash of its
+    sources.
+    """
 
     proto: onnx.ModelProto
     weights: dict[str, Array]
@@ -207,7 +256,7 @@ class _Original:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """How to come by the unsimplified model, again if need be."""
+    """The arguments of `read`, from which the model before simplification can be prepared again."""
 
     source: Source
     input_shapes: InputShapes
@@ -215,7 +264,7 @@ class _Origin:
     interface: Interface
 
     def prepare(self) -> _Original:
-        """Read the model, settle its inputs and outputs, and fill in what is missing."""
+        """Read the model, apply the chosen inputs and outputs, and fill in missing weights."""
         proto, weights, fingerprint = self.source.load()
         label = self.source.label
         version = opset(proto, label)
@@ -249,17 +298,22 @@ def read(
     inputs: Mapping[str, Constant] | None = None,
     state: StatePairs | None = None,
 ) -> Model:
-    """Read an ONNX model.
+    """Read a network from an ONNX model.
 
     `path` is a file, `onnx-wheel:NAME` or `builtin:NAME` (see `cnn.reading.source`). `input_shapes`
-    settles open axes: one shape for a model with one input, or one per input name; an open first
-    axis that is not given becomes 1. `seed` matters if the file holds no weights (see
-    `cnn.reading.fill`). The network stops at the tensors `outputs`, which may be any that the file
-    names; without them, at the file's own. `inputs` binds inputs to constants, which are no inputs
-    any more. `state` maps inputs to the outputs that take their place in the next frame (see
-    `cnn.reading.state`).
+    fixes open axes: one shape for a model with one input, or a shape per input name. A first axis
+    that stays open becomes 1. `seed` matters only for files without weights (see
+    `cnn.reading.fill`). The network ends at the tensors `outputs`, which may be any that the file
+    names; by default, at the file's outputs. `inputs` replaces inputs by constants. `state` maps an
+    input to the output whose value it takes in the next frame (see `cnn.reading.state`).
 
     Raises `ModelError`: one sentence with the file, the layer or input, and what to do.
+
+    >>> network = read("examples/digits/digits.onnx", outputs=["same_relu"]).network
+    >>> network.tensors["same_relu"].shape
+    (1, 16, 8, 8)
+    >>> network.layer["stem_conv"].macs
+    9216
     """
     source = locate(path)
     origin = _Origin(source, input_shapes, seed, Interface(tuple(outputs), dict(inputs or {})))
@@ -306,7 +360,7 @@ def _lines(network: Network) -> Iterator[str]:
 
 
 def _zeros(value: onnx.ValueInfoProto) -> Array:
-    """Of an input whose shape is settled."""
+    """Return zeros in the (static) shape and dtype of an input."""
     described = value.type.tensor_type
     shape = [dim.dim_value for dim in described.shape.dim]
     zeros: Array = np.zeros(shape, helper.tensor_dtype_to_np_dtype(described.elem_type))

@@ -1,10 +1,8 @@
-"""The layer graph of a network: the paper's CNN(L, E), free of ONNX.
+"""The layer graph of a network, free of ONNX: CNN(L, E) of Tang & Stefanov.
 
-A `Network` is what every later step reads: strategies weigh its layers, the converter turns it
-into dataflow, the cost model sums its bytes. A layer is one operator of the simplified model. An
-edge is a tensor that one layer produces and others consume; a tensor with several consumers is one
-tensor, not several. Shapes carry every axis, the batch axis included. They are static but for
-results that a tail makes.
+A layer is one operator of the simplified model. An edge is a tensor that one layer produces and
+others consume; a tensor with several consumers is one tensor. Shapes have every axis, the batch
+axis included. They are static, except for the results of a tail.
 """
 
 from __future__ import annotations
@@ -17,17 +15,23 @@ from functools import cached_property
 import numpy as np
 
 MERGED = "State"
-"""The operator of a layer that was merged of several, because they keep state
-(`cnn.reading.state`)."""
+"""Stands for the operator of a layer that was merged from several because they keep state
+(`cnn.reading.state`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One activation or weight: its name, shape and NumPy dtype name (such as `float32`).
+    """An activation or a weight: its name, shape and NumPy dtype name (such as `float32`).
 
-    If it `varies`, it has another shape in every frame; `shape` is then the one that memory and
-    traffic are reckoned with: the largest where that follows from other shapes, else a guess
-    (`cnn.reading.shapes`). Only a tail makes such a tensor, and no layer reads it: it is a result.
+    If `varies`, the tensor has another shape in every frame, and `shape` is the one to calculate
+    memory and traffic with: an upper bound where other shapes imply one, otherwise a guess
+    (`cnn.reading.shapes`). Only a tail produces such a tensor and no layer reads it: it is a
+    result.
+
+    >>> image = Tensor("image", (1, 3, 224, 224), "float32")
+    >>> image.elements, image.bytes
+    (150528, 602112)
     """
 
     name: str
@@ -37,7 +41,7 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Number of elements; in CSDF terms the tokens that one frame moves (1 for a scalar)."""
+        """The number of elements, 1 for a scalar; in CSDF terms the tokens that one frame moves."""
         return math.prod(self.shape)
 
     @property
@@ -47,22 +51,23 @@ class Tensor:
 
 
 TAIL = "Tail"
-"""What stands for an operator in a layer that is a tail: all operators whose shapes depend on the
-data, and those on paths between them (`cnn.reading.tail`). It runs as a whole, on one device."""
+"""Stands for the operator of a tail: the operators whose shapes depend on the data, and those on
+paths between them (`cnn.reading.tail`). A tail runs as a whole, on one device.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One operator, or a tail.
+    """One operator of the network, or a tail.
 
-    `inputs` and `outputs` name activations only (keys of `Network.tensors`), each once and in the
+    `inputs` and `outputs` name activations (keys of `Network.tensors`), each once and in the
     operator's order; `weights` names its constants (keys of `Network.weights`). `macs` is the
-    number of multiply-accumulates for one frame, 0 for operators without any. `part_of` names the
-    layer of the network as it was read that this one is a part of (see `cnn.rewrite.rewrites`), ""
-    if it is one of them itself.
+    number of multiply-accumulates for one frame, 0 for operators without any. If the layer results
+    from a rewrite, `part_of` names the layer of the network as it was read that it is a part of
+    (see `cnn.rewrite.rewrites`); otherwise it is "".
 
     `state` are pairs of tensors (read, made): what the layer reads in a frame is what it made in
-    the frame before (see `cnn.reading.state`). The tensors read are no `inputs`, those made are
+    the frame before (see `cnn.reading.state`). The tensors read are not in `inputs`; those made are
     outputs of the network.
     """
 
@@ -80,8 +85,14 @@ class Layer:
 class Network:
     """An acyclic layer graph; `layers` stand in a topological order.
 
-    Raises `ValueError` from `__post_init__` when a tensor is read before it is produced, produced
-    twice, or not described, so that whatever holds a `Network` may rely on its invariants.
+    Raises `ValueError` if a tensor is read before it is produced, is produced twice, or has no
+    description. Code that holds a `Network` can therefore rely on these invariants.
+
+    >>> tensors = {name: Tensor(name, (1, 8), "float32") for name in ("x", "y")}
+    >>> relu = Layer("relu", "Relu", ("x",), ("y",))
+    >>> network = Network("tiny", (relu,), tensors, {}, ("x",), ("y",))
+    >>> network.producer, network.consumers["x"]
+    ({'y': 'relu'}, ('relu',))
     """
 
     name: str
@@ -129,22 +140,24 @@ class Network:
 
     @cached_property
     def layer(self) -> Mapping[str, Layer]:
-        """Layers by name."""
+        """The layers by name."""
         return {layer.name: layer for layer in self.layers}
 
     @cached_property
     def state(self) -> Mapping[str, str]:
-        """State that layers keep between frames: the tensor read → the one made a frame before."""
+        """The tensors that keep state, each with the tensor that was made for it in the frame
+        before.
+        """
         return dict(pair for layer in self.layers for pair in layer.state)
 
     @cached_property
     def producer(self) -> Mapping[str, str]:
-        """Tensor name → name of the layer that produces it; network inputs are absent."""
+        """The layer that produces each tensor, by names; network inputs are absent."""
         return {tensor: layer.name for layer in self.layers for tensor in layer.outputs}
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """Tensor name → names of the layers that read it, in topological order."""
+        """The layers that read each tensor, by names, in topological order."""
         found: dict[str, list[str]] = {tensor: [] for tensor in self.tensors}
         for layer in self.layers:
             for tensor in dict.fromkeys(layer.inputs):
@@ -162,12 +175,14 @@ class Network:
         )
 
     def weight_bytes(self, layers: frozenset[str] | set[str] | tuple[str, ...]) -> int:
-        """Bytes of weights that the named layers hold together, a shared weight counted once."""
+        """Return the bytes of the weights of the named layers together; a shared weight counts
+        once.
+        """
         names = {weight for name in layers for weight in self.layer[name].weights}
         return sum(self.weights[name].bytes for name in names)
 
     def activation_bytes(self, layer: str) -> int:
-        """Bytes of one layer's input and output tensors: its term of the paper's Eq. 4."""
+        """Return the bytes of a layer's input and output tensors: its term in the paper's Eq. 4."""
         described = self.layer[layer]
         state = (fed for fed, _ in described.state)
         names = (*dict.fromkeys(described.inputs), *state, *described.outputs)

@@ -1,8 +1,8 @@
-"""Writing ONNX models whose files are named by the SHA-256 of their content.
+"""Write ONNX models to files that are named by the SHA-256 of their content.
 
-All initialisers of a model lie in one file beside it, at aligned offsets, so that an engine can map
-them into memory instead of reading them; tensors below 1 KiB stay in the graph, where engines look
-for shapes and scales while they load. Weights are streamed tensor by tensor.
+All large weights of a model lie in one file beside it, at aligned offsets, so that an engine can
+map them into memory instead of reading them. Tensors below 1 KiB stay in the graph, where engines
+look for shapes and scales while they load. Weights are written one tensor at a time.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from onnx import helper
 from cnn.reading.weights import INLINE_BYTES, Array, tensor
 
 ALIGNMENT = 64
-"""Offsets of tensors in a weights file: a cache line, and what vector units want."""
+"""Offsets of tensors in a weights file are multiples of this: a cache line, which suits vector
+units.
+"""
 
 PAGE = 4096
 PAGE_ALIGNED_BYTES = 1 << 20
-"""Tensors from this size on start on a page, so that they can be mapped on their own."""
+"""Tensors of at least this size start on a page, so that each can be mapped on its own."""
 
 _CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A model on disk: its graph and, if it has any, its weights. Sizes in bytes."""
+    """A model on disk: its graph file and, if it has large weights, its weights file. Sizes in
+    bytes.
+    """
 
     graph: Path
     weights: Path | None
@@ -45,10 +49,10 @@ class Subnet:
 def write(
     model: onnx.ModelProto, constants: Iterable[tuple[str, Array]], directory: Path
 ) -> Subnet:
-    """Write `model`, which has no initialisers yet, with `constants`.
+    """Write `model`, which has no initialisers yet, and `constants` into `directory`.
 
-    The same input makes the same files. Takes no more memory than one tensor beside what the caller
-    holds. `directory` is made if absent.
+    The same arguments yield the same files. Needs no more memory than one tensor beside what the
+    caller holds. Creates `directory` if it is absent.
     """
     directory.mkdir(parents=True, exist_ok=True)
     places: list[tuple[onnx.TensorProto, int, int]] = []
@@ -76,7 +80,7 @@ def write(
 
 
 class _HashedFile:
-    """A file that is hashed while it is written, and named by its hash when it is closed."""
+    """A file that is hashed while it is written, and renamed to its hash when it is closed."""
 
     def __init__(self, stream: IO[bytes], directory: Path) -> None:
         self._stream = stream
@@ -90,7 +94,7 @@ class _HashedFile:
         self.size_bytes += len(data)
 
     def append(self, array: Array) -> int:
-        """Write a tensor's bytes at the next aligned offset, which is returned."""
+        """Write a tensor's bytes at the next aligned offset; return that offset."""
         alignment = PAGE if array.nbytes >= PAGE_ALIGNED_BYTES else ALIGNMENT
         self.write(bytes(-self.size_bytes % alignment))
         offset = self.size_bytes
@@ -108,7 +112,9 @@ class _HashedFile:
 
 @contextlib.contextmanager
 def _hashed_file(directory: Path) -> Iterator[_HashedFile]:
-    """A file under a passing name, gone at the end unless it was closed under its own."""
+    """Open a file under a temporary name; remove it on exit unless it was closed under its own
+    name.
+    """
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".", delete=False) as stream:
         try:
             yield _HashedFile(stream, directory)

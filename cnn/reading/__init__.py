@@ -1,1 +1,1 @@
-"""From an ONNX file to a network: shapes, weights, names, layers, state, the tail."""
+"""The steps that turn an ONNX file into layers: parse, fix shapes, fill in weights, group."""

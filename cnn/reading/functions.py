@@ -1,7 +1,8 @@
-"""A model's own functions, put in the place of their calls.
+"""Inline the functions of a model.
 
-Exporters write functions for whatever a framework calls a module; no device ever sees one. A few
-nested functions can stand for any number of operators, so these are counted before they are made.
+Exporters write a function for each module of their framework; no device needs them. A few nested
+functions can expand to any number of operators, so the operators are counted before anything is
+inlined.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from onnx import inliner
 from cnn.errors import ModelError
 
 MOST_OPERATORS = 1_000_000
-"""After inlining; the largest networks of today have some ten thousand."""
+"""The most operators after inlining; the largest networks of today have some ten thousand."""
 
 _DEEPEST = 100
-"""Calls of functions in functions."""
+"""The deepest nesting of function calls."""
 
 _Key = tuple[str, str, str]
 
 
 def inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
-    """The model without functions of its own; `proto` itself if it has none.
+    """Return the model with its functions inlined; `proto` itself if it has none.
 
-    Raises `ModelError` if they call each other in a circle, stand for more than `MOST_OPERATORS`
-    operators, or cannot be put in the place of a call.
+    Raises `ModelError` if functions call each other in a circle, expand to more than
+    `MOST_OPERATORS` operators, or cannot be inlined.
     """
     if not proto.functions:
         return proto
@@ -56,7 +57,7 @@ def inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
 
 
 class _Sizes:
-    """How many operators functions stand for, each counted once."""
+    """Counts the operators that functions expand to, each function once."""
 
     def __init__(self, proto: onnx.ModelProto, label: str) -> None:
         self._functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
@@ -65,7 +66,7 @@ class _Sizes:
         self._under_way: list[_Key] = []
 
     def of(self, nodes: Iterable[onnx.NodeProto]) -> int:
-        """The operators of these nodes, with those of the functions that they call."""
+        """Return the number of operators of these nodes after inlining."""
         return sum(self._of_one(node) for node in _nodes(nodes))
 
     def _of_one(self, node: onnx.NodeProto) -> int:
@@ -86,7 +87,7 @@ class _Sizes:
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """These nodes and those in their bodies."""
+    """Yield these nodes and those in their bodies."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

@@ -1,18 +1,16 @@
-"""Models in bfloat16, read as what they are in float32.
+"""Read bfloat16 models as float32, and write float16 models with every rounding made explicit.
 
-Every bfloat16 number is a float32 number: the same sign and exponent, and a longer mantissa. NumPy
-does not have bfloat16, and ONNX Runtime has hardly an operator for it on a CPU, so such a model
-could be run neither in parts nor as a whole. Here its weights keep their exact values, and its
-activations are float32: a `Cast` to bfloat16 becomes one to float32 and does not round any more.
-What a run is compared with is therefore the model in float32; by how much the model in bfloat16 is
-further from it cannot be measured where nothing runs that.
+**bfloat16.** Every bfloat16 number is a float32 number: the same sign and exponent, with a longer
+mantissa. NumPy lacks bfloat16, and ONNX Runtime has almost no operators for it on a CPU, so such a
+model could run neither in parts nor as a whole. `widen` therefore keeps the exact values of the
+weights and makes activations float32; a `Cast` to bfloat16 becomes one to float32 and no longer
+rounds. Results are compared with the model in float32. How far the bfloat16 model is from it cannot
+be measured where nothing runs that model.
 
-A model that rounds each of its float16 tensors to that type.
-
-Where a processor has no kernels for float16, ONNX Runtime computes in float32 and leaves out the
-roundings between operators that follow each other. Identities behind every operator, in a session
-that fuses nothing, bring them back: they have a kernel for every type. It takes two, as a single
-operator of half precision among others is computed in float32 too.
+**float16.** Where a processor has no float16 kernels, ONNX Runtime computes in float32 and omits
+the roundings between consecutive operators. `write_rounded` restores them with `Identity`
+operators, which have a kernel for every type, in a session that fuses nothing. It takes two in a
+row, because a single half-precision operator among others is computed in float32 too.
 """
 
 from __future__ import annotations
@@ -29,7 +27,11 @@ from cnn.reading.weights import widened
 
 
 def write_rounded(graph: Path, folder: Path) -> Path:
-    """Write such a copy of the model `graph` into another folder, external weights beside it."""
+    """Write a copy of the model `graph` that rounds each float16 tensor into `folder`; return its
+    path.
+
+    External weights are copied beside it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     proto = onnx.load(str(graph), load_external_data=False)
     inferred = onnx.shape_inference.infer_shapes(proto).graph
@@ -66,9 +68,9 @@ _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 
 
 def widen(proto: onnx.ModelProto, label: str) -> None:
-    """Let everything in `proto`, whose weights are apart, be float32 that is bfloat16; in place.
+    """Replace bfloat16 by float32 throughout `proto`, whose weights are separate, in place.
 
-    Raises `ModelError` for a constant that does not hold the values it names.
+    Raises `ModelError` for a constant that does not contain as many values as its shape has.
     """
     for message in messages(proto):
         if isinstance(message, onnx.TypeProto.Tensor):

@@ -1,7 +1,7 @@
-"""Static input shapes: what the file leaves open is settled here, once, before anything else.
+"""Fix the shapes of a model's inputs.
 
-A symbolic (or zero, or missing) first axis is the batch and becomes 1. Every other open axis must
-be given by the user.
+A first axis that is symbolic, zero or missing is the batch axis and becomes 1. The user must give
+every other open axis.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cnn.operators.supported import check_element_type
 from cnn.reading.weights import names_read
 
 InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
-"""Per input name, or one shape for the only input, or nothing."""
+"""A shape per input name, or one shape for the only input, or None."""
 
 
 def keep_true_inputs(proto: onnx.ModelProto, weights: Collection[str]) -> None:
-    """Leave only true inputs among the graph's inputs: no weights, nothing that is unread.
+    """Remove weights and unread names from the graph's inputs, in place.
 
     Files before ONNX's IR version 4 list every initialiser as an input too.
     """
@@ -31,10 +31,10 @@ def keep_true_inputs(proto: onnx.ModelProto, weights: Collection[str]) -> None:
 
 
 def settle(proto: onnx.ModelProto, asked: InputShapes, label: str) -> dict[str, tuple[int, ...]]:
-    """Make every input shape of `proto` static, in place, and return the shapes by input name.
+    """Make every input shape of `proto` static, in place; return the shapes by input name.
 
-    What the file says of other tensors' shapes is dropped: it may hold the axes that have just been
-    settled. Raises `ModelError` for an axis that stays open or contradicts the file.
+    The file's shapes of other tensors are dropped, because they may contain the axes that were
+    open. Raises `ModelError` for an axis that stays open or contradicts the file.
     """
     names = [value.name for value in proto.graph.input]
     if not names:

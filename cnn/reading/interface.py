@@ -1,7 +1,7 @@
-"""The part of a model that the user asks for: where it stops, and which inputs are constants.
+"""Apply the user's choice of outputs and of constant inputs to a model.
 
-Both change the model as it was read, before anything else looks at it. So the whole model that
-results are compared with is changed as well, and stops at the same tensors.
+Both change the model before any other step, so the unsimplified model that results are compared
+with ends at the same tensors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cnn.reading.bodies import reads
 from cnn.reading.weights import Array, names_read
 
 Constant: TypeAlias = Union[bool, int, float, Sequence["Constant"]]  # noqa: UP007 - of Python 3.10
-"""A number, or a list of numbers for a list, and so on."""
+"""A number, or a list of numbers for a tensor of one axis, and so on."""
 
 
 _LONGEST_SHOWN = 60
@@ -30,18 +30,19 @@ _LONGEST_SHOWN = 60
 
 @dataclass(frozen=True)
 class Interface:
-    """`outputs` are the tensors at which the network stops, none for those that the file names;
-    `constants` maps inputs to the values that they have in every frame."""
+    """The chosen `outputs`, at which the network ends (none: the file's own), and the inputs to
+    replace by `constants`.
+    """
 
     outputs: tuple[str, ...] = ()
     constants: Mapping[str, Constant] = field(default_factory=dict)
 
     def apply(self, proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> bytes:
-        """Change `proto` and `weights` in place; returns a hash of what was asked, b"" for nothing.
+        """Change `proto` and `weights` in place; return a hash of the choice, b"" if there is none.
 
-        What is not needed any more is removed. A tensor that is both an input and an output of the
-        model becomes two: the output is called `NAME_output`. Raises `ModelError` for a name that
-        the model does not have, and for a constant that does not suit its input.
+        Operators that no output needs are removed. A tensor that is both an input and an output of
+        the model becomes two: the output is renamed `NAME_output`. Raises `ModelError` for a name
+        that the model does not have, and for a constant that does not suit its input.
         """
         if self.outputs:
             _stop_at(self.outputs, proto.graph, weights, label)
@@ -81,7 +82,7 @@ def _stop_at(
 
 
 def _remove_unneeded(graph: onnx.GraphProto) -> None:
-    """Remove the nodes that no output depends on; they may stand in any order."""
+    """Remove the nodes that no output depends on; the nodes may stand in any order."""
     maker = {name: node for node in graph.node for name in node.output if name}
     waiting = [value.name for value in graph.output]
     needed: set[str] = set()
@@ -98,8 +99,11 @@ def _remove_unneeded(graph: onnx.GraphProto) -> None:
 
 
 def _separate_ends(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
-    """Name each output once, and give an output that is an input a name and an operator of its own:
-    a tensor that both comes from outside and goes there is made by no layer."""
+    """List each output once, and produce an output that is also an input by an `Identity` under a
+    new name.
+
+    Otherwise no layer would produce that output.
+    """
     inputs = {value.name for value in graph.input} - weights.keys()
     taken = {*inputs, *weights, *(name for node in graph.node for name in node.output)}
     ends = {value.name: value for value in graph.output}
@@ -121,7 +125,7 @@ def _separate_ends(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None
 
 
 def _bound(name: str, value: Constant, graph: onnx.GraphProto, label: str) -> Array:
-    """The value of a constant as its input wants it."""
+    """Return a constant in the dtype and shape of its input."""
     what = f"{label}: inputs: the constant for {name!r}"
     known = {found.name: found for found in graph.input}
     if name not in known:

@@ -1,6 +1,6 @@
-"""Names in a model: operators have names of their own, and no name is longer than a message holds.
+"""Make the names of operators unique, and shorten names that are too long for a message.
 
-Exporters need not care for either.
+ONNX files need not have either property.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import onnx
 from cnn.reading.weights import Array
 
 _LONGEST = 1000
-"""Characters. Rewrites and merged networks add to names; what agents are sent has 4096 at most."""
+"""Characters. Rewrites and merging append to names, and a message to an agent allows 4096."""
 
 
 def make_names_unique(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Give operators of one name names of their own, in their bodies too: `conv`, `conv#2`.
+    """Number operators of one name, in bodies too: `conv`, `conv#2`. Operators without a name stay
+    so.
 
-    ONNX Runtime refuses a graph with two operators of one name. Operators without a name stay so.
+    ONNX Runtime refuses a graph with two operators of one name.
     """
     found = list(nodes)
     taken = {node.name for node in found}
@@ -39,7 +40,7 @@ def make_names_unique(nodes: Iterable[onnx.NodeProto]) -> None:
 
 
 def short(name: str) -> str:
-    """The name itself, or its beginning and a hash of all if it is too long."""
+    """Return the name itself, or its beginning and a hash of the whole if it is too long."""
     if len(name) <= _LONGEST:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
@@ -47,7 +48,7 @@ def short(name: str) -> str:
 
 
 def shorten(graph: onnx.GraphProto, weights: dict[str, Array]) -> None:
-    """Shorten the names of tensors and operators, in bodies too, and of weights."""
+    """Shorten the names of tensors, operators (in bodies too) and weights, in place."""
     for name in [name for name in weights if len(name) > _LONGEST]:
         weights[short(name)] = weights.pop(name)
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):

@@ -1,7 +1,7 @@
-"""Opening files that somebody else may have laid there.
+"""Open files from untrusted places, and only if they are regular files.
 
-Opening a pipe waits for its writer, a device may act on being opened, and reading one may never
-end. So only regular files are opened here.
+Opening a pipe blocks until it has a writer, opening a device may trigger an action, and reading one
+may never end.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path, *, may_be_link: bool = True) -> BinaryIO:
-    """A regular file, open for reading; raises `OSError` with `strerror` for whatever else it is.
+    """Open a regular file for reading; raise `OSError` with `strerror` for anything else.
 
-    Unless it `may_be_link`, the last part of `path` is none.
+    Unless `may_be_link`, the last component of `path` must not be a symbolic link.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if may_be_link else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)

@@ -1,14 +1,12 @@
-"""Where a network comes from: an ONNX file, a light model of the `onnx` wheel, or one built here.
+"""Find a model, read its file, and check what every later step relies on.
 
-The `onnx` wheel carries nine networks of the ONNX model zoo with their weights left out; they are
-called `onnx-wheel:NAME`. Networks that this package builds are called `builtin:NAME`. Anything else
-is the path of a file.
+A path may be a file, `onnx-wheel:NAME` or `builtin:NAME`. The `onnx` wheel contains nine networks
+of the ONNX model zoo without their weights; `builtin:` names a network that this package builds.
 
-What holds for every model that is read, before anything looks at what it says.
-
-Names are text; every operator makes something; and only weights, the initialisers of the graph,
-lie in other files: whatever else has a tensor (constants, functions, the bodies of control flow)
-has it inside. So no library that is handed the model later opens a file that it names.
+`check_structure` checks that names are text, that every operator has an output, that element types
+are defined, and that only the initialisers of the graph lie in other files. All other tensors
+(constants, functions, the bodies of control flow) hold their own data, so no library that loads the
+model later opens a file that the model names.
 """
 
 from __future__ import annotations
@@ -33,9 +31,8 @@ _TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 
 
 def check_structure(proto: onnx.ModelProto, label: str) -> None:
-    """Raise `ModelError` where one of these does not hold.
-
-    Fields that the `onnx` package does not know are dropped.
+    """Drop fields that the `onnx` package does not know; raise `ModelError` if the structure is
+    damaged.
     """
     proto.DiscardUnknownFields()
     if not proto.graph.output:
@@ -78,7 +75,9 @@ def _made_twice(graph: onnx.GraphProto) -> str | None:
 
 
 def messages(message: Message) -> Iterator[Message]:
-    """A message and all that are inside of it; tensors are not looked into, they may be large."""
+    """Yield a message and all messages inside it; the data of tensors, which may be large, is
+    skipped.
+    """
     waiting = [message]
     while waiting:
         message = waiting.pop()
@@ -118,16 +117,17 @@ BUILTIN_MODELS = ("yolov2",)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A readable origin: `label` is what messages call it, `file` is None for a built network."""
+    """A model's origin: `label` names it in messages, `file` is None for a built network."""
 
     name: str
     label: str
     file: Path | None
 
     def load(self) -> tuple[onnx.ModelProto, dict[str, Array], bytes]:
-        """The model without weights, its weights, and a SHA-256 over all that was read.
+        """Return the model without weights, its weights, and a SHA-256 of everything that was read.
 
-        Raises `ModelError` if a file is missing, truncated, not ONNX or outside the model's folder.
+        Raises `ModelError` if a file is missing, truncated, not ONNX, or outside the model's
+        folder.
         """
         digest = hashlib.sha256()
         if self.file is None:
@@ -148,7 +148,11 @@ class Source:
 
 
 def locate(path: str | Path) -> Source:
-    """Resolve what the user wrote for `path`; raises `ModelError` for an unknown short name."""
+    """Return the source for the user's `path`; raise `ModelError` for an unknown short name.
+
+    >>> locate("onnx-wheel:resnet50").name
+    'resnet50'
+    """
     text = str(path)
     if text.startswith(WHEEL):
         name = text.removeprefix(WHEEL)

@@ -1,8 +1,8 @@
-"""Layers written for an older operator set of ONNX, rewritten for a newer one.
+"""Convert layers from an older operator set of ONNX to a newer one.
 
-A subnet has one operator set, so networks that are to share devices must be of one (`cnn.merge`).
-Each layer is converted by ONNX's own version converter as a model of its own; what used to be an
-attribute and is now an input becomes a weight of the layer.
+A subnet has a single operator set, so networks that share devices must use the same one
+(`cnn.merge`). ONNX's version converter converts each layer as a model of its own. An attribute that
+the newer set replaces by an input becomes a weight of the layer.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from cnn.reading.weights import Array, declare
 
 _FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 _FLATTENED_BEFORE = 13
-"""Until then these operators worked on all axes from `axis` on at once, since on that one only."""
+"""Before this operator set these operators worked on all axes from `axis` on together; since then
+on one axis only.
+"""
 
 
 def standard_opset(operators: Operators) -> int:
-    """The version of ONNX's own operator set that the nodes were written for."""
+    """Return the version of ONNX's own operator set that the nodes use."""
     return max(x.version for x in operators.opset_import if x.domain in STANDARD_DOMAINS)
 
 
 def upgraded(
     network: Network, operators: Operators, weights: Mapping[str, Array], version: int
 ) -> tuple[Network, Operators, dict[str, Array]]:
-    """The same network for operator set `version`, which is not older than its own.
+    """Return the network in operator set `version`, which is not older than its own.
 
-    Raises `ModelError` naming the first layer that cannot be converted into one of its kind.
+    Raises `ModelError` that names the first layer that cannot be converted.
     """
     if standard_opset(operators) == version:
         return network, operators, dict(weights)
@@ -87,8 +89,9 @@ def _converted(
     weights: Mapping[str, Array],
     version: int,
 ) -> tuple[tuple[onnx.NodeProto, ...], dict[str, Array]]:
-    """The layer's nodes for the other operator set, those behind its own last, and the weights that
-    these bring along."""
+    """Convert a layer's nodes, the trailing ones included; return them and the weights that they
+    add.
+    """
     own = len(operators.of_layer[layer.name]) - 1
     nodes = (*operators.of_layer[layer.name], *operators.trailing.get(layer.name, ()))
     if any(True for node in nodes for _ in bodies(node)):  # the converter leaves them as they are
@@ -136,7 +139,7 @@ def _converted(
 def _keeps_its_meaning(
     network: Network, layer: Layer, node: onnx.NodeProto, before: int, after: int
 ) -> bool:
-    """Whether flattening makes no difference, as nothing longer than 1 follows the axis."""
+    """Whether flattening makes no difference, because no axis after `axis` is longer than 1."""
     if node.op_type not in _FLATTENING or before >= _FLATTENED_BEFORE or after < _FLATTENED_BEFORE:
         return False
     shape = network.tensors[layer.inputs[0]].shape
@@ -145,7 +148,7 @@ def _keeps_its_meaning(
 
 
 def _with_axis(original: onnx.NodeProto) -> onnx.NodeProto:
-    """A node with its axis written out: its default is another now."""
+    """Return a copy of a node with its axis written out, because the default has changed."""
     node = onnx.NodeProto()
     node.CopyFrom(original)
     if not any(attribute.name == "axis" for attribute in node.attribute):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-PACKAGES = ("partition", "ga")
+PACKAGES = ("cnn", "partition", "ga")
 
 
 def modules(package: str) -> Iterator[str]:
