@@ -135,7 +135,7 @@ class Model:
             _subnet_name(layers),
             [value_info(self.network.tensors[name]) for name in inputs],
             [value_info(self.network.tensors[name]) for name in outputs],
-            # Engines choose by how many rows a product has.
+            # Engines choose a kernel by a product's number of rows.
             value_info=[
                 value_info(self.network.tensors[name])
                 for layer in layers
@@ -169,7 +169,7 @@ class Model:
                 case Copies():
                     apply_copies(draft, rewrite)
                 case _:
-                    raise ModelError(f"{rewrite!r} cannot be carried out")
+                    raise ModelError(f"{rewrite!r} is not a rewrite")
         network, operators, weights = draft.finish()
         return replace(self, network=network, _operators=operators, _weights=weights)
 
@@ -221,7 +221,7 @@ class Model:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     original = read("examples/digits/digits.onnx").write_original(Path(folder))
         ...     len(onnx.load(original).graph.node)
-        41
+        36
         """
         if self._origin is None:
             raise ModelError(f"{self.network.name} was merged; write the originals of its parts")
@@ -229,7 +229,7 @@ class Model:
         graph, zeros = original.proto.graph, {}
         read = {*self.network.inputs, *self.network.state}
         for value in graph.input:
-            if value.name not in read:  # nothing but its shape is read
+            if value.name not in read:  # only its shape is read
                 zeros[value.name] = _zeros(value)
         given = [value for value in graph.input if value.name in read]
         del graph.input[:]
@@ -337,7 +337,7 @@ def read(
             inputs=tuple(value.name for value in simplified.inputs if value.name not in state),
             outputs=made,
         )
-    except ValueError as error:  # a branch that reads what nothing makes, say
+    except ValueError as error:  # such as a branch that reads an unknown tensor
         raise ModelError(f"{source.label}: the file is damaged, export it again: {error}") from None
     digest = hashlib.sha256(original.fingerprint)
     for line in _lines(network):

@@ -118,7 +118,7 @@ def _hashed_file(directory: Path) -> Iterator[_HashedFile]:
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".", delete=False) as stream:
         try:
             yield _HashedFile(stream, directory)
-        except OSError as error:  # a full disk, say: which one?
+        except OSError as error:  # such as a full disk: report which one
             error.filename = error.filename or str(directory)
             raise
         finally:

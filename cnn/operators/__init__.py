@@ -1,1 +1,1 @@
-"""What each ONNX operator does with rows and channels, and which operators are supported."""
+"""How each ONNX operator handles rows and channels, and which operators are supported."""

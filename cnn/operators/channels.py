@@ -1,12 +1,12 @@
-"""How operators work by output channel: what a part of the channels needs of each input.
+"""Channel rules: what an operator needs of each input to compute some of its output channels.
 
 The channels of a tensor are its axis 1; those of a matrix product are its columns, the last axis.
-An operator has a rule here if the same operator can compute its output channels apart from each
-other. `Rule.uses` says which inputs are then needed in part only, and along which axis:
+An operator has a rule here if it can compute its output channels independently. `Rule.uses` lists
+the inputs of which only a part is needed, along an axis:
 
-- by *channel*: the channels that are computed (a kernel's filters, an element-wise operand);
-- by *group*: the share of the groups that the channels belong to (what a grouped convolution
-  reads). A part is some whole groups, or lies within one;
+- by *channel*: the channels that are computed (a kernel's filters, an elementwise operand);
+- by *group*: the share of the groups that the channels belong to (the input of a grouped
+  convolution). A part consists of whole groups, or lies within one;
 - *inside* the group: the channels, counted from the start of their group.
 """
 
@@ -26,7 +26,7 @@ By: TypeAlias = Literal["channel", "group", "inside"]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Input number `index` is needed in part, along its `axis`."""
+    """Only a part of input `index` is needed, along `axis`."""
 
     index: int
     axis: int
@@ -37,7 +37,7 @@ class Use:
 class Rule:
     """An output has `channels` channels along `axis`, in groups of `group_channels`.
 
-    If `is_concatenation`, they are those of the inputs one after another, and `uses` is empty.
+    If `is_concatenation`, they are the inputs' channels one after another, and `uses` is empty.
     """
 
     axis: int
@@ -48,7 +48,7 @@ class Rule:
 
 
 def rule_of(draft: Draft, layer: DraftLayer) -> Rule | None:
-    """How `layer` works by output channel; None if it does not, or nobody here knows how."""
+    """Return the channel rule of `layer`, None if it has none."""
     node = layer.node
     rules = _CONTRIB_RULES if node.domain == contrib.DOMAIN else _RULES
     find = rules.get(layer.operator) if layer.whole is None else None
@@ -61,7 +61,7 @@ def rule_of(draft: Draft, layer: DraftLayer) -> Rule | None:
 
 
 class _Operator:
-    """A layer's own node with the shapes around it."""
+    """A layer's own node with the shapes of its operands."""
 
     def __init__(self, draft: Draft, layer: DraftLayer) -> None:
         self._draft = draft
@@ -70,24 +70,24 @@ class _Operator:
         self.output = draft.tensors[layer.outputs[0]]
 
     def has(self, index: int) -> bool:
-        """Whether the node has an input of that number."""
+        """Whether the node has input `index`."""
         return index < len(self.node.input) and bool(self.node.input[index])
 
     @property
     def has_constants(self) -> bool:
-        """Whether an input is no activation."""
+        """Whether an input is not an activation."""
         return not set(self._draft.reads(self._layer)).issuperset(filter(None, self.node.input))
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The shape of input `index`."""
+        """Return the shape of input `index`."""
         return shape_of(self._draft, self._layer, self.node.input[index])
 
     def weight(self, index: int) -> Array | None:
-        """Input `index` if it is a weight as it stands."""
+        """Return input `index` if it is a weight that no node prepares."""
         return self._draft.weights.get(self.node.input[index]) if self.has(index) else None
 
     def integer(self, attribute: str, default: int) -> int:
-        """The value of an attribute."""
+        """Return the value of an integer attribute."""
         return int(next((x.i for x in self.node.attribute if x.name == attribute), default))
 
 
@@ -95,7 +95,7 @@ _Finder: TypeAlias = Callable[[_Operator], Rule | None]
 
 
 def _channelwise(operator: _Operator) -> Rule | None:
-    """One operand with channels; whatever else the node reads holds for all of them."""
+    """One operand with channels; the node's other inputs apply to all of them."""
     shape = operator.output.shape
     if len(shape) < 2 or operator.shape(0)[:2] != shape[:2]:
         return None
@@ -103,7 +103,7 @@ def _channelwise(operator: _Operator) -> Rule | None:
 
 
 def _normalised(operator: _Operator) -> Rule | None:
-    """As `_channelwise`, with parameters that have one value per channel."""
+    """Like `_channelwise`, with parameters that have one value per channel."""
     shape = operator.output.shape
     if len(shape) < 2:
         return None
@@ -121,7 +121,7 @@ def _broadcast(operator: _Operator) -> Rule | None:
 
 
 def _operand(operator: _Operator, index: int, axis: int) -> Use | None:
-    """How an operand that is broadcast is used by channels along the output's `axis`."""
+    """Return how channels along the output's `axis` use an operand that is broadcast."""
     own = axis - len(operator.output.shape) + len(operator.shape(index))
     if own < 0 or operator.shape(index)[own] == 1:
         return None
@@ -143,7 +143,7 @@ def _quantised(operator: _Operator) -> Rule | None:
 
 
 def _convolution(source: int, kernel: int, per_filter: tuple[int, ...]) -> _Finder:
-    """A convolution reading `source` with `kernel`; `per_filter` inputs have a value per filter."""
+    """A convolution of `source` with `kernel`; `per_filter` inputs have a value per filter."""
 
     def find(operator: _Operator) -> Rule:
         channels = operator.output.shape[1]
@@ -162,7 +162,7 @@ def _convolution(source: int, kernel: int, per_filter: tuple[int, ...]) -> _Find
 
 
 def _fused_convolution(operator: _Operator) -> Rule | None:
-    """A convolution with its activation function; not one that also adds a tensor."""
+    """A convolution with its activation function, unless it also adds a tensor."""
     return None if operator.has(3) else _convolution(0, 1, (2,))(operator)
 
 
@@ -199,7 +199,7 @@ def _quantised_gemm(operator: _Operator) -> Rule | None:
 
 
 def _product(right: int, per_column: tuple[int, ...]) -> _Finder:
-    """A matrix product with the right operand `right`; `per_column` inputs have a value each."""
+    """A matrix product with right operand `right`; `per_column` inputs have a value per column."""
 
     def find(operator: _Operator) -> Rule | None:
         shape = operator.output.shape
@@ -218,7 +218,7 @@ def _product(right: int, per_column: tuple[int, ...]) -> _Finder:
 
 
 def _resize(operator: _Operator) -> Rule | None:
-    """By scales only, as sizes name the number of channels."""
+    """By scales only, because sizes include the number of channels."""
     modes = [x.s for x in operator.node.attribute if x.name == "coordinate_transformation_mode"]
     shape = operator.output.shape
     if operator.has(3) or b"tf_crop_and_resize" in modes or shape[:2] != operator.shape(0)[:2]:
@@ -227,7 +227,7 @@ def _resize(operator: _Operator) -> Rule | None:
 
 
 def _pad(operator: _Operator) -> Rule | None:
-    """All axes are named in order, and there is nothing to add to the channels."""
+    """Only if all axes are padded in order and the channels are not."""
     return None if operator.has(3) else _channelwise(operator)
 
 
@@ -237,7 +237,7 @@ def _concatenation(operator: _Operator) -> Rule | None:
         return None
     if operator.integer("axis", 1) % len(shape) == 1:
         if operator.has_constants:
-            return None  # of which alone a slice might consist, and no frame would pace it
+            return None  # a slice of constants only would depend on no frame
         return Rule(1, shape[1], (), is_concatenation=True)
     inputs = range(len(operator.node.input))
     return Rule(1, shape[1], tuple(Use(index, 1) for index in inputs))
@@ -283,4 +283,4 @@ _CONTRIB_RULES: Mapping[str, _Finder] = {
     "MatMulIntegerToFloat": _product(1, (3, 5, 6)),
     "DynamicQuantizeMatMul": _product(1, (2, 3, 4)),
 }
-"""Of ONNX Runtime's own operators; their scales and zero points are broadcast like operands."""
+"""Rules for ONNX Runtime's own operators; their scales and zero points broadcast like operands."""

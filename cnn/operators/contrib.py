@@ -1,10 +1,10 @@
-"""ONNX Runtime's own operators: which of them run here, and the types of what they make.
+"""Infer the output types of ONNX Runtime's own operators, the domain `com.microsoft`.
 
-ONNX Runtime's quantizer and optimiser write operators of the domain `com.microsoft`, for which ONNX
-has no shape inference. Each that is known here has a rule, by its definition in ONNX Runtime's
-"Contrib Operator Schemas". Left out on purpose is what runs a graph or a compiled program of its
-own, what reads files, and what keeps the state of a language model. A node runs the same operators
-and no others (`nodes.executors.onnx.file`, held to this table by a test).
+ONNX Runtime's quantizer and optimiser write these operators, and ONNX has no shape inference for
+them. Each supported operator has a rule that follows its definition in ONNX Runtime's "Contrib
+Operator Schemas". Operators that run a graph or a compiled program, read files, or keep the state
+of a language model are excluded on purpose. Nodes run the same operators and no others
+(`nodes.executors.onnx.file`; a test compares the two tables).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Made: TypeAlias = tuple[int, Shape]
 
 
 class UnknownTypeError(CnnError):
-    """The types of a node's outputs do not follow from those of its inputs."""
+    """The output types of a node do not follow from its input types."""
 
 
 class _Node:
@@ -40,35 +40,37 @@ class _Node:
         self._attributes = {x.name: helper.get_attribute_value(x) for x in node.attribute}
 
     def has(self, index: int) -> bool:
-        """Whether it is given its input number `index`."""
+        """Whether the node has input `index`."""
         return index < len(self.proto.input) and bool(self.proto.input[index])
 
     def kind(self, index: int) -> int:
-        """The element type of input `index`."""
+        """Return the element type of input `index`."""
         return int(self._type(index).elem_type)
 
     def shape(self, index: int) -> Shape:
-        """The shape of input `index`; raises `UnknownTypeError` if it is not static."""
+        """Return the shape of input `index`; raise `UnknownTypeError` if it is not static."""
         found = self._type(index)
         if not found.HasField("shape") or not all(x.HasField("dim_value") for x in found.shape.dim):
             raise UnknownTypeError
         return tuple(x.dim_value for x in found.shape.dim)
 
     def integer(self, name: str, default: int = 0) -> int:
-        """The value of an attribute that is an integer."""
+        """Return the value of an integer attribute."""
         return int(self._attributes.get(name, default))
 
     def integers(self, name: str) -> list[int]:
-        """The value of an attribute that is a list of integers; empty if it is not given."""
+        """Return the value of an attribute that is a list of integers; empty if it is absent."""
         return [int(x) for x in self._attributes.get(name, ())]
 
     def text(self, name: str, default: str) -> str:
-        """The value of an attribute that is a text."""
+        """Return the value of a text attribute."""
         value = self._attributes.get(name)
         return value.decode() if isinstance(value, bytes) else default
 
     def as_standard(self, operator: str, indices: Sequence[int], opset: int = 13) -> Shape:
-        """The shape that ONNX's `operator` makes of these inputs, with the node's attributes."""
+        """Return the shape that ONNX's `operator` makes of these inputs, with the node's
+        attributes.
+        """
         schema = onnx.defs.get_schema(operator, opset)
         names = [f"{number}" for number in range(len(indices))]
         node = helper.make_node(operator, names, ["made"])
@@ -92,14 +94,14 @@ _Rule: TypeAlias = Callable[[_Node], Sequence[Made]]
 
 
 def is_known(node: onnx.NodeProto) -> bool:
-    """Whether a node's operator is one of ONNX Runtime's that have a rule here."""
+    """Whether a node's operator has a rule here."""
     if node.domain == DOMAIN:
         return node.op_type in RULES
     return node.domain in ("", "ai.onnx") and node.op_type in BEFORE_ONNX
 
 
 def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, onnx.TypeProto]:
-    """The types of what a known node makes, as far as they follow from those of what it reads."""
+    """Return the output types of a known node, as far as they follow from its input types."""
     rule = RULES.get(node.op_type) or BEFORE_ONNX[node.op_type]
     try:
         made = rule(_Node(node, types))
@@ -113,7 +115,7 @@ def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str
         TypeError,
         RuntimeError,
     ):
-        return {}  # a network that contradicts itself
+        return {}  # the network contradicts itself
     return {
         name: helper.make_tensor_type_proto(kind, shape)
         for name, (kind, shape) in zip(node.output, made, strict=False)
@@ -122,8 +124,11 @@ def infer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str
 
 
 def standard_operator(node: onnx.NodeProto) -> str:
-    """ONNX's operator that computes as a product or convolution what the node does, apart from
-    scales and activation functions; the node's own operator if there is none."""
+    """Return ONNX's equivalent of a product or convolution, apart from scales and activation
+    functions.
+
+    Returns the node's own operator if there is none.
+    """
     return EQUIVALENTS.get(node.op_type, node.op_type) if node.domain == DOMAIN else node.op_type
 
 
@@ -180,7 +185,9 @@ def _as(operator: str, indices: tuple[int, ...] = (0,)) -> _Rule:
 
 
 def _concatenated(node: _Node) -> Sequence[Made]:
-    """Behind the result's scale and zero point: each input, its scale and its zero point."""
+    """The inputs are the result's scale and zero point, then each operand, its scale and its zero
+    point.
+    """
     shape = node.as_standard("Concat", range(2, len(node.proto.input), 3))
     return [(node.kind(1), shape)]
 
@@ -195,7 +202,7 @@ def _integer_product(node: _Node) -> Sequence[Made]:
 
 
 def _product(node: _Node) -> Sequence[Made]:
-    """A product of two matrices, or stacks of them, either of which may be transposed."""
+    """A product of two matrices, or of stacks of them, each of which may be transposed."""
     left, right = (_turned(node, index, letter) for index, letter in ((0, "A"), (1, "B")))
     if left[-1] != right[-2]:
         raise UnknownTypeError
@@ -204,7 +211,7 @@ def _product(node: _Node) -> Sequence[Made]:
 
 
 def _turned(node: _Node, index: int, letter: str) -> Shape:
-    """An operand's shape after its transposition: of the stack's first axis, then of the matrix."""
+    """Return an operand's shape after transposing the stack's first axis, and then the matrix."""
     shape = list(node.shape(index))
     if len(shape) < 2:
         raise UnknownTypeError
@@ -224,7 +231,7 @@ def _recurrent(node: _Node) -> Sequence[Made]:
 
 
 def _attention(node: _Node) -> Sequence[Made]:
-    """Of one activation, from which queries, keys and values are computed by one weight."""
+    """Attention on one activation; one weight computes queries, keys and values from it."""
     batch, steps, _ = node.shape(0)
     _, columns = node.shape(1)
     hidden = node.integers("qkv_hidden_sizes")
@@ -234,8 +241,9 @@ def _attention(node: _Node) -> Sequence[Made]:
 
 
 def _many_headed_attention(node: _Node) -> Sequence[Made]:
-    """Of queries [batch, steps, width] and values [batch, others, width] or [batch, heads, others,
-    width / heads]."""
+    """Attention with queries [batch, steps, width] and values [batch, others, width] or [batch,
+    heads, others, width / heads].
+    """
     query, key, value = node.shape(0), node.shape(1), node.shape(2)
     if len(query) != 3 or len(key) != len(value):
         raise UnknownTypeError
@@ -275,19 +283,21 @@ RULES: Mapping[str, _Rule] = {
     "QLinearWhere": _broadcast(0, 4, 1),
     "QuantizeLinear": _quantised,
 }
-"""Operator of `com.microsoft` → the types of its outputs. An output that a rule does not name (the
-keys and values that an attention hands to the next step) has none, and is refused."""
+"""Operator of `com.microsoft` → the types of its outputs. An output without a rule (the keys and
+values that an attention passes to the next step) has no type and is refused.
+"""
 
 BEFORE_ONNX: Mapping[str, _Rule] = {
     "LayerNormalization": _normalised,
     "SimplifiedLayerNormalization": _normalised_by_root,
 }
 """Operators that ONNX Runtime's optimiser writes under ONNX's own name into files of operator sets
-that do not have them."""
+that lack them.
+"""
 
 
 def macs(node: onnx.NodeProto, shapes: Callable[[int], Shape], output: Shape) -> int | None:
-    """Multiply-accumulates of an attention; None for operators that have none of their own."""
+    """Return the multiply-accumulates of an attention; None for any other operator."""
     if node.domain != DOMAIN or not node.op_type.endswith("Attention"):
         return None
     batch, steps, width = output

@@ -1,14 +1,14 @@
-"""Which rows of its input a layer needs for some rows of its output: integers only, no ONNX.
+"""Calculate which input rows a layer needs for some of its output rows: integers only, no ONNX.
 
-A convolution or a pooling slides a window down its input. With stride s, `above` rows of padding
-and a window that spans e = (k − 1) · dilation + 1 rows, output row o looks at the input rows from
-o · s − above up to, but not including, o · s − above + e; rows below 0 and from the height on are
-padding. So a band [a, b) of output rows looks at [a · s − above, (b − 1) · s − above + e), which is
-more than its share of the input: the **halo**. Through several layers the halo grows, from the last
-to the first (Zhao, Barijough and Gerstlauer, "DeepThings", 2018, on fused tile partitioning).
+A convolution or a pooling slides a window over the rows of its input. With stride s, `above` rows
+of padding, and a window that spans e = (k − 1) · dilation + 1 rows, output row o reads the input
+rows [o · s − above, o · s − above + e); rows below 0 and from the height on are padding. A band [a,
+b) of output rows therefore reads [a · s − above, (b − 1) · s − above + e), more than its share of
+the input: the excess is the **halo**. Through several layers the halo grows, from the last to the
+first (Zhao, Barijough and Gerstlauer, "DeepThings", 2018, on fused tile partitioning).
 
-Where a band's window hangs over the border it has just as many rows of padding there as the whole
-has; inside it has none, because there its neighbours' rows are.
+A band at the border has the same padding there as the whole tensor. Inside it has none: the rows of
+its neighbours are there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from itertools import accumulate, pairwise
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rows:
-    """The rows from `start` up to, but not including, `stop`; never none."""
+    """The rows from `start` up to, but not including, `stop`; at least one.
+
+    >>> Rows(0, 5).intersection(Rows(3, 9)), Rows(0, 5).hull(Rows(7, 9))
+    (Rows(start=3, stop=5), Rows(start=0, stop=9))
+    """
 
     start: int
     stop: int
@@ -31,21 +35,21 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many rows these are."""
+        """The number of rows."""
         return self.stop - self.start
 
     def hull(self, other: Rows | None) -> Rows:
-        """The fewest adjacent rows that hold both; `self` if there is no other."""
+        """Return the fewest adjacent rows that contain both; `self` if `other` is None."""
         if other is None:
             return self
         return Rows(min(self.start, other.start), max(self.stop, other.stop))
 
     def shifted(self, down: int) -> Rows:
-        """The same number of rows, `down` rows further down."""
+        """Return the same number of rows, `down` rows further down."""
         return Rows(self.start + down, self.stop + down)
 
     def intersection(self, other: Rows) -> Rows | None:
-        """The rows that are in both, None if there are none."""
+        """Return the rows that are in both, None if there are none."""
         start, stop = max(self.start, other.start), min(self.stop, other.stop)
         return Rows(start, stop) if start < stop else None
 
@@ -54,16 +58,21 @@ class Rows:
 
 
 def bands_of(counts: Sequence[int]) -> tuple[Rows, ...]:
-    """Bands of so many rows each, one below the other, from row 0."""
+    """Return bands of so many rows each, one below the other, from row 0.
+
+    >>> bands_of([2, 3])
+    (Rows(start=0, stop=2), Rows(start=2, stop=5))
+    """
     return tuple(Rows(start, stop) for start, stop in pairwise(accumulate(counts, initial=0)))
 
 
 @dataclass(frozen=True, slots=True)
 class ReceptiveField:
-    """What a band of output rows takes: `rows` of the input with `above` and `below` of padding.
+    """What a band of output rows reads: `rows` of the input with `above` and `below` rows of
+    padding.
 
-    `made` are the output rows that come of it: those asked for, and more where whole blocks are
-    made at once or where a window would see nothing but padding.
+    `made` are the output rows that result: those requested, and more where whole blocks are made at
+    once or where a window would see nothing but padding.
     """
 
     made: Rows
@@ -74,11 +83,15 @@ class ReceptiveField:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window of `extent` rows that slides down by `stride`, over padding `above` and `below`.
+    """A window of `extent` rows that slides by `stride`, with `above` and `below` rows of padding.
 
-    `height` is the input's number of rows, `outputs` the output's. With a ceiling mode the last
-    window may hang over the padding below; the padding is then left as it is, because engines treat
-    what hangs over in ways of their own.
+    `height` is the number of input rows, `outputs` that of output rows. In ceiling mode the last
+    window may extend beyond the padding below; the padding is then left as it is, because engines
+    treat this case differently.
+
+    >>> window = Window(extent=3, stride=1, above=1, below=1, height=8, outputs=8)
+    >>> window.receptive_field(Rows(0, 4)).rows
+    Rows(start=0, stop=5)
     """
 
     extent: int
@@ -89,7 +102,7 @@ class Window:
     outputs: int
 
     def receptive_field(self, rows: Rows) -> ReceptiveField:
-        """What output `rows` take; all there is if no window at all sees the input."""
+        """Return what output `rows` read; everything if all that any window sees is padding."""
         made = self._on_the_input(rows)
         if made is None:
             return ReceptiveField(
@@ -102,9 +115,9 @@ class Window:
         return ReceptiveField(made, seen, seen.start - first, below)
 
     def _on_the_input(self, rows: Rows) -> Rows | None:
-        """`rows`, and as many more as it takes for one of their windows to see the input.
+        """Return `rows`, extended until one of their windows sees the input.
 
-        None if all that any window sees is padding.
+        Returns None if all that any window sees is padding.
         """
         first_seeing = max((self.above - self.extent) // self.stride + 1, 0)
         last_seeing = min((self.height - 1 + self.above) // self.stride, self.outputs - 1)
@@ -121,7 +134,7 @@ class Blocks:
     size: int
 
     def receptive_field(self, rows: Rows) -> ReceptiveField:
-        """The input rows whose blocks cover `rows`, and all that these make."""
+        """Return the input rows whose blocks cover `rows`, and all output rows that they make."""
         seen = Rows(rows.start // self.size, -(-rows.stop // self.size))
         return ReceptiveField(Rows(seen.start * self.size, seen.stop * self.size), seen)
 
@@ -130,7 +143,7 @@ class Blocks:
 class Spread:
     """Each input row is spread over `extent` output rows, `stride` apart: a transposed convolution.
 
-    Of what comes out, `cut` rows are cut off at the top. `height` is the input's number of rows.
+    `cut` rows are removed from the top of the result. `height` is the number of input rows.
     """
 
     extent: int
@@ -139,9 +152,10 @@ class Spread:
     height: int
 
     def receptive_field(self, rows: Rows) -> tuple[Rows, int, int]:
-        """(input rows, rows to cut off above, rows to cut off below) that leave just `rows`.
+        """Return (input rows, rows to remove above, rows to remove below) that leave exactly
+        `rows`.
 
-        A negative number of rows to cut off below is one of empty rows to add.
+        A negative number of rows to remove below is a number of empty rows to add.
         """
         top, bottom = rows.start + self.cut, rows.stop + self.cut
         first = -(-(top - self.extent + 1) // self.stride)

@@ -1,19 +1,11 @@
-"""How the rows of an ONNX operator's output depend on the rows of its inputs.
+"""Row rules: what an operator needs of each input to compute some of its output rows.
 
-What works element by element, or along other axes than that of the rows, passes rows on. What
-slides a window or makes blocks of rows is in `cnn.operators.row_rules`. What looks at all rows at
-once has no rule.
-
-What some rows of an operator's output take of its inputs, and what is known of an operator.
-
-Rows are axis 2, the first axis behind batch and channels.
-
-Row rules of the operators that slide a window, pad, or make or take blocks of rows.
-
-The window itself is `cnn.operators.receptive_field.Window`; here its size, steps and padding are
-read from ONNX attributes, and the attributes of a band written. Only what concerns the rows differs
-between a band and the whole: padding at the sides stays, a ceiling mode stays, and automatic
-padding becomes the explicit padding that it stands for.
+Rows are axis 2, the first axis after batch and channels. An operator that works element by element,
+or along other axes, needs the same rows of its inputs. For a sliding window or blocks of rows, the
+arithmetic is in `cnn.operators.receptive_field`; here its parameters are read from ONNX attributes,
+and the attributes of a band are written. A band differs from the whole only along the rows: padding
+at the sides and ceiling modes stay, and automatic padding becomes the equivalent explicit padding.
+An operator that needs all rows at once has no rule.
 """
 
 from __future__ import annotations
@@ -38,17 +30,17 @@ ROWS_AXIS = 2
 
 
 class NoRowRuleError(CnnError):
-    """Why an operator cannot be computed in bands of rows: the end of a sentence."""
+    """The reason why an operator cannot be computed in bands of rows: the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorBand:
-    """What some rows of an operator's output take.
+    """How an operator computes a band of its output rows.
 
-    `made` are the rows that come of it, those asked for or a few more. `inputs` has the rows of
+    `made` are the rows that result: those requested, or a few more. `inputs` has the rows needed of
     each input that has rows, by its index; constants with rows are among them. `attributes` are
-    those that differ from the whole's (None: there must be none of that name), `constants` the
-    inputs to be replaced. `work` is the share of the whole's arithmetic.
+    those that differ from the whole operator's (None: remove the attribute), `constants` the inputs
+    to replace. `work` is the share of the whole operator's arithmetic.
     """
 
     made: Rows
@@ -59,15 +51,15 @@ class OperatorBand:
 
 
 RowRule: TypeAlias = Callable[[Rows], OperatorBand]
-"""From rows of an operator's output to what they take."""
+"""Maps rows of an operator's output to how the operator computes them."""
 
 
 @dataclass(frozen=True)
 class Operands:
     """An operator of a network of operator set `opset`, with what is known of its operands.
 
-    `shapes` by name: of what it reads and makes, as far as known. `constants` by name: the values
-    of those that are plain constants. `activations`: the names of those that are none at all.
+    By name: `shapes` of inputs and outputs, as far as known; `constants`, the values of inputs that
+    are constants which no node prepares; `activations`, the inputs that are not constant.
     """
 
     node: onnx.NodeProto
@@ -77,15 +69,15 @@ class Operands:
     activations: frozenset[str]
 
     def has(self, index: int) -> bool:
-        """Whether the operator has an input of this index."""
+        """Whether the operator has input `index`."""
         return index < len(self.node.input) and bool(self.node.input[index])
 
     def is_constant(self, index: int) -> bool:
-        """Whether an input is a constant, plain or prepared by other operators."""
+        """Whether an input is a constant, prepared by other operators or not."""
         return self.node.input[index] not in self.activations
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The shape of an input; raises `NoRowRuleError` if it is unknown."""
+        """Return the shape of an input; raise `NoRowRuleError` if it is unknown."""
         name = self.node.input[index]
         if name not in self.shapes:
             raise NoRowRuleError(f"the shape of its input {name!r} is not known")
@@ -97,14 +89,14 @@ class Operands:
         return self.shapes[self.node.output[0]]
 
     def constant(self, index: int) -> Array:
-        """The values of a constant input; raises `NoRowRuleError` if they are not at hand."""
+        """Return the values of a constant input; raise `NoRowRuleError` if they are unknown."""
         name = self.node.input[index]
         if name not in self.constants:
-            raise NoRowRuleError(f"its input {name!r} is no plain constant")
+            raise NoRowRuleError(f"its input {name!r} is not a plain constant")
         return self.constants[name]
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value: a number, text (decoded) or a list."""
+        """Return an attribute's value: a number, text (decoded) or a list."""
         for entry in self.node.attribute:
             if entry.name == name:
                 value = helper.get_attribute_value(entry)
@@ -113,15 +105,15 @@ class Operands:
 
 
 _KERNEL = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
-"""Operator → index of the input that holds the kernel, which follows from its inputs by then."""
+"""Operator → index of the input that holds the kernel, for kernels without `kernel_shape`."""
 
 _OPSET_OF_PADS_AS_INPUT = 11
 
 
 def _sliding(operands: Operands) -> RowRule:
-    """Convolutions and poolings."""
+    """The rule of convolutions and poolings."""
     if len([name for name in operands.node.output if name]) > 1:
-        raise NoRowRuleError("it makes indices into the whole of its input")
+        raise NoRowRuleError("it returns indices into its whole input")
     source, output = operands.shape(0)[ROWS_AXIS:], operands.output[ROWS_AXIS:]
     axes = len(source)
     strides = operands.attribute("strides", [1] * axes)
@@ -161,7 +153,7 @@ def _same_pads(
     extents: Sequence[int],
     more_at_the_end: bool,
 ) -> list[int]:
-    """ONNX's SAME_UPPER and SAME_LOWER as explicit pads: all beginnings, then all ends."""
+    """Return ONNX's SAME_UPPER and SAME_LOWER as explicit pads: all beginnings, then all ends."""
     totals = [
         max((made - 1) * stride + extent - size, 0)
         for size, made, stride, extent in zip(source, output, strides, extents, strict=True)
@@ -171,7 +163,7 @@ def _same_pads(
 
 
 def _transposed(operands: Operands) -> RowRule:
-    """Transposed convolutions."""
+    """The rule of transposed convolutions."""
     if operands.attribute("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}:
         raise NoRowRuleError("its padding is automatic; export it with explicit pads")
     if operands.attribute("output_shape"):
@@ -194,7 +186,7 @@ def _transposed(operands: Operands) -> RowRule:
 
 
 def _padding(operands: Operands) -> RowRule:
-    """Explicit padding with a constant; other padding only where it leaves the rows alone."""
+    """The rule of padding by a constant, and of other padding that leaves the rows alone."""
     height, output = operands.shape(0)[ROWS_AXIS], operands.output[ROWS_AXIS]
     rank = len(operands.output)
     as_input = operands.opset >= _OPSET_OF_PADS_AS_INPUT
@@ -228,10 +220,10 @@ def _padding(operands: Operands) -> RowRule:
 
 
 def _enlarging(operands: Operands) -> RowRule:
-    """Nearest-neighbour upsampling by a whole number of rows."""
+    """The rule of nearest-neighbour upsampling by a whole number of rows."""
     height, output = operands.shape(0)[ROWS_AXIS], operands.output[ROWS_AXIS]
     if operands.attribute("mode", "nearest") != "nearest":
-        raise NoRowRuleError("it interpolates between rows; only mode nearest can be")
+        raise NoRowRuleError("it interpolates between rows; only mode nearest is supported")
     if operands.attribute("axes") is not None:
         raise NoRowRuleError("it names the axes that it resizes; export it without axes")
     size = output // height
@@ -298,7 +290,7 @@ WINDOW_RULES: Mapping[str, Callable[[Operands], RowRule]] = MappingProxyType(
         "Upsample": _enlarging,
     }
 )
-"""Operator → how to find its rule."""
+"""Operator → the function that returns its rule."""
 
 
 _ONE_OPERAND = frozenset(
@@ -311,7 +303,7 @@ _ONE_OPERAND = frozenset(
         *("Tan", "Tanh", "ThresholdedRelu"),
     )
 )
-"""Element by element of their first input; what else they read holds for all rows."""
+"""Operators that work element by element on their first input; other inputs apply to all rows."""
 
 _BROADCASTING = frozenset(
     (
@@ -321,7 +313,8 @@ _BROADCASTING = frozenset(
     )
 )
 _ONE_AXIS = {"Concat": 1, "Split": 0, "QuantizeLinear": 1, "DequantizeLinear": 1}
-"""Operator → its axis unless it names one. (A scale for all channels has no axis; 1 will do.)"""
+"""Operator → the default of its axis. (1 is also correct for a scale for all channels.)
+"""
 
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 _OPSET_OF_SOFTMAX_ON_ONE_AXIS = 13
@@ -348,17 +341,18 @@ _CONTRIB = {
     "FusedConv": "FusedConv",
     "QLinearAveragePool": "AveragePool",
 }
-"""Operator of ONNX Runtime's own → one of ONNX's that takes the same rows of the same inputs.
-Scales and zero points, among the operands, are broadcast."""
+"""ONNX Runtime's own operator → ONNX's operator that needs the same rows of the same inputs. Scales
+and zero points are operands that broadcast.
+"""
 
 
 def row_rule(operands: Operands) -> RowRule:
-    """The rule of an operator; raises `NoRowRuleError` if it has none."""
+    """Return the rule of an operator; raise `NoRowRuleError` if it has none."""
     operator = operands.node.op_type
     if operands.node.domain == contrib.DOMAIN:
         operator = _CONTRIB.get(operator, "")
     if len(operands.output) <= ROWS_AXIS:
-        raise NoRowRuleError("what it makes has no rows")
+        raise NoRowRuleError("its output has no rows")
     if operator in WINDOW_RULES:
         return WINDOW_RULES[operator](operands)
     if operator in _BROADCASTING:
@@ -371,12 +365,12 @@ def row_rule(operands: Operands) -> RowRule:
         every = range(len(operands.node.input) if operator == "Concat" else 1)
         return _passing_on(operands, every)
     if operator in _GLOBAL:
-        raise NoRowRuleError("each number that it makes needs all rows of its input")
-    raise NoRowRuleError("it is not known how the rows that it makes depend on those of its input")
+        raise NoRowRuleError("each element of its output needs all rows of its input")
+    raise NoRowRuleError("how its output rows depend on its input rows is not known")
 
 
 def _axes(operands: Operands) -> set[int]:
-    """The axes along which the operator mixes or deals out elements."""
+    """Return the axes along which the operator combines or distributes elements."""
     operator, rank = operands.node.op_type, len(operands.output)
     if operator in _ONE_AXIS:
         return {operands.attribute("axis", _ONE_AXIS[operator]) % rank}
@@ -391,10 +385,10 @@ def _axes(operands: Operands) -> set[int]:
 
 
 def _passing_on(operands: Operands, indices: Sequence[int]) -> RowRule:
-    """Row by row: the inputs of these `indices` are broadcast along the rows, or have as many."""
+    """Row by row: the inputs of these `indices` have the output's rows, or broadcast along them."""
     makes = [name for name in operands.node.output if name]
     if len(makes) > 1 and operands.node.op_type != "Split":
-        raise NoRowRuleError("it makes more than one tensor")
+        raise NoRowRuleError("it has more than one output")
     rank, height = len(operands.output), operands.output[ROWS_AXIS]
     heights: dict[int, int] = {}
     for index in filter(operands.has, indices):

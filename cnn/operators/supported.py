@@ -1,4 +1,6 @@
-"""What can be handled, said early and by name: operators, operator sets and types."""
+"""Refuse unsupported operators, operator sets and element types early, with a message that names
+them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ _LAYOUTS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
 def opset(proto: onnx.ModelProto, label: str) -> int:
-    """The version of ONNX's own operator set; raises `ModelError` if absent or too old."""
+    """Return the version of ONNX's operator set; raise `ModelError` if it is absent or too old."""
     versions = [x.version for x in proto.opset_import if x.domain in STANDARD_DOMAINS]
     if not versions:
         raise ModelError(f"{label}: the model does not use ONNX's own operator set")
@@ -104,7 +106,7 @@ def check_known(
 
 
 def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
-    """Refuse randomness and texts, in bodies too, after constants were folded."""
+    """Refuse random operators and text, in bodies too, after constants were folded."""
     for node in every_node(nodes):
         called = f"{label}: {describe(node)}"
         if node.op_type in RANDOM:
@@ -114,7 +116,7 @@ def check_operators(nodes: Iterable[onnx.NodeProto], label: str) -> None:
             )
         if node.op_type.startswith("String"):
             raise ModelError(
-                f"{called} works on texts; only tensors of numbers can travel between devices. Cut "
+                f"{called} works on text; only tensors of numbers can travel between devices. Cut "
                 "this part off the model before exporting it"
             )
 

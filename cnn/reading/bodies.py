@@ -1,7 +1,7 @@
-"""Graphs inside of operators: the branches of an `If`, the bodies of a `Loop` and a `Scan`.
+"""Walk and rename the graphs inside operators: branches of `If`, bodies of `Loop` and `Scan`.
 
-A body reads tensors of the graph around it by their names, without listing them as inputs of its
-operator. So what an operator reads is its inputs and what its bodies capture.
+A body reads tensors of the surrounding graph by name, without listing them as inputs of its
+operator. So an operator reads its inputs and everything that its bodies capture.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import onnx
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that are attributes of an operator."""
+    """Yield the graphs that are attributes of an operator."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -21,17 +21,17 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def captured(node: onnx.NodeProto) -> tuple[str, ...]:
-    """The tensors of the graph around it that an operator's bodies read, each once."""
+    """Return the tensors of the surrounding graph that an operator's bodies read, each once."""
     return tuple(dict.fromkeys(name for body in bodies(node) for name in _read_outside(body)))
 
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
-    """All tensors that an operator reads, each once: its inputs come first."""
+    """Return all tensors that an operator reads, each once, inputs first."""
     return tuple(dict.fromkeys(name for name in (*node.input, *captured(node)) if name))
 
 
 def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes, each followed by those inside of it."""
+    """Yield the nodes, each followed by those in its bodies."""
     for node in nodes:
         yield node
         for body in bodies(node):
@@ -39,7 +39,7 @@ def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of `node` that reads and makes tensors under other names, in its bodies too."""
+    """Return a copy of `node` with tensors renamed by `names`, in its bodies too."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     rename(copy, names)
@@ -47,7 +47,7 @@ def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
 
 
 def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Let `node`, and the nodes of its bodies, read and make tensors under other names."""
+    """Rename the tensors that `node` and its bodies read and make, in place."""
     for index, name in enumerate(node.input):
         if name in names:
             node.input[index] = names[name]
@@ -64,8 +64,10 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def _own(body: onnx.GraphProto) -> set[str]:
-    """What a body makes itself. ONNX forbids names of the graph around it; where one uses such a
-    name, that is another tensor."""
+    """Return the names that a body defines itself.
+
+    ONNX forbids names of the surrounding graph here; where a body reuses one, it is another tensor.
+    """
     own = {value.name for value in (*body.input, *body.initializer)}
     own.update(name for node in body.node for name in node.output)
     return own

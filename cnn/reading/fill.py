@@ -1,24 +1,24 @@
-"""Weights for files that hold none.
+"""Draw random weights for files that contain none.
 
-Architectures are published with their weights left out: each weight is a `ConstantOfShape` node
-with a constant shape. A file whose kernels are made so is *weightless* and gets values drawn from a
-seed; which values suit which weight is decided in `cnn.reading.fill`. A value depends on the
-seed and on the tensor's name, not on the order of tensors.
+Networks are published with their weights left out: each weight is a `ConstantOfShape` node with a
+constant shape. A file whose kernels are like that is *weightless* and gets values that depend on a
+seed and on the tensor's name, not on the order of tensors. A weight's role determines its
+distribution.
 
-What a missing weight is for, and therefore how it should be distributed.
+Kernels are He-normal (He et al., "Delving Deep into Rectifiers", 2015): zero mean, variance 2 /
+fan-in. Batch norms get scale 1, bias 0, mean 0, variance 1; biases are 0. Some details keep outputs
+finite and varied, and keep the graph as it would be with trained weights:
 
-Kernels are He-normal (He et al., "Delving Deep into Rectifiers", 2015): zero mean, variance
-2 / fan-in. Batch norms get scale 1, bias 0, mean 0, variance 1; biases are 0. Some details keep
-outputs finite and spread out, and the graph as a trained one would be:
-
-- Kernels without a rectifier before the next kernel or the output (depthwise ones, the classifier)
-  get half of He's variance, 1 / fan-in, because nothing halves what they pass on.
-- He's variance keeps a plain chain steady, but each residual addition doubles it: fifty of them
+- Kernels without a rectifier before the next kernel or the output (depthwise kernels, the
+  classifier) get half of He's variance, 1 / fan-in, because nothing halves the variance of their
+  output.
+- He's variance is stable in a plain chain, but each residual addition doubles it, and fifty of them
   overflow a softmax. As in Fixup (Zhang, Dauphin and Ma, 2019), the last kernel of a branch that is
-  added to an untouched shortcut is damped by 1/√(number of such additions); where all k summands
-  come from kernels, each is damped by 1/√k.
-- A factor of exactly 1 or a shift of exactly 0 would be simplified away, which no trained value is:
-  elementwise factors are 0.9995 (a fresh batch norm's 1/√(1 + ε)), shifts are normal with σ = 0.01.
+  added to an untouched shortcut is scaled by 1/√(number of such additions). Where all k summands
+  come from kernels, each kernel is scaled by 1/√k.
+- Simplification would remove a factor of exactly 1 or a shift of exactly 0, which no trained value
+  is. Elementwise factors are therefore 0.9995 (a fresh batch norm's 1/√(1 + ε)), and shifts are
+  normal with σ = 0.01.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FEWEST_LEFT_OVER = 16
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A normal distribution; a σ of 0 means that every value is `mean`."""
+    """The normal distribution of a weight; a σ of 0 means that every value is `mean`."""
 
     mean: float
     sigma: float
@@ -60,7 +60,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class MissingWeight:
-    """A weight that is left out: its shape and dtype."""
+    """The shape and dtype of a weight that is left out."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
@@ -69,9 +69,9 @@ class MissingWeight:
 class Roles:
     """The missing weights of a graph and their roles.
 
-    `weights` are those that it has. `shapes` gives inferred shapes by tensor name, because a
-    kernel's fan-in is that of its operator, which may read it transposed; without them kernels are
-    found but not measured.
+    `weights` are those that the file has. `shapes` has inferred shapes by tensor name, because a
+    kernel's fan-in is that of its operator, which may read the kernel transposed. Without shapes,
+    kernels are found but their fan-in is unknown.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class Roles:
 
     @cached_property
     def leftover(self) -> Mapping[str, MissingWeight]:
-        """Weights that are there, though the kernels that they were trained with are not.
+        """Weights that the file contains although it lacks the kernels that they were trained with.
 
-        Files leave out large weights only. What is left was fitted to kernels that are gone, and
-        would shrink or drown what the input has to say. Shorter constants are taken for the
-        model's own arithmetic, such as a mean per colour.
+        Files leave out large weights only. The remaining ones were fitted to the missing kernels
+        and would weaken or drown the signal. Shorter constants are assumed to be the model's own
+        arithmetic, such as a mean per colour.
         """
         return {
             name: MissingWeight(array.shape, array.dtype)
@@ -124,7 +124,7 @@ class Roles:
 
     @cached_property
     def found(self) -> Mapping[str, Role]:
-        """Missing weight or leftover → its role, from the first operator that gives it one."""
+        """The role of each missing or leftover weight, from the first operator that implies one."""
         roles = {name: next(self._of(name), None) for name in (*self.missing, *self.leftover)}
         return {name: role for name, role in roles.items() if role is not None}
 
@@ -198,7 +198,7 @@ class Roles:
 
     @cached_property
     def _constants(self) -> frozenset[str]:
-        """Every tensor that depends on no input (the empty name of an absent one among them)."""
+        """Every tensor that depends on no input, the empty name of an absent input included."""
         found = {"", *self._weights}
         for node in self._nodes:
             if found.issuperset(node.input):
@@ -209,7 +209,9 @@ class Roles:
         return [name for name in node.input if name not in self._constants]
 
     def _nearest_kernel(self, name: str) -> str | None:
-        """The kernel operator whose work this summand is alone, None for an untouched shortcut."""
+        """Return the kernel operator that alone determines this summand, None for an untouched
+        shortcut.
+        """
         while len(self._readers.get(name, [])) == 1 and name in self._producer:
             node = self._producer[name]
             if node.op_type in KERNEL_OPERATORS:
@@ -226,7 +228,7 @@ def _key(node: onnx.NodeProto) -> str:
 
 
 def _fan_in(node: onnx.NodeProto, index: int, shape: tuple[int, ...]) -> float:
-    """Products that one output element sums up, for a kernel of this shape."""
+    """Return how many products one output element sums up, for a kernel of this shape."""
     if len(shape) < 2:
         return float(math.prod(shape))
     attributes = {attribute.name: attribute for attribute in node.attribute}
@@ -242,9 +244,9 @@ def _fan_in(node: onnx.NodeProto, index: int, shape: tuple[int, ...]) -> float:
 
 
 def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
-    """Add the missing weights of `proto` to `weights`, in place.
+    """Add the missing weights of `proto` to `weights`, in place; return whether there were any.
 
-    False, and no change, if the model has weights of its own.
+    A model that has weights of its own is not changed.
     """
     probe = Roles(proto.graph, weights, {})
     if not any(name in probe.missing and role.is_kernel for name, role in probe.found.items()):
@@ -256,13 +258,13 @@ def fill(proto: onnx.ModelProto, weights: dict[str, Array], seed: int) -> bool:
     kept = [x for x in proto.graph.node if not weights.keys() & set(x.output)]
     del proto.graph.node[:]
     proto.graph.node.extend(kept)
-    for name in weights.keys() - set(names_read(proto.graph)):  # the shapes of what is filled now
+    for name in weights.keys() - set(names_read(proto.graph)):  # their shapes
         del weights[name]
     return True
 
 
 def draw(seed: int, name: str, missing: MissingWeight, role: Role) -> Array:
-    """Values for a missing weight that depend on (seed, name) alone."""
+    """Draw the values of a missing weight; they depend on `seed` and `name` alone."""
     if role.sigma == 0:
         return np.full(missing.shape, role.mean, missing.dtype)
     words = np.frombuffer(hashlib.sha256(f"{seed}\0{name}".encode()).digest(), "<u4")

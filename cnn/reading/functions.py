@@ -37,11 +37,11 @@ def inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
     sizes = _Sizes(proto, label)
     if sizes.of(proto.graph.node) > MOST_OPERATORS:
         raise ModelError(
-            f"{label}: the model's functions stand for more than {MOST_OPERATORS} operators"
+            f"{label}: the model's functions expand to more than {MOST_OPERATORS} operators"
         )
     try:
         flat = inliner.inline_local_functions(proto)
-    except Exception as error:  # of its C++ part: they share no base below Exception
+    except Exception as error:  # its C++ errors share no base class but this
         raise ModelError(
             f"{label}: the model's functions cannot be inlined: {' '.join(str(error).split())}"
         ) from error

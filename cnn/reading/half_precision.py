@@ -54,7 +54,7 @@ def write_rounded(graph: Path, folder: Path) -> Path:
     proto.graph.node.extend(nodes)
     for location in {y.value for x in proto.graph.initializer for y in x.external_data
                      if y.key == "location"}:  # fmt: skip
-        # A copy, since readers refuse weights in links, hard ones included.
+        # A copy, because readers refuse weights in links, even hard links.
         shutil.copyfile(graph.parent / location, folder / location)
     target = folder / f"{graph.name} rounded"
     target.write_bytes(proto.SerializeToString())
@@ -84,6 +84,7 @@ def widen(proto: onnx.ModelProto, label: str) -> None:
                 array = widened(numpy_helper.to_array(message))
             except (TypeError, ValueError) as error:
                 raise ModelError(
-                    f"{label}: the constant {message.name!r} does not hold the values it names"
+                    f"{label}: the constant {message.name!r} does not contain the values of "
+                    "its shape"
                 ) from error
             message.CopyFrom(numpy_helper.from_array(array, message.name))

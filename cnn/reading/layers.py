@@ -1,28 +1,23 @@
-"""From operators to layers.
+"""Group the operators of a simplified model into layers, and count their multiply-accumulates.
 
-A layer is one operator that reads an activation, its own, together with the operators that prepare
-its constants and that folding has left alone on purpose (`DequantizeLinear` of an 8-bit weight).
-Those go wherever the layer goes; if two layers share one, each carries it. In quantised networks
-the operators that dequantise what it reads and quantise what it makes belong to it too
-(`cnn.reading.layers`). Operators whose shapes depend on the data are one layer together
-(`cnn.reading.tail`).
+A layer is one operator that reads an activation, its *own* operator, together with the operators
+that prepare its constants and that folding leaves alone on purpose (`DequantizeLinear` of an 8-bit
+weight). These go wherever the layer goes; if two layers share one, each has a copy. Operators whose
+shapes depend on the data form one layer together (`cnn.reading.tail`).
 
-Which operators of a quantised network stay together: those that engines compute at once.
+A quantised network in QDQ form has `QuantizeLinear` after every operator and `DequantizeLinear`
+before every reader. Engines fuse an operator and its neighbours into one that computes in integers.
+A cut between them would prevent this fusion, change the rounding, and send four bytes per number
+instead of one. So a layer also contains
 
-A quantised network in QDQ form says `QuantizeLinear` behind every operator and `DequantizeLinear`
-in front of every reader; engines replace the operator and those around it by one that computes in
-integers. Cut between them, the network loses these operators, rounds otherwise, and sends four
-bytes for each number instead of one. So a layer has, around its own operator,
+- before its own operator (`leading`), the `DequantizeLinear` of each activation that it reads;
+  several readers have a copy each;
+- after it (`trailing`), the `QuantizeLinear` of its output, if nothing else reads that output, and
+  activation functions such as `Relu` between the two.
 
-- in front, the `DequantizeLinear` of each activation that it reads. Several readers carry one each;
-- behind, the `QuantizeLinear` of what it makes, if nothing else reads that, and before it
-  activation functions such as `Relu` that stand between the two.
-
-Then only 8-bit tensors lie between layers. All these work element by element with the same
-constants for every element, so a part of the layer has the same around it. Quantisation by a
-scale per channel, or by one that is computed, stays a layer of its own.
-
-Multiply-accumulates of one operator for one frame.
+Then all tensors between layers have 8 bits. Only quantisation by one constant scale is included: it
+treats every element alike, so a part of the layer has the same operators around it. Quantisation by
+a scale per channel or by a computed scale is a layer of its own.
 """
 
 from __future__ import annotations
@@ -44,28 +39,31 @@ from cnn.rewrite.views import Views
 from cnn.simplify import Simplified
 
 _ELEMENTWISE = frozenset({"Relu", "Clip", "LeakyRelu"})
-"""Activation functions, whose further inputs are constants, between an operator and its quantiser.
+"""Activation functions, with constant parameters, that may stand between an operator and its
+quantiser.
 """
 
 
 @dataclass(frozen=True)
 class QuantiserGroups:
-    """`in_front` are the names of dequantised activations that their readers make themselves;
-    `behind` has, by the name of an operator's output, the nodes from there to its quantised form.
+    """The quantisers that belong to the layers of other operators.
+
+    `leading` names the dequantised activations that each reader computes itself. `trailing` has,
+    for an operator's output, the nodes from there to its quantised form.
     """
 
     leading: frozenset[str]
     trailing: Mapping[str, tuple[onnx.NodeProto, ...]]
 
     def trailing_nodes(self, node: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
-        """What stands behind an operator, for all of its outputs."""
+        """Return the trailing nodes of all outputs of an operator."""
         return tuple(x for name in node.output for x in self.trailing.get(name, ()))
 
 
 def quantiser_groups(
     nodes: Iterable[onnx.NodeProto], weights: Mapping[str, Array], outputs: Collection[str]
 ) -> QuantiserGroups:
-    """The groups of a network with these operators, constants and outputs."""
+    """Find the quantiser groups of a network with these operators, constants and outputs."""
     found = list(nodes)
     readers: dict[str, list[onnx.NodeProto]] = {}
     constant = {"", *weights}
@@ -104,7 +102,7 @@ def _to_quantiser(
     weights: Mapping[str, Array],
     kept: Collection[str],
 ) -> tuple[onnx.NodeProto, ...]:
-    """The nodes from a tensor to its only quantised form, if nothing else becomes of it."""
+    """Return the nodes from a tensor to its only quantised form; none if it has other readers."""
     chain: list[onnx.NodeProto] = []
     while name not in kept and len(readers.get(name, [])) == 1:
         (reader,) = readers[name]
@@ -136,10 +134,12 @@ _TRANSPOSABLE = frozenset({"FusedMatMul", "Gemm", "TransposeMatMul"})
 
 
 def macs(node: onnx.NodeProto, tensors: Mapping[str, Tensor]) -> int:
-    """Multiply-accumulates; 0 for operators that are no convolution or matrix product.
+    """Return the multiply-accumulates of an operator for one frame, 0 for all but products and
+    convolutions.
 
-    A convolution multiplies, for each element of its output, one filter; a transposed convolution,
-    for each element of its input, the taps that it is spread over. A bias is not counted.
+    A convolution multiplies one filter for each element of its output; a transposed convolution
+    multiplies, for each element of its input, the taps that the element is spread over. A bias does
+    not count.
     """
 
     def shape(index: int) -> tuple[int, ...]:
@@ -170,11 +170,12 @@ PRODUCER = "csdf-edge"
 
 @dataclass(frozen=True)
 class Operators:
-    """The ONNX nodes of each layer: those that prepare what it reads first, the layer's own last,
-    of which a tail has several, and a layer that was merged (`cnn.reading.state`) those of all; and
-    those `behind` it that quantise what it makes, of layers that have such.
+    """The ONNX nodes of each layer.
 
-    They may read `views`, which `described` describes; the network as it was read has none.
+    `of_layer` has the nodes that prepare what the layer reads, then its own node, last. A tail and
+    a merged layer (`cnn.reading.state`) have several own nodes. `trailing` has the quantisers after
+    a layer's own node, for layers that have any. Nodes may read `views`, which are described in
+    `described`; a network as it was read has none.
     """
 
     of_layer: Mapping[str, tuple[onnx.NodeProto, ...]]
@@ -185,7 +186,7 @@ class Operators:
     trailing: Mapping[str, tuple[onnx.NodeProto, ...]] = field(default_factory=dict)
 
     def nodes(self, layers: Iterable[str]) -> list[onnx.NodeProto]:
-        """The nodes of these layers and of the views that they read, each once, in order."""
+        """Return the nodes of these layers and of the views that they read, each once, in order."""
         found: dict[str, onnx.NodeProto] = {}
         for layer in layers:
             for node in self._with_views(layer):
@@ -202,8 +203,9 @@ class Operators:
         yield from self.trailing.get(layer, ())
 
     def on_activations(self, layers: Iterable[Layer]) -> Iterator[str]:
-        """The operators of these layers that work on activations: their own, and the quantisers
-        around these."""
+        """Yield the types of the operators that compute on activations: own ones and quantisers
+        around them.
+        """
         for layer in layers:
             if layer.operator in (TAIL, MERGED):
                 yield from (x.op_type for x in every_node(self.of_layer[layer.name]))
@@ -213,7 +215,7 @@ class Operators:
             yield from (x.op_type for x in (own, *self.trailing.get(layer.name, ())))
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
-        """A model around `graph`, for the operator sets that its nodes were written for."""
+        """Wrap `graph` in a model for the operator sets of its nodes."""
         return helper.make_model(
             graph,
             opset_imports=self.opset_import,
@@ -225,7 +227,7 @@ class Operators:
 def layers_of(
     model: Simplified, tensors: Mapping[str, Tensor]
 ) -> tuple[tuple[Layer, ...], Operators]:
-    """Layers in topological order, with unique names, and the operators behind them."""
+    """Return the layers in topological order, with unique names, and their operators."""
     inputs, outputs = ([x.name for x in values] for values in (model.inputs, model.outputs))
     parts = split_tail(model.nodes, tensors, inputs, outputs)
     found = _Layers(model, tensors, quantiser_groups(model.nodes, model.weights, set(outputs)))
@@ -241,7 +243,7 @@ def layers_of(
 
 
 class _Layers:
-    """The layers so far, and the operators that prepare what those to come read."""
+    """The layers so far, and the operators that prepare what later layers read."""
 
     def __init__(
         self, model: Simplified, tensors: Mapping[str, Tensor], groups: QuantiserGroups
@@ -257,10 +259,11 @@ class _Layers:
         self._absorbed: set[str] = set()
 
     def add(self, nodes: Sequence[onnx.NodeProto], results: tuple[str, ...] = ()) -> None:
-        """Add the layer of an operator, or the tail of these operators, whose `results` leave it.
+        """Add the layer of an operator, or the tail of these operators, whose `results` others
+        read.
 
-        An operator that only prepares what others read is remembered, one that belongs to another's
-        layer is left out.
+        An operator that only prepares what others read is stored for them; one that belongs to
+        another's layer is skipped.
         """
         node = nodes[-1]
         if not self._absorbed.isdisjoint(node.output):
@@ -303,7 +306,7 @@ class _Layers:
 
 
 def final_names(made: Iterable[str], trailing: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """What becomes of the tensors that a layer's own node makes in the nodes behind it."""
+    """Yield the names after the trailing nodes of the tensors that a layer's own node makes."""
     following = {node.input[0]: node.output[0] for node in trailing}
     for made_name in made:
         name = made_name
@@ -313,14 +316,14 @@ def final_names(made: Iterable[str], trailing: Iterable[onnx.NodeProto]) -> Iter
 
 
 def value_info(tensor: Tensor) -> onnx.ValueInfoProto:
-    """How a model declares a tensor: without a shape if that varies."""
+    """Declare a tensor for a model, without a shape if that varies."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     shape = None if tensor.varies else tensor.shape
     return helper.make_tensor_value_info(tensor.name, kind, shape)
 
 
 def node_key(node: onnx.NodeProto) -> str:
-    """A name of the node: every node makes at least one tensor, and no other node makes it."""
+    """Return a key of the node: its first output, which no other node makes."""
     return next(str(name) for name in node.output if name)
 
 

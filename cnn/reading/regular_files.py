@@ -25,7 +25,7 @@ def open_regular(path: Path, *, may_be_link: bool = True) -> BinaryIO:
         if stat.S_ISDIR(mode):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

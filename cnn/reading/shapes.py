@@ -1,13 +1,11 @@
-"""Static shapes and types of every tensor of a simplified model.
+"""Infer the shape and dtype of every tensor of a simplified model.
 
-The shape that memory and traffic are reckoned with, of a tensor whose shape varies by frame.
-
-Where the operator says how many there can be (`NonZero`: all elements; `NonMaxSuppression`: its
-limit for each class), that many. Otherwise ONNX's inference is asked again, as if every input had
-the shape that it is reckoned with. What it leaves open has `GUESS` elements: detectors give some
-hundred boxes, and a few kilobytes do not change a plan.
-
-This is for figures only. What may be sent is bounded by `nodes.core.deployment`.
+A tensor whose shape depends on the data gets an *assumed* shape, with which memory and traffic are
+calculated. Where the operator has a limit (`NonZero`: all elements; `NonMaxSuppression`: its limit
+per class), that limit is assumed. Otherwise ONNX infers the shape from the assumed shapes of the
+inputs. Each axis that is still unknown gets `GUESS` elements: detectors return some hundred boxes,
+and a few kilobytes do not change a plan. Assumed shapes are only for these calculations;
+`nodes.core.deployment` bounds what may be sent.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from cnn.reading.weights import INLINE_BYTES, Array, declare, tensor
 from cnn.simplify import Simplified
 
 GUESS = 100
-"""Elements along an axis of which nothing is known."""
+"""Elements along an axis of unknown length."""
 
 
 def assumed_shape(
@@ -38,9 +36,10 @@ def assumed_shape(
     weights: Mapping[str, Array],
     opset: int,
 ) -> tuple[int, ...]:
-    """The shape to reckon with for an output of `node`; no axis is empty.
+    """Return the shape to assume for an output of `node`; no axis is empty.
 
-    `inferred` has the axes that are known, and is None if not even their number is.
+    `inferred` has the known axes and None for the others; it is None if even their number is
+    unknown.
     """
     dims = _of_operator(node, known, weights) or _from_largest(node, output, known, weights, opset)
     if dims is None or (inferred is not None and len(dims) != len(inferred)):
@@ -74,7 +73,7 @@ def _from_largest(
     weights: Mapping[str, Array],
     opset: int,
 ) -> Sequence[int | None] | None:
-    """What ONNX infers for inputs of the shapes that they are reckoned with."""
+    """Return what ONNX infers from the assumed shapes of the inputs."""
     if not onnx.defs.has(node.op_type, opset, node.domain):
         return None
     names = [name for name in node.input if name]
@@ -110,11 +109,11 @@ def _from_largest(
 
 
 def infer(model: Simplified, label: str) -> dict[str, Tensor]:
-    """Describe every activation and constant by name; what is no tensor, such as a sequence, is
-    left out.
+    """Describe every activation and constant by name, except those that are no tensors, such as
+    sequences.
 
     Weights take part by shape only, so a model of any size can be inferred. Raises `ModelError`
-    naming the first layer whose output holds no numbers, or has a type that nobody knows.
+    that names the first layer whose output is not numeric, or has no type that can be inferred.
     """
     weights = {
         name: Tensor(name, tuple(array.shape), array.dtype.name)
@@ -148,7 +147,7 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
 
 
 def _inferred(model: Simplified, label: str) -> Mapping[str, list[onnx.ValueInfoProto]]:
-    """By tensor name, what ONNX infers and after it what simplification has found."""
+    """Return, by tensor name, what ONNX infers, followed by what simplification found."""
     graph = helper.make_graph(model.nodes, "network", model.inputs, model.outputs)
     for value in graph.output:
         if value.type.HasField("tensor_type"):
@@ -192,7 +191,7 @@ def _dtype(
 
 
 def _axes(values: Sequence[onnx.ValueInfoProto]) -> list[int | None] | None:
-    """The axes of a tensor, None for those that are not known; None if nothing is."""
+    """Return the axes, None for each unknown one; None if even their number is unknown."""
     for value in values:
         if value.type.tensor_type.HasField("shape"):
             dims = value.type.tensor_type.shape.dim
@@ -201,7 +200,7 @@ def _axes(values: Sequence[onnx.ValueInfoProto]) -> list[int | None] | None:
 
 
 def _check_channels(node: onnx.NodeProto, known: Mapping[str, Tensor], label: str) -> None:
-    """What ONNX's inference lets pass and every engine refuses: another number of channels."""
+    """Refuse a wrong number of channels: ONNX's inference accepts it, and every engine fails."""
     if any(name not in known or known[name].varies for name in node.input[:2]):
         return
     group = next((x.i for x in node.attribute if x.name == "group"), 1)

@@ -42,10 +42,10 @@ def check_structure(proto: onnx.ModelProto, label: str) -> None:
     for message in messages(proto):
         kind = message.DESCRIPTOR.name.removesuffix("Proto")
         if not all(isinstance(text, str) for text in _texts(message)):
-            raise ModelError(f"{damaged}a {kind} has a name that is no text")
+            raise ModelError(f"{damaged}a {kind} has a name that is not text")
         if isinstance(message, onnx.NodeProto):
             if not message.output:
-                raise ModelError(f"{damaged}an operator {message.op_type!r} makes nothing")
+                raise ModelError(f"{damaged}an operator {message.op_type!r} has no output")
             for entry in message.attribute:
                 if entry.name in _TYPE_ATTRIBUTES and entry.type == onnx.AttributeProto.INT:
                     what = f"{label}: the attribute {entry.name!r} of {describe(message)}"

@@ -1,17 +1,17 @@
-"""State that a network feeds back to itself: an input of a frame is an output of the frame before.
+"""Merge the layers on each cycle of state: an output of one frame that is an input of the next.
 
-In dataflow terms each pair (input, output) is an edge from the layer that makes the output to those
-that read the input, with one initial token. A firing of one phase makes the token that its next
-firing reads, so one frame per period is possible only if all layers of such a cycle are fired
-together. They are therefore merged into one layer of several operators, which keeps its state
-between frames (`Layer.state`).
+In dataflow terms each pair (input, output) is an edge, with one initial token, from the layer that
+makes the output to those that read the input. A firing of one phase makes the token that its next
+firing reads, so one frame per period is possible only if all layers of the cycle fire together.
+They are therefore merged into one layer, which keeps its state between frames (`Layer.state`).
 
-Layers are merged that lie on a way from a reader of the input to the maker of the output, or the
-reverse. These are the strongly connected components of the layer graph with edges both ways between
-the maker and the readers of each pair; what remains after merging them has no cycle.
+The layers to merge lie on a path between a reader of the input and the maker of the output, in
+either direction. These are the strongly connected components of the layer graph with edges in both
+directions between the maker and the readers of each pair. The graph of the merged layers has no
+cycle.
 
-Source: initial tokens on the edges of a cycle, and the bound that the cycle puts on the period, are
-those of Lee and Messerschmitt, "Synchronous data flow", Proceedings of the IEEE, 1987.
+Source: Lee and Messerschmitt, "Synchronous data flow", Proceedings of the IEEE, 1987, for initial
+tokens on the edges of a cycle and the bound that the cycle sets to the period.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from cnn.network import MERGED, Layer, Tensor
 from cnn.reading.layers import Operators, node_key
 
 StatePairs = Mapping[str, str]
-"""Network input → the network output that takes its place in the next frame."""
+"""Network input → the network output whose value it takes in the next frame."""
 
 
 def check_names(proto: onnx.ModelProto, state: StatePairs, label: str) -> None:
-    """Raise `ModelError` if a pair names what is no input or output of the model, or if no input
-    is left that comes with a frame."""
+    """Raise `ModelError` unless each pair names an input and an output, and an input remains."""
     inputs = [value.name for value in proto.graph.input]
     outputs = [value.name for value in proto.graph.output]
     for name, output in state.items():
@@ -60,11 +59,12 @@ def merge_state_cycles(
     state: StatePairs,
     label: str,
 ) -> tuple[tuple[Layer, ...], Operators]:
-    """The layers and operators of a network whose `state` stays within single layers.
+    """Return the layers and operators of a network with each cycle of `state` in a single layer.
 
-    `layers` stand in a topological order and read the inputs that `state` names; so do the results,
-    but those inputs are in `Layer.state`. Raises `ModelError` for an input that no layer reads, an
-    output that no layer makes, and a pair of unlike shape or dtype.
+    `layers` stand in a topological order and read the inputs that `state` names. The results stand
+    in such an order too, but have these inputs in `Layer.state` instead. Raises `ModelError` for an
+    input that no layer reads, an output that no layer makes, and a pair whose shapes or dtypes
+    differ.
     """
     if not state:
         return tuple(layers), operators
@@ -126,7 +126,7 @@ def _check_pair(
 
 
 class _Merging:
-    """Makes one layer of several."""
+    """Merges several layers into one."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _Merging:
                 self._readers.setdefault(name, set()).add(layer.name)
 
     def layer(self, group: Sequence[Layer]) -> Layer:
-        """`group`, in topological order, as one layer; its state is no input of it any more."""
+        """Merge `group`, given in topological order; state is no input of the merged layer."""
         inside = {layer.name for layer in group}
         made = [name for layer in group for name in layer.outputs]
         read = dict.fromkeys(name for layer in group for name in layer.inputs)
@@ -168,17 +168,17 @@ class _Merging:
         )
 
     def nodes(self, group: Sequence[str]) -> tuple[onnx.NodeProto, ...]:
-        """The operators of these layers, each once, in order."""
+        """Return the operators of these layers, each once, in order."""
         of_layer, trailing = self._operators.of_layer, self._operators.trailing
         found = (node for name in group for node in (*of_layer[name], *trailing.get(name, ())))
         return tuple({node_key(node): node for node in found}.values())
 
 
 def _groups(edges: Iterable[tuple[int, int]], count: int) -> list[list[int]]:
-    """The strongly connected components of a graph of `count` nodes, in a topological order.
+    """Return the strongly connected components of a graph of `count` nodes, in a topological order.
 
-    The members of each stand in ascending order; where several components could come next, it is
-    the one with the lowest member.
+    The members of a component are in ascending order. Where several components could come next, the
+    one with the lowest member does.
     """
     import networkx as nx  # noqa: PLC0415 (slow to import)
 

@@ -1,13 +1,13 @@
-"""The tail of a network: operators whose shapes depend on the data, which run as one layer.
+"""Split off a network's tail: the operators whose shapes depend on the data, which form one layer.
 
-A device must know beforehand how many bytes it receives. So a tensor of which only the data tell
-the shape never travels between devices: the operators that make or read one belong to one layer,
-which is called a tail because it mostly stands at the end, where a detector selects its boxes. It
-may stand at the beginning too.
+A device must know in advance how many bytes it receives. A tensor whose shape depends on the data
+therefore never travels between devices: the operators that make or read such a tensor all belong to
+one layer. It is called the tail because it mostly stands at the end, where a detector selects its
+boxes, but it may stand at the beginning.
 
-A layer must be convex: if a path left it and came back, it would wait for another layer that waits
-for it. So an operator on a path between two such operators belongs to the tail as well. An operator
-behind it that reads static tensors only is a layer of its own again.
+A layer must be convex: if a path left it and came back, the layer would wait for another that waits
+for it. So an operator on a path between two operators of the tail belongs to the tail as well. An
+operator after the tail that reads only static tensors is a layer of its own.
 
 An `If`, a `Loop` or a `Scan` whose results have static shapes is a layer like any other.
 """
@@ -25,8 +25,11 @@ from cnn.reading.bodies import reads
 
 @dataclass(frozen=True, slots=True)
 class TailSplit:
-    """The nodes of a network in a topological order: those that do not depend on the tail, the
-    tail, and those that do. `results` are the tensors that the tail makes for others, in order."""
+    """The nodes of a network in a topological order: independent of the tail, the tail, dependent
+    on it.
+
+    `results` are the tensors that the tail makes for others, in order.
+    """
 
     before: tuple[onnx.NodeProto, ...]
     tail: tuple[onnx.NodeProto, ...]
@@ -40,10 +43,11 @@ def split_tail(
     inputs: Collection[str],
     outputs: Collection[str],
 ) -> TailSplit:
-    """Part the nodes of a network, which stand in a topological order, from its tail.
+    """Split the nodes of a network, which stand in a topological order, at its tail.
 
-    A tensor has no static shape if it varies, or is missing in `tensors` as sequences are. What is
-    computed from constants alone prepares them for whichever layer reads them, and is no tail.
+    A tensor has no static shape if it `varies`, or if it is missing from `tensors`, as sequences
+    are. Operators that depend on constants only belong to the layers that read them, never to the
+    tail.
     """
     live = set(inputs)
     for node in nodes:
@@ -77,7 +81,7 @@ def _chosen(nodes: Sequence[onnx.NodeProto], which: Sequence[bool]) -> tuple[onn
 
 
 def _reached(nodes: Sequence[onnx.NodeProto], start: Sequence[bool]) -> list[bool]:
-    """Which nodes are in `start`, or depend on one that is."""
+    """Return which nodes are in `start` or depend on one that is."""
     made: set[str] = set()
     found = []
     for node, is_start in zip(nodes, start, strict=True):
@@ -88,7 +92,7 @@ def _reached(nodes: Sequence[onnx.NodeProto], start: Sequence[bool]) -> list[boo
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], start: Sequence[bool]) -> list[bool]:
-    """Which nodes are in `start`, or one that is depends on them."""
+    """Return which nodes are in `start` or have one that is depend on them."""
     read: set[str] = set()
     found = []
     for node, is_start in zip(reversed(nodes), reversed(start), strict=True):

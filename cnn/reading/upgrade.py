@@ -94,7 +94,7 @@ def _converted(
     """
     own = len(operators.of_layer[layer.name]) - 1
     nodes = (*operators.of_layer[layer.name], *operators.trailing.get(layer.name, ()))
-    if any(True for node in nodes for _ in bodies(node)):  # the converter leaves them as they are
+    if any(True for node in nodes for _ in bodies(node)):  # the converter ignores them
         raise _cannot(network, layer, operators, version)
     if all(node.domain not in STANDARD_DOMAINS for node in nodes):
         return nodes, {}
@@ -111,7 +111,7 @@ def _converted(
         return (*nodes[:own], _with_axis(nodes[own]), *nodes[own + 1 :]), {}
     try:
         converted = version_converter.convert_version(single, version).graph
-    except Exception as error:  # whatever the converter's C++ code throws
+    except Exception as error:  # any error of the converter's C++ code
         raise _cannot(network, layer, operators, version) from error
     constants = {
         node.output[0]: numpy_helper.to_array(node.attribute[0].t)
@@ -159,6 +159,6 @@ def _with_axis(original: onnx.NodeProto) -> onnx.NodeProto:
 def _cannot(network: Network, layer: Layer, operators: Operators, version: int) -> ModelError:
     return ModelError(
         f"{network.name}: layer {layer.name!r} ({layer.operator}) is written for operator set "
-        f"{standard_opset(operators)} of ONNX and cannot be brought to {version}, which another "
-        f"network has that it is to run with; export {network.name} anew for operator set {version}"
+        f"{standard_opset(operators)} of ONNX and cannot be converted to {version}, which "
+        f"another network uses; export {network.name} for operator set {version}"
     )

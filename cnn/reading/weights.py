@@ -1,20 +1,17 @@
-"""Weights as arrays, apart from the operators that read them.
+"""Separate a model's weights from its operators, and read those that lie in other files.
 
-A protobuf with a network's weights inside is copied whenever it is touched, and cannot pass 2 GiB.
-So the weights leave it as soon as it is parsed. Those in external files are mapped
-(`cnn.reading.weights`): they take no memory until something looks at them.
+A protobuf message with a network's weights inside is copied whenever it is passed on, and cannot
+exceed 2 GiB. So the weights leave it as soon as it is parsed.
 
-Weights in files beside a model, checked before a byte of them is read.
+The model's author chose the names of external files and the places in them, so both are untrusted.
+A name is accepted if, after all links are followed, it is a regular file inside the model's own
+folder; a place, if the file contains it and it has the weight's size. This is checked before a file
+is opened, because opening a pipe blocks and opening a device may trigger an action.
 
-Who wrote a model chose the names of these files and the places in them. A name counts if it is that
-of a regular file inside the model's own folder, once all links are followed; a place, if that file
-has it and the weight has as many bytes. Opening a pipe would wait for its writer, and a device may
-act on being opened, so what a file is gets asked first.
-
-Weights may be larger than memory, so they are mapped. If another process truncates a mapped file,
-SIGBUS ends the process that reads it. So this module copies each file to a file without a name in
-the folder for temporary files (`TMPDIR`), and maps and hashes that copy: a model's digest is that
-of the weights that are used, whatever happens to the original.
+Weights may be larger than memory, so files are memory-mapped. If another process truncated a mapped
+file, SIGBUS would end the process that reads it. This module therefore copies each file to an
+unnamed file in the folder for temporary files (`TMPDIR`), and maps and hashes the copy: a model's
+digest is that of the weights in use, whatever happens to the original.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ _is_number = re.compile(r"[0-9]{1,18}").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a file held when it was read: `digest` is the SHA-256 of `data`, a map if not empty."""
+    """A file as it was read: `digest` is the SHA-256 of `data`, a map unless it is empty."""
 
     file: Path
     data: mmap.mmap | bytes
@@ -55,14 +52,15 @@ class Contents:
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor's content lies in another file."""
+    """Whether a tensor's data lies in another file."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
-    """The file that `tensor` lies in, without links; `directory` is the model's folder.
+    """Return the file that `tensor` lies in, with links resolved; `directory` is the model's
+    folder.
 
-    Raises `ModelError` unless it is a regular file inside of that.
+    Raises `ModelError` unless it is a regular file inside that folder.
     """
     location = _entry(tensor, "location", what)
     if not location or not location.isprintable():
@@ -80,7 +78,7 @@ def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
         file = path.resolve(strict=True)
         is_regular = stat.S_ISREG(file.stat().st_mode)
         folder = directory.resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+    except (OSError, RuntimeError) as error:  # RuntimeError: a cycle of links, before 3.13
         reason = getattr(error, "strerror", None) or "its links lead in a circle"
         raise ModelError(
             f"{what} should lie in {path}, which cannot be read ({reason}); put that file beside "
@@ -92,12 +90,12 @@ def file_of(tensor: onnx.TensorProto, directory: Path, what: str) -> Path:
             "that file in the link's place"
         )
     if not is_regular:
-        raise ModelError(f"{what} should lie in {path}, which is no regular file")
+        raise ModelError(f"{what} should lie in {path}, which is not a regular file")
     return file
 
 
 def copied(file: Path) -> Contents:
-    """The content of a file that `file_of` found, as it is now; raises `ModelError`."""
+    """Copy a file that `file_of` returned; return its content. Raises `ModelError`."""
     folder = tempfile.gettempdir()
     digest = hashlib.sha256()
     try:
@@ -108,7 +106,7 @@ def copied(file: Path) -> Contents:
         size_bytes = os.fstat(stream.fileno()).st_size
         try:
             free_bytes = shutil.disk_usage(folder).free
-            if free_bytes < size_bytes:  # asked before, so that the disk does not get full
+            if free_bytes < size_bytes:  # checked first, so that the disk does not fill up
                 raise ModelError(
                     f"the {size_bytes} bytes of {file} have to be copied to {folder}, which has "
                     f"{free_bytes} left; set TMPDIR to a folder on another disk"
@@ -132,7 +130,7 @@ def array_in(
     dtype: np.dtype[np.generic],
     what: str,
 ) -> NDArray[np.generic]:
-    """A tensor in another file, whose `contents` these are, as a read-only array over them.
+    """Return a tensor from another file as a read-only array over the file's `contents`.
 
     `shape` has no negative dimension. Raises `ModelError` if the tensor is not there.
     """
@@ -141,8 +139,8 @@ def array_in(
     offset, length = (_number(tensor, key, what) for key in ("offset", "length"))
     if length is not None and length != size_bytes:
         raise ModelError(
-            f"{what} takes {size_bytes} bytes, and the model says that {length} of {file.name} "
-            "are it; export the model again"
+            f"{what} takes {size_bytes} bytes, but the model states a length of {length} in "
+            f"{file.name}; export the model again"
         )
     end = (offset or 0) + size_bytes
     has = len(contents.data)
@@ -169,7 +167,7 @@ def _number(tensor: onnx.TensorProto, key: str, what: str) -> int | None:
         return None
     if _is_number(text) is None:
         raise ModelError(
-            f"{what} lies in another file, with the {key} {text[:40]!r}, which is no number of "
+            f"{what} lies in another file, with the {key} {text[:40]!r}, which is not a number of "
             "bytes; export the model again"
         )
     return int(text)
@@ -178,18 +176,18 @@ def _number(tensor: onnx.TensorProto, key: str, what: str) -> int | None:
 Array = NDArray[np.generic]
 
 INLINE_BYTES = 1024
-"""Tensors below this size belong to the graph: shapes, axes and scales that inference looks at."""
+"""Smaller tensors stay in the graph: the shapes, axes and scales that inference needs."""
 
 _MOST_DIMENSIONS = 32
-"""Of an array in every version of NumPy."""
+"""The most dimensions that an array has in every version of NumPy."""
 
 
 def detach(
     proto: onnx.ModelProto, external: Mapping[str, Contents], label: str
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The model without its initialisers, and these by name; `proto` is used up.
+    """Return the model without its initialisers, and the initialisers by name; `proto` is used up.
 
-    `external` is what `external_contents` found. Raises `ModelError` if a weight is not there.
+    `external` is the result of `external_contents`. Raises `ModelError` if a weight is not there.
     """
     graph = proto.graph
     if graph.sparse_initializer:
@@ -197,14 +195,14 @@ def detach(
     arrays = {tensor.name: _array(tensor, external, label) for tensor in graph.initializer}
     graph.ClearField("initializer")
     lean = onnx.ModelProto()
-    lean.CopyFrom(proto)  # a protobuf message gives memory back only as a whole
+    lean.CopyFrom(proto)  # a protobuf message frees its memory only as a whole
     return lean, arrays
 
 
 def external_contents(proto: onnx.ModelProto, directory: Path, label: str) -> dict[str, Contents]:
-    """The files that a model's weights lie in, as the model calls them → what they hold, in order.
+    """Read the files that a model's weights lie in, by their names in the model, in order.
 
-    Raises `ModelError` unless all of them are regular files inside of `directory`.
+    Raises `ModelError` unless all of them are regular files inside `directory`.
     """
     files = {
         _location(tensor): file_of(tensor, directory, _called(tensor, label))
@@ -216,7 +214,7 @@ def external_contents(proto: onnx.ModelProto, directory: Path, label: str) -> di
 
 
 def names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    """Every tensor that a graph reads or gives out, in the branches of its nodes too."""
+    """Yield every tensor that a graph reads or returns, in the bodies of its nodes too."""
     for node in graph.node:
         yield from node.input
         for attribute in node.attribute:
@@ -226,13 +224,13 @@ def names_read(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def tensor(name: str, array: Array) -> onnx.TensorProto:
-    """An array as an initialiser that holds its own data."""
+    """Convert an array to an initialiser that holds its own data."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True)
 
 
 def described(name: str, array: Array) -> onnx.ValueInfoProto:
-    """An array as an input of its shape and dtype."""
+    """Declare an input with an array's shape and dtype."""
     return helper.make_tensor_value_info(
         name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
     )
@@ -248,7 +246,7 @@ def declare(graph: onnx.GraphProto, weights: Mapping[str, Array]) -> None:
 
 
 def widened(array: Array) -> Array:
-    """The exact values in float32 of an array of bfloat16, which may come as its bits (uint16)."""
+    """Return the exact float32 values of a bfloat16 array, which may come as its bits (uint16)."""
     if array.dtype == np.uint16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)
@@ -276,4 +274,6 @@ def _array(proto: onnx.TensorProto, external: Mapping[str, Contents], label: str
             array = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(shape)
         return widened(array) if is_bfloat16 else array
     except (TypeError, ValueError, OverflowError) as error:
-        raise ModelError(f"{what} does not hold the {math.prod(shape)} values it names") from error
+        raise ModelError(
+            f"{what} does not contain the {math.prod(shape)} values of its shape"
+        ) from error

@@ -1,1 +1,1 @@
-"""Rewrites of a network that compute the same: slices, bands, copies."""
+"""Rewrites of a network that compute the same outputs: slices, bands, copies."""

@@ -1,23 +1,22 @@
-"""Bands: connected layers computed in bands of rows (Zhao, Barijough and Gerstlauer, "DeepThings",
+"""Bands: compute connected layers in bands of rows (Zhao, Barijough and Gerstlauer, "DeepThings",
 2018; the data partitioning of Tang & Stefanov 2021, §1).
 
 Band 2 of 3 of a layer `conv` is a layer `conv[2/3]` that makes rows of `conv`'s tensor; all bands
-share the layer's weights. Which rows is in `cnn.rewrite.bands`. Between the layers of one band
-nothing is cut out but where two layers need different rows of the same tensor.
+share the layer's weights. `FusedLayers` calculates, without rewriting anything, which rows each
+layer makes for each band. It walks from the last layer to the first: a layer makes, in one piece,
+the rows that the later layers of the band need, and its row rule (`cnn.operators.row_rules`) gives
+the rows that this requires of its inputs. Rows that two bands need are computed in both. Rows from
+outside are received and not computed. So a band of one layer costs no more arithmetic than its
+share, and its halo only costs traffic; each further layer adds the halo of the later ones to its
+work.
 
-What a band receives from outside are layers of their own, `t[rows 0:10]`, that cut its rows, halo
-included, out of a tensor `t`. They cost next to nothing and can run where `t` is made; then only
-these rows travel. If instead such a layer runs with its band, all of `t` travels to it, which may
-suit a network's input: it comes as a whole to whoever reads it. A tensor that itself comes in
-bands is not joined: only the rows of the neighbours that are needed are cut out and sent.
-
-Which rows each layer makes for each band, and what the halo costs, without rewriting anything.
-
-Layers that are computed together in bands of rows are walked from the last to the first: a layer
-makes the rows that those behind it in the band need, all in one piece, and asks for what these take
-(`cnn.operators.row_rules`). Rows that two bands need are made by both. What comes in from outside
-is not made but received, so a band of one layer costs no more arithmetic than its share, only its
-halo on the wire; each further layer adds the halo of those behind it to its work.
+`apply_bands` writes the layers. Between the layers of one band nothing is cut, unless two layers
+need different rows of the same tensor. What a band receives from a tensor `t` outside is a layer of
+its own, `t[rows 0:10]`, that cuts these rows, halo included. It costs almost nothing and can run
+where `t` is made; then only these rows travel. If it runs with its band instead, all of `t`
+travels, which may suit a network's input, because that is sent complete to every reader. A tensor
+that is computed in bands itself is not joined: only the rows of neighbours that are needed are cut
+out and sent.
 """
 
 from __future__ import annotations
@@ -67,10 +66,10 @@ from cnn.rewrite.views import (
 
 @dataclass(frozen=True)
 class Band:
-    """One band: `rows` of the output tensor, and what each layer does for them.
+    """One band: `rows` of the output tensor, and what each layer computes for them.
 
-    `layers` has, for each layer that is needed, the rows that it takes and makes; `received` the
-    rows of each tensor from outside; `macs` the layers' multiply-accumulates.
+    `layers` has, for each layer that is needed, the rows that it reads and makes; `received` has
+    the rows of each tensor from outside; `macs` has each layer's multiply-accumulates.
     """
 
     rows: Rows
@@ -81,7 +80,7 @@ class Band:
 
 @dataclass(frozen=True)
 class BandSet:
-    """Layers that can be computed in bands: `output` is the tensor that others need of them."""
+    """Layers in bands; other layers need only the tensor `output` of those that they make."""
 
     layers: tuple[DraftLayer, ...]
     output: str
@@ -89,32 +88,32 @@ class BandSet:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all bands together."""
+        """The multiply-accumulates of all bands together."""
         return sum(sum(band.macs.values()) for band in self.bands)
 
     @property
     def halo_macs(self) -> int:
-        """How many of them are more than what the whole layers take.
+        """The multiply-accumulates beyond those of the whole layers.
 
-        Less than 0 if strides skip rows so that the bands need not make them.
+        This is negative if strides skip rows, so that the bands need not make them.
         """
         return self.macs - sum(layer.macs for layer in self.layers)
 
     @property
     def halo_share(self) -> float:
-        """The same relative to what the whole layers take; 0 if these have no arithmetic."""
+        """`halo_macs` relative to the whole layers' multiply-accumulates; 0 if there are none."""
         return self.halo_macs / max(1, self.macs - self.halo_macs)
 
 
 def bandable(draft: Draft) -> tuple[str, ...]:
-    """The layers that can be computed in bands of rows, in topological order."""
+    """Return the layers that can be computed in bands of rows, in topological order."""
     return tuple(name for name, layer in draft.layers.items() if _has_bands(draft, layer))
 
 
 class FusedLayers:
     """Layers that can be computed together in any bands of rows of the tensor `output`.
 
-    Raises `ModelError` if they cannot. Bands cost little to ask for and are remembered.
+    Raises `ModelError` if they cannot. Bands that were calculated are cached.
     """
 
     def __init__(self, draft: Draft, names: Sequence[str]) -> None:
@@ -130,13 +129,14 @@ class FusedLayers:
 
     @property
     def height(self) -> int:
-        """How many rows the output has."""
+        """The number of rows of the output."""
         return self._draft.tensors[self.output].shape[ROWS_AXIS]
 
     def bands(self, counts: Sequence[int]) -> BandSet:
-        """Bands of so many rows each, from top to bottom.
+        """Return bands of so many rows each, from top to bottom.
 
-        Raises `ModelError` if there are not as many rows as the output has, or a band has none.
+        Raises `ModelError` if their sum is not the number of rows of the output, or a band has no
+        row.
         """
         if sum(counts) != self.height or min(counts) < 1:
             raise ModelError(
@@ -147,7 +147,7 @@ class FusedLayers:
         return BandSet(self.layers, self.output, tuple(map(self.band, bands_of(counts))))
 
     def band(self, rows: Rows) -> Band:
-        """The band that makes `rows` of the output."""
+        """Return the band that makes `rows` of the output."""
         if rows not in self._found:
             self._found[rows] = self._band(rows)
         return self._found[rows]
@@ -175,7 +175,8 @@ class FusedLayers:
 
 
 class _Step:
-    """One layer on the way from the output to the inputs: its rule and the activations it reads.
+    """One layer on the walk from the output to the inputs: its rule and the activations that it
+    reads.
 
     `sources` are (index, name) of those inputs.
     """
@@ -189,13 +190,14 @@ class _Step:
 
 
 Box: TypeAlias = Mapping[int, tuple[int, int]]
-"""Axis → (start, stop) of a part of a tensor; axes that are not named are whole."""
+"""Axis → (start, stop) of a part of a tensor; axes that are not named are complete."""
 
 
 def pieces_of(view: View, box: Box) -> list[tuple[str, Box]]:
-    """What a box of a view consists of, one level down: boxes of tensors or other views.
+    """Return what a box of a view consists of, one level down: boxes of tensors or of other views.
 
-    Of a region that is one box, of a join one of each part that it reaches, in order.
+    A box of a region is one box; a box of a join is one box of each part that it overlaps, in
+    order.
     """
     if isinstance(view, Region):
         shifted = dict(box)
@@ -214,7 +216,7 @@ def pieces_of(view: View, box: Box) -> list[tuple[str, Box]]:
 
 
 def _real_rows(draft: Draft, name: str, box: Box) -> Iterator[tuple[str, Rows]]:
-    """The real tensors, and the rows of each, that a box consists of."""
+    """Yield the real tensors, and the rows of each, that a box consists of."""
     view = draft.views.get(name)
     if view is None:
         yield name, Rows(*box[ROWS_AXIS])
@@ -224,7 +226,7 @@ def _real_rows(draft: Draft, name: str, box: Box) -> Iterator[tuple[str, Rows]]:
 
 
 def _output(draft: Draft, layers: tuple[DraftLayer, ...]) -> str:
-    """The one tensor that others need of these layers."""
+    """Return the one tensor of these layers that others need."""
     views = Views(draft.views, draft.opset)
     own = {layer.name for layer in layers}
     made = dict.fromkeys(name for layer in layers for name in layer.outputs)
@@ -235,7 +237,9 @@ def _output(draft: Draft, layers: tuple[DraftLayer, ...]) -> str:
         (inside if layer.name in own else needed).update(read)
     for layer in layers:
         if (inside | needed).isdisjoint(layer.outputs):
-            raise ModelError(f"nothing needs what layer {layer.name!r} makes, so it has no bands")
+            raise ModelError(
+                f"nothing reads the output of layer {layer.name!r}, so it has no bands"
+            )
     outputs = [name for name in made if name in needed]
     if len(outputs) != 1:
         raise ModelError(
@@ -255,7 +259,7 @@ def _has_bands(draft: Draft, layer: DraftLayer) -> bool:
 
 
 def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
-    """Raises `ModelError` if the layer has none."""
+    """Return the row rule of a layer; raise `ModelError` if it has none."""
     if layer.operator == TAIL:
         raise ModelError(f"layer {layer.name!r} is a tail, which runs as a whole")
     if layer.whole is not None:
@@ -286,7 +290,7 @@ def _rule(draft: Draft, layer: DraftLayer) -> RowRule:
 
 
 def apply_bands(draft: Draft, rewrite: Bands) -> None:
-    """Compute layers of `draft` in bands; raises `ModelError` if that cannot be done."""
+    """Compute layers of `draft` in bands; raise `ModelError` if that is impossible."""
     wanted = FusedLayers(draft, rewrite.layers).bands(rewrite.rows)
     count = len(wanted.bands)
     if count == 1:
@@ -306,7 +310,7 @@ def apply_bands(draft: Draft, rewrite: Bands) -> None:
 class _BandWriter:
     """Writes the layers of one band.
 
-    `suffix` tells its layers and tensors apart. Layers that cut rows out of tensors from outside
+    `suffix` distinguishes its layers and tensors. Layers that cut rows out of tensors from outside
     are added to `cuts`, by tensor; bands that receive the same rows share one.
     """
 
@@ -332,7 +336,7 @@ class _BandWriter:
         self.output = wanted.output + suffix
 
     def layers(self) -> list[DraftLayer]:
-        """The layers of this band, in topological order; their tensors are put into the draft."""
+        """Return this band's layers, in topological order; add their tensors to the draft."""
         written = [
             self._layer(layer, self._band.layers[layer.name])
             for layer in self._wanted.layers
@@ -343,7 +347,7 @@ class _BandWriter:
             rows = self._band.rows.shifted(-made.start)
             origin = written[-1].origin
             whole = self._name(self._wanted.output)
-            name = f"{whole}[rows {rows}]"  # a layer without a name has that of its tensor
+            name = f"{whole}[rows {rows}]"  # a layer without a name is named after its tensor
             written.append(_cut(self._draft, whole, rows, name, origin, self.output))
         return written
 
@@ -383,18 +387,20 @@ class _BandWriter:
     def _constant_rows(
         self, layer: DraftLayer, name: str, rows: Rows
     ) -> tuple[str, tuple[onnx.NodeProto, ...]]:
-        """Rows of a constant that is broadcast to the layer's output, aligned at the last axis."""
+        """Take rows of a constant that broadcasts to the layer's output from the last axis."""
         rank = len(self._draft.tensors[layer.outputs[0]].shape)
         axis = ROWS_AXIS - rank + len(shape_of(self._draft, layer, name))
         return prepared.part(self._draft, layer, name, axis, rows.start, rows.stop)
 
     def _name(self, tensor: str) -> str:
-        """What this band makes of a tensor; of the output that may be too much."""
+        """Return the name of this band's part of a tensor; "+" marks more rows of the output than
+        requested.
+        """
         has_more = tensor == self._wanted.output and self._made[tensor] != self._band.rows
         return tensor + self._suffix + ("+" if has_more else "")
 
     def _source_of(self, name: str, box: Box, reader: str) -> str:
-        """A box of a tensor or view as this band's layers come by it."""
+        """Return the name under which this band's layers read a box of a tensor or view."""
         draft = self._draft
         view = draft.views.get(name)
         if view is None:
@@ -413,7 +419,7 @@ class _BandWriter:
         return joined
 
     def _cut_further(self, tensor: str, box: Box, reader: str) -> str:
-        """A box of a real tensor, as a region of those rows of it that this band has."""
+        """Return a box of a real tensor, as a region of the rows that this band has of it."""
         if tensor in self._made:
             whole, first = self._name(tensor), self._made[tensor].start
         else:
@@ -422,7 +428,9 @@ class _BandWriter:
         return self._draft.region(whole, _bounds({**box, ROWS_AXIS: (start - first, stop - first)}))
 
     def _received(self, tensor: str, reader: str) -> str:
-        """Rows of a tensor from outside, cut out by a layer of their own unless they are all."""
+        """Return the rows of a tensor from outside, cut out by a layer of their own unless they are
+        all.
+        """
         draft, rows = self._draft, self._band.received[tensor]
         if rows == Rows(0, draft.tensors[tensor].shape[ROWS_AXIS]):
             return tensor
@@ -440,7 +448,9 @@ def _bounds(box: Box) -> Bounds:
 def _cut(
     draft: Draft, tensor: str, rows: Rows, name: str, origin: str, made: str = ""
 ) -> DraftLayer:
-    """A layer called `name` that makes `rows` of `tensor`, called `made`, by default as well."""
+    """Return a layer called `name` that makes `rows` of `tensor`; its output is `made`, by default
+    `name`.
+    """
     made = made or name
     shape = list(draft.tensors[tensor].shape)
     shape[ROWS_AXIS] = rows.count

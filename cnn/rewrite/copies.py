@@ -1,7 +1,8 @@
-"""Copies: the whole network several times, side by side, for frames that are dealt out to them.
+"""Copies: run the whole network several times side by side, and distribute the frames over the
+copies.
 
-Copy 2 of a layer, an activation, an input or an output `x` is called `x@2`. Weights belong to all
-copies together, under the names that they had.
+Copy 2 of a layer, an activation, an input or an output `x` is named `x@2`. All copies share the
+weights, under their original names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def apply_copies(draft: Draft, rewrite: Copies) -> None:
         if layer.whole is not None and layer.whole.state:
             raise ModelError(
                 f"{draft.network_name} keeps state from frame to frame (layer {layer.name!r}), so "
-                "its frames cannot be dealt out to copies"
+                "its frames cannot be distributed over copies"
             )
     names = _Names(draft)
     numbers = range(1, rewrite.count + 1)
@@ -47,7 +48,7 @@ def apply_copies(draft: Draft, rewrite: Copies) -> None:
 
 
 class _Names:
-    """What layers and activations are called in each copy; weights keep their names."""
+    """The names of layers and activations in each copy; weights keep their names."""
 
     def __init__(self, draft: Draft) -> None:
         self._views = dict(draft.views)
@@ -62,7 +63,7 @@ class _Names:
         return copy_name(name, number)
 
     def layer(self, layer: DraftLayer, number: int) -> DraftLayer:
-        """One copy of a layer; the nodes that prepare its constants serve all copies."""
+        """Return one copy of a layer; the nodes that prepare its constants serve all copies."""
         inner: dict[str, str] = {}
         copied = []
         for node in (*layer.nodes, *layer.trailing):

@@ -2,7 +2,7 @@
 
 Each rewrite (`cnn.rewrite.slices`, …) replaces layers of a draft by others and declares views
 (`cnn.rewrite.views`) where tensors are computed in parts. Only at the end is it known which real
-tensors each layer reads, so that is when layers, shapes and weights become a `Network` again.
+tensors each layer reads; `Draft.finish` then makes a `Network` of the layers, shapes and weights.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from cnn.rewrite.views import Bounds, Join, Region, View, Views, region_name
 
 @dataclass(frozen=True, slots=True)
 class DraftLayer:
-    """A layer by its nodes: those that prepare what it reads first, its own last; and those behind
-    it, which quantise what it makes element by element.
+    """A layer by its nodes: those that prepare its inputs, its own node last, and `trailing`
+    quantisers.
 
-    The names that nodes read may be those of views. `part_of`: see `cnn.network.Layer`. `whole` is
-    the layer itself where rewrites leave it alone: a tail, which has several nodes of its own, and
-    one that keeps state.
+    Nodes may read views. `part_of` is that of `cnn.network.Layer`. `whole` is the layer itself if
+    rewrites leave it alone: a tail, which has several own nodes, or a layer that keeps state.
     """
 
     name: str
@@ -40,12 +39,12 @@ class DraftLayer:
 
     @property
     def node(self) -> onnx.NodeProto:
-        """The layer's own node; of several, its last."""
+        """The layer's own node; of several, the last."""
         return self.nodes[-1]
 
     @property
     def operator(self) -> str:
-        """What its own node does; of several, see `cnn.network.Layer`."""
+        """The operator of the layer's own node; of several, see `cnn.network.Layer`."""
         return str(self.node.op_type) if self.whole is None else self.whole.operator
 
     @property
@@ -58,8 +57,11 @@ class DraftLayer:
     def make_parts(
         self, node: onnx.NodeProto, suffixes: Mapping[str, str]
     ) -> tuple[onnx.NodeProto, ...]:
-        """Let `node`, a copy of the layer's own, make parts of the layer's outputs, whose names end
-        with these suffixes by output; returns copies of the nodes behind it for them."""
+        """Rename the outputs of `node`, a copy of the layer's own, to those of a part; return its
+        trailing nodes.
+
+        `suffixes` has the ending of each name, by the layer's output.
+        """
         found = [onnx.NodeProto() for _ in self.trailing]
         for copy, original in zip(found, self.trailing, strict=True):
             copy.CopyFrom(original)
@@ -82,7 +84,8 @@ class DraftLayer:
 
 
 class Draft:
-    """`layers` by name in topological order; `tensors` and `weights` by name.
+    """A network that rewrites change: `layers` in topological order, `tensors` and `weights`, by
+    name.
 
     `tensors` describes views as well as real tensors. Rewrites change all of them in place, by the
     methods below.
@@ -114,7 +117,7 @@ class Draft:
         self._operators = operators
 
     def layer(self, name: str) -> DraftLayer:
-        """The layer called `name`; raises `ModelError` if there is none."""
+        """Return the layer called `name`; raise `ModelError` if there is none."""
         if name not in self.layers:
             raise ModelError(f"{self.network_name} has no layer {name!r} to rewrite")
         return self.layers[name]
@@ -124,7 +127,7 @@ class Draft:
         return any(isinstance(self.views.get(name), Join) for name in layer.outputs)
 
     def reads(self, layer: DraftLayer) -> tuple[str, ...]:
-        """The activations, views among them, that the layer's nodes read, each once."""
+        """Return the activations, views included, that the layer's nodes read, each once."""
         nodes = (*layer.nodes, *layer.trailing)
         made = {name for node in nodes for name in node.output}
         if layer.whole is not None:
@@ -133,9 +136,9 @@ class Draft:
         return tuple(name for name in names if name not in made and name not in self.weights)
 
     def replace(self, old: Iterable[str], new: Sequence[DraftLayer]) -> None:
-        """Put the layers `new` in the place of the last of the layers called `old`.
+        """Replace the layers called `old` by the layers `new`, at the place of the last of them.
 
-        Their outputs must be described in `tensors`.
+        The outputs of the new layers must be described in `tensors`.
         """
         gone = set(old)
         last = max((index for index, name in enumerate(self.layers) if name in gone), default=-1)
@@ -150,29 +153,31 @@ class Draft:
                 layers.update((part.name, part) for part in new)
         self.layers = layers
 
-    def insert(self, new: Sequence[DraftLayer], trailing: str) -> None:
-        """Put layers behind the one that makes the tensor `behind`; first for a network input."""
+    def insert(self, new: Sequence[DraftLayer], after: str) -> None:
+        """Insert layers after the one that makes the tensor `after`; at the beginning for a network
+        input.
+        """
         for layer in new:
             self._check_free(layer.name, self.layers, "layer")
         added = {layer.name: layer for layer in new}
-        layers = dict(added) if trailing in self.inputs else {}
+        layers = dict(added) if after in self.inputs else {}
         for name, layer in self.layers.items():
             layers[name] = layer
-            if trailing in layer.outputs:
+            if after in layer.outputs:
                 layers.update(added)
         self.layers = layers
 
     def add_tensor(
         self, name: str, shape: Sequence[int], dtype: str, *, varies: bool = False
     ) -> str:
-        """Describe a new tensor; returns its name."""
+        """Describe a new tensor; return its name."""
         self._check_free(name, self.tensors, "tensor")
         self._check_free(name, self.weights, "weight")
         self.tensors[name] = Tensor(name, tuple(shape), dtype, varies)
         return name
 
     def region(self, of: str, bounds: Bounds) -> str:
-        """A view of the tensor `of` within `bounds`: `of` itself if that is all of it."""
+        """Return a view of the tensor `of` within `bounds`; `of` itself if that is all of it."""
         view = self.views.get(of)
         within = {axis: (start, stop) for axis, start, stop in bounds}
         shape = self.tensors[of].shape
@@ -199,10 +204,10 @@ class Draft:
         return name
 
     def join(self, tensor: str, axis: int, parts: Sequence[str]) -> None:
-        """Declare that `tensor`, which no layer makes any more, is made of `parts` along `axis`.
+        """Declare that `tensor`, which no layer makes any more, consists of `parts` along `axis`.
 
-        A network's output must be made by a layer: if `tensor` is one, a layer of that kind is put
-        behind the one that makes the last of the parts.
+        A layer must make each output of the network: if `tensor` is one, a layer that joins the
+        parts is inserted after the one that makes the last of them.
         """
         extents = tuple(self.tensors[part].shape[axis] for part in parts)
         join = self.views[tensor] = Join(axis, tuple(parts), extents)
@@ -217,7 +222,7 @@ class Draft:
             self.layers = layers
 
     def weight_part(self, name: str, axis: int, start: int, stop: int) -> str:
-        """A part of a weight as a weight of its own, which shares its memory; returns its name."""
+        """Add a part of a weight as a weight that shares its memory; return its name."""
         array = self.weights[name]
         if (start, stop) == (0, array.shape[axis]):
             return name
@@ -229,7 +234,7 @@ class Draft:
         return part
 
     def finish(self) -> tuple[Network, Operators, dict[str, Array]]:
-        """The rewritten network, its operators and its weights."""
+        """Return the rewritten network, its operators and its weights."""
         views = Views(self.views, self.opset)
         operators = replace(
             self._operators,
@@ -258,7 +263,7 @@ class Draft:
         return network, operators, {name: self.weights[name] for name in used}
 
     def _finished_layers(self, views: Views) -> tuple[Layer, ...]:
-        """All layers but those parts that nobody reads, as where a stride skips their rows."""
+        """Return all layers except parts that nobody reads, as where a stride skips their rows."""
         needed = set(self.outputs)
         found: list[Layer] = []
         for layer in reversed(self.layers.values()):
@@ -291,6 +296,6 @@ class Draft:
 
 
 def _joining_layer(tensor: str, join: Join, origin: str) -> DraftLayer:
-    """A layer that makes a joined tensor; its node is the one that readers carry."""
+    """Return a layer that makes a joined tensor, by the node that readers of the view contain."""
     node = onnx.helper.make_node("Concat", join.parts, [tensor], tensor, axis=join.axis)
     return DraftLayer(f"{origin}[join {tensor}]", (node,), 0, origin)

@@ -1,7 +1,8 @@
-"""Parts of a layer's values: of activations, of weights, and of either that nodes prepare.
+"""Take parts of the values that a layer reads: activations, weights, and what nodes prepare from
+them.
 
-An 8-bit weight or activation is dequantised by a node that belongs to the layer
-(`cnn.reading.layers`). A part of the prepared value is the same preparation of a part of it.
+A node of the layer dequantises an 8-bit weight or activation (`cnn.reading.layers`). A part of the
+prepared value is the same preparation applied to a part of the source.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def is_divisible(draft: Draft, layer: DraftLayer, name: str) -> bool:
-    """Whether parts of the value `name`, which `layer` reads, can be had."""
+    """Whether a part of the value `name`, which `layer` reads, can be taken."""
     node = _preparing(layer, name)
     if node is None:
         return True
@@ -31,8 +32,7 @@ def is_divisible(draft: Draft, layer: DraftLayer, name: str) -> bool:
 
 
 def activation_of(draft: Draft, layer: DraftLayer, name: str) -> str:
-    """The activation that a value is, or is made of by the nodes before the layer's own; "" for a
-    constant."""
+    """Return the activation that a value is, or is prepared from; "" for a constant."""
     node = _preparing(layer, name)
     if node is not None:
         return activation_of(draft, layer, node.input[0]) if node.input else ""
@@ -40,14 +40,16 @@ def activation_of(draft: Draft, layer: DraftLayer, name: str) -> str:
 
 
 def operands(draft: Draft, layer: DraftLayer) -> frozenset[str]:
-    """Those of the values that the layer's own node reads that are no constants."""
+    """Return the inputs of the layer's own node that are not constants."""
     return frozenset(name for name in layer.node.input if activation_of(draft, layer, name))
 
 
 def prepared_from(
     draft: Draft, layer: DraftLayer, name: str, source: str
 ) -> tuple[str, tuple[onnx.NodeProto, ...]]:
-    """The value `name` if its activation were `source`: its name and the nodes preparing it."""
+    """Return the value `name` prepared from `source` instead of its activation: its name and its
+    nodes.
+    """
     instead = {activation_of(draft, layer, name): source}
     if source in instead:
         return name, preparing_nodes(layer, name)
@@ -64,7 +66,8 @@ def prepared_from(
 def part(
     draft: Draft, layer: DraftLayer, name: str, axis: int, start: int, stop: int
 ) -> tuple[str, tuple[onnx.NodeProto, ...]]:
-    """The value `name` from `start` to `stop` along `axis`: its name and the nodes preparing it.
+    """Return the value `name` from `start` to `stop` along `axis`: its name and the nodes preparing
+    it.
 
     `name` must be divisible (`is_divisible`).
     """
@@ -88,8 +91,10 @@ def part(
 
 
 def shape_of(draft: Draft, layer: DraftLayer, name: str) -> tuple[int, ...]:
-    """The shape of a divisible value, or of what the layer's own node makes: preparing it, and
-    what stands behind the node, leave shapes as they are."""
+    """Return the shape of a divisible value, or of an output of the layer's own node.
+
+    Preparing and trailing nodes leave shapes as they are.
+    """
     node = _preparing(layer, name)
     if node is not None:
         return shape_of(draft, layer, node.input[0])
@@ -100,7 +105,7 @@ def shape_of(draft: Draft, layer: DraftLayer, name: str) -> tuple[int, ...]:
 
 
 def preparing_nodes(layer: DraftLayer, name: str) -> tuple[onnx.NodeProto, ...]:
-    """The nodes of `layer` that prepare `name`; none for a value that needs no preparation."""
+    """Return the nodes of `layer` that prepare `name`; none if it needs no preparation."""
     node = _preparing(layer, name)
     if node is None:
         return ()
@@ -112,6 +117,6 @@ def _preparing(layer: DraftLayer, name: str) -> onnx.NodeProto | None:
 
 
 def _parameters_axis(draft: Draft, layer: DraftLayer, node: onnx.NodeProto) -> int:
-    """The axis that scales and zero points of a (de)quantiser belong to."""
+    """Return the axis that the scales and zero points of a (de)quantiser belong to."""
     rank = max(1, len(shape_of(draft, layer, node.input[0])))
     return int(next((x.i for x in node.attribute if x.name == "axis"), 1)) % rank

@@ -1,9 +1,9 @@
-"""Slices: a layer computed in parts of its output channels (Tang & Stefanov 2021, §1, horizontal).
+"""Slices: compute a layer in parts of its output channels (Tang & Stefanov 2021, §1, horizontal).
 
-A layer `conv` that makes `t` becomes `conv[1/4]`, … that make `t[1/4]`, …, and `t` a view of
-them. Each part holds the weights of its own channels, which share memory with the layer's. What
-works channel by channel (element-wise layers, pooling, depthwise convolutions) reads only the
-region of its input that its channels need: exactly one part of a tensor that is sliced likewise.
+A layer `conv` that makes `t` becomes `conv[1/4]`, … that make `t[1/4]`, …, and `t` becomes a view
+of them. Each part holds the weights of its own channels, which share memory with the layer's.
+Operators that work channel by channel (elementwise, pooling, depthwise convolution) read only the
+region of their input that their channels need: exactly one part of a tensor that is sliced alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cnn.rewrite.rewrites import Channels, Slices, part_name
 
 
 def sliceable(draft: Draft) -> dict[str, Channels]:
-    """Layer → its output channels, of all layers that can be sliced."""
+    """Return the output channels of all layers that can be sliced, by layer name."""
     found: dict[str, Channels] = {}
     for name, layer in draft.layers.items():
         rule = rule_of(draft, layer)
@@ -33,7 +33,7 @@ def sliceable(draft: Draft) -> dict[str, Channels]:
 
 
 def apply_slices(draft: Draft, rewrite: Slices) -> None:
-    """Slice a layer of `draft`; raises `ModelError` if it cannot be sliced like that."""
+    """Slice a layer of `draft`; raise `ModelError` if it cannot be sliced like that."""
     layer = draft.layer(rewrite.layer)
     rule = rule_of(draft, layer)
     if rule is None:
@@ -97,7 +97,7 @@ def _slice(
 def _along(
     draft: Draft, layer: DraftLayer, rule: Rule, use: Use, start: int, stop: int
 ) -> tuple[int, int]:
-    """What channels from `start` to `stop` use of an input, along the axis of that use."""
+    """Return the part of an input, along its use's axis, that channels [start, stop) need."""
     if use.by == "channel":
         return start, stop
     size = rule.group_channels
@@ -111,7 +111,7 @@ def _along(
 def _concatenated(
     draft: Draft, layer: DraftLayer, axis: int, start: int, stop: int
 ) -> Iterator[tuple[str, tuple[onnx.NodeProto, ...]]]:
-    """The inputs of a concatenation, or parts of them, that lie between `start` and `stop`."""
+    """Yield the inputs of a concatenation, or parts of them, that lie in [start, stop)."""
     offset = 0
     for name in layer.node.input:
         extent = shape_of(draft, layer, name)[axis]

@@ -1,13 +1,13 @@
-"""Tensors that no layer makes: views of tensors that layers do make.
+"""Views: tensors that no layer makes, assembled from tensors that layers do make.
 
-When a rewrite has a tensor computed in parts, whoever reads the tensor itself still has to get it,
-and a part may need only a region of it. Neither is worth a layer, which would be a stop on the way
-between devices. So every layer that reads a view carries the ONNX nodes that put it together from
-real tensors: `Concat` for a `Join`, `Slice` for a `Region`, nothing at all if the view is exactly
-one part. A node is named by the tensor it makes, and two layers of one subnet share it.
+If a rewrite computes a tensor in parts, the tensor's readers still need the whole, and a part may
+need only a region of it. Neither justifies a layer of its own, which would be a stop on the way
+between devices. So each layer that reads a view contains the ONNX nodes that assemble it: `Concat`
+for a `Join`, `Slice` for a `Region`, none if the view is exactly one part. Each node is named after
+the tensor that it makes, so two layers in one subnet share it.
 
-Views are looked up only when nodes are written out. A region of a tensor that is computed in parts
-later is then found in those parts, so the order of rewrites does not matter.
+Views are resolved only when nodes are written. A region of a tensor that a later rewrite computes
+in parts is then found in these parts, so the order of rewrites does not matter.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 Bounds: TypeAlias = tuple[tuple[int, int, int], ...]
-"""(axis, start, stop) by ascending axis; axes that are not named are whole."""
+"""(axis, start, stop) by ascending axis; axes that are not named are complete."""
 
 _OPSET_OF_SLICE_BY_INPUTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A tensor that `parts` make along `axis`, which take `extents` of it."""
+    """A tensor that consists of `parts` along `axis`, with `extents` elements of that axis each."""
 
     axis: int
     parts: tuple[str, ...]
@@ -38,7 +38,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The part of the tensor `of` within `bounds`; less than the whole along each axis named."""
+    """The part of the tensor `of` within `bounds`, a proper part along each named axis."""
 
     of: str
     bounds: Bounds
@@ -49,7 +49,7 @@ View: TypeAlias = Join | Region
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """How a tensor is come by: the `nodes` that make `name` from the real `tensors`."""
+    """The `nodes` that make `name` from the real `tensors`."""
 
     name: str
     nodes: tuple[onnx.NodeProto, ...]
@@ -57,7 +57,7 @@ class Assembly:
 
 
 class Views:
-    """The views of a rewritten network, by name; `opset` is ONNX's own."""
+    """The views of a rewritten network, by name; `opset` is ONNX's own operator set."""
 
     def __init__(self, views: Mapping[str, View], opset: int) -> None:
         self.by_name = views
@@ -65,7 +65,7 @@ class Views:
         self._found: dict[str, Assembly] = {}
 
     def assembly(self, name: str) -> Assembly:
-        """How to come by `name`; of a real tensor (or a constant) that is itself."""
+        """Return how to assemble `name`; a real tensor or a constant is itself."""
         view = self.by_name.get(name)
         if view is None:
             return Assembly(name, (), (name,))
@@ -106,7 +106,11 @@ class Views:
 
 
 def region_name(of: str, bounds: Bounds) -> str:
-    """What a region is called, as NumPy would write it: `t[:,0:4]`."""
+    """Return the name of a region, as NumPy would write it.
+
+    >>> region_name("t", ((1, 0, 4),))
+    't[:,0:4]'
+    """
     named = {axis: f"{start}:{stop}" for axis, start, stop in bounds}
     return f"{of}[{','.join(named.get(axis, ':') for axis in range(max(named) + 1))}]"
 
@@ -121,7 +125,7 @@ def _joined(name: str, axis: int, parts: list[Assembly]) -> Assembly:
 
 
 def slice_nodes(source: str, name: str, bounds: Bounds, opset: int) -> list[onnx.NodeProto]:
-    """The nodes that cut `bounds` out of `source` and call it `name`."""
+    """Return the nodes that cut `bounds` out of `source`; the result is called `name`."""
     axes, starts, stops = (list(values) for values in zip(*bounds, strict=True))
     if opset < _OPSET_OF_SLICE_BY_INPUTS:
         return [
@@ -136,6 +140,6 @@ def slice_nodes(source: str, name: str, bounds: Bounds, opset: int) -> list[onnx
 
 
 def constant_node(name: str, values: NDArray[np.integer]) -> onnx.NodeProto:
-    """A node that makes whole numbers (int64): places or shapes, which operators read."""
+    """Return a node that makes int64 numbers: positions or shapes for other operators."""
     value = numpy_helper.from_array(values.astype(np.int64), name)
     return helper.make_node("Constant", [], [name], name, value=value)

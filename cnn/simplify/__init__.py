@@ -1,13 +1,13 @@
-"""Networks written with fewer operators that compute the same, and taken apart.
+"""Simplify a network: fold constants, remove operators without effect, fuse operators.
 
-Afterwards nothing is left of shape arithmetic: whatever depends on constants and on shapes alone is
-a constant. A batch norm behind a convolution is part of it, and so are a bias and zeros padded in
-front. Identities, dropouts and whatever else changes nothing are gone. Weights are held once, as
-arrays, apart from the operators.
+No shape arithmetic is left afterwards: whatever depends only on constants and shapes is a constant.
+Batch norms, biases and zero padding are part of the convolution next to them. Identities, dropouts
+and other operators without effect are gone. Each weight exists once, as an array, separate from the
+operators.
 
-Each pass (`fold`, `idle`, `views`, `duplicates`, `layouts`, `kernels`) rewrites an
-`OperatorGraph`, in which tensors have types. A pass rewrites an operator only where the types
-and constants at hand prove that the result is the same; what it does not know, it leaves alone.
+Each pass (`fold`, `redundant`, `layouts`, `kernels`) rewrites an `OperatorGraph`, in which tensors
+have types. A pass rewrites an operator only where the known types and constants prove that the
+result is the same.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ _PASSES = (remove_no_ops, merge_views, remove_duplicates, change_layouts, fuse_k
 class Simplified:
     """Operators in topological order and their constants by name.
 
-    `inputs` and `outputs` describe those of the graph; `described` is what was found out about the
-    tensors between. `constant_outputs` are outputs of the model that no input reaches.
+    `inputs` and `outputs` declare those of the graph; `described` declares the tensors between
+    them, as far as their types were found. `constant_outputs` are outputs of the model that depend
+    on no input.
     """
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -54,7 +55,7 @@ class Simplified:
 
 
 def _run_passes(graph: OperatorGraph) -> None:
-    """Run the passes until none finds anything."""
+    """Run the passes until none changes anything."""
     graph.remove_unread()
     is_changed = True
     while is_changed:
@@ -64,9 +65,9 @@ def _run_passes(graph: OperatorGraph) -> None:
 
 
 def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> Simplified:
-    """Simplify `proto`, which is used up together with `weights`, and take it apart.
+    """Simplify `proto`; uses up `proto` and `weights`.
 
-    Raises `ModelError` for operators that cannot be handled.
+    Raises `ModelError` for operators that are not supported.
     """
     graph = OperatorGraph(proto, weights)
     try:
@@ -78,7 +79,7 @@ def simplify(proto: onnx.ModelProto, weights: dict[str, Array], label: str) -> S
         make_names_unique(graph.nodes)
     except ModelError:
         raise
-    except Exception as error:  # whatever a damaged model leads to
+    except Exception as error:  # any error that a damaged model causes
         check_operators(graph.nodes, label)
         raise ModelError(f"{label}: the model cannot be simplified: {error}") from error
     read = {name for node in graph.nodes for name in reads(node)}

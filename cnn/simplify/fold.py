@@ -1,23 +1,18 @@
-"""Constant folding: one pass in topological order, in which every operator's outputs get a type.
+"""Fold constants: one pass in topological order that infers the type of every output.
 
-Input shapes are static, so the shape of nearly everything follows, operator by operator, by ONNX's
-own shape inference. An operator that only reads constants is carried out. One that only asks for a
-shape or a size is a constant once the shape is known. So all arithmetic that exporters write for
-sizes that were open folds away, and in the order in which it would be computed.
+Input shapes are static, so nearly all shapes follow, operator by operator, from ONNX's shape
+inference. An operator that reads only constants is executed; `Shape` and `Size` are constants once
+the shape is known. So the arithmetic that exporters write for open sizes folds away in the order in
+which it would be computed. An `If` with a constant condition is replaced by its branch, and a
+`Loop` or `Scan` by its iterations where their number is known (`unroll`).
 
-An `If` whose condition is constant is replaced by its branch, and a `Loop` or `Scan` by its
-iterations where it is known how many there are (`unroll`).
+Operators are executed by ONNX's reference implementation. It defines what operators mean, and it is
+slow: for some operators it works in Python, one element at a time. So an operator is executed only
+where that is quick; others stay with the layer that reads their result.
 
-Carrying out one operator on constants, by ONNX's reference implementation.
-
-It defines what operators mean, and is slow: in Python, an element at a time for some. So an
-operator is carried out only where that takes a moment; others stay with the layer that reads their
-result.
-
-Scales of resizings for which ONNX's inference and ONNX Runtime come to different sizes.
-
-An output has ⌊size · scale⌋ elements. 10 · 2.3 is 23 in single precision, in which ONNX Runtime
-multiplies, but 2.3 itself is 2.29999995 there, so that inference says 22.
+ONNX's inference and ONNX Runtime can disagree on the size of a resized tensor, ⌊size · scale⌋. The
+scale 2.3 is 2.29999995 in single precision: ONNX Runtime multiplies by 10 in single precision and
+gets 23, inference gets 22. `round_up_scales` removes the disagreement.
 """
 
 from __future__ import annotations
@@ -49,11 +44,13 @@ _ARITHMETIC = frozenset(
     | {"ReduceSum", "Round", "Sigmoid", "Sign", "Sin", "Softmax", "Sqrt", "Sub", "Sum", "Tanh"}
 )
 _BY_NUMPY = _MOVING | _ARITHMETIC
-"""Operators that the reference implementation leaves to NumPy, whole arrays at a time."""
+"""Operators that the reference implementation executes by NumPy, on whole arrays."""
 
 _SELECTING = frozenset({"Compress", "NonZero", "Unique"})
-"""Operators whose output has a size that depends on the data, but is not larger than their input's.
-Of others whose size nobody knows beforehand, a damaged file may ask for any."""
+"""Operators whose output size depends on the data but does not exceed their input's.
+
+In a damaged file, other operators of unknown output size could request any amount of memory.
+"""
 
 _OLDEST_REFERENCE = {"DequantizeLinear": 19}
 """Operator → the oldest operator set for which the reference implementation has it. For the types
@@ -62,7 +59,9 @@ that NumPy has, the operator meant the same before."""
 _LARGEST_BYTES = 64 << 20
 _LARGEST_SLOW_BYTES = 16 << 10
 _GROWTH = 16 << 10
-"""Bytes; what is larger than that and than what it is made of stays an operator, being smaller."""
+"""Bytes. A result that is larger than this and than its inputs is not stored: the operator is
+smaller.
+"""
 
 
 def evaluate(
@@ -72,10 +71,10 @@ def evaluate(
     *,
     is_wanted: bool = False,
 ) -> dict[str, Array] | None:
-    """The outputs of `node` for these inputs; None if that takes long or cannot be done.
+    """Execute `node` on these inputs; return its outputs, or None if that is slow or impossible.
 
-    `is_wanted`: the result itself is asked for, so it may take longer, and be larger than what it
-    is made of.
+    If `is_wanted`, the result itself is needed, so it may take longer and be larger than its
+    inputs.
     """
     if node.op_type in RANDOM or node.domain not in STANDARD_DOMAINS:
         return None
@@ -127,7 +126,7 @@ def _run_reference(
 
 
 def _is_as_inferred(graph: OperatorGraph, results: Mapping[str, Array]) -> bool:
-    """Whether dtypes and shapes are those that ONNX's inference has found, where it has."""
+    """Whether dtypes and shapes match those that ONNX inferred, where it did."""
     for name, array in results.items():
         kind, shape = graph.element_type(name), graph.shape(name)
         if kind not in (onnx.TensorProto.UNDEFINED, helper.np_dtype_to_tensor_dtype(array.dtype)):
@@ -138,7 +137,7 @@ def _is_as_inferred(graph: OperatorGraph, results: Mapping[str, Array]) -> bool:
 
 
 def _made_bytes(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
-    """The bytes of what a node makes; None if a shape is not known."""
+    """Return the bytes of a node's outputs; None if a shape is unknown."""
     total = 0
     for name in filter(None, node.output):
         shape = graph.shape(name)
@@ -150,8 +149,10 @@ def _made_bytes(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
 
 
 def _range_bytes(start: Array, limit: Array, delta: Array) -> int | None:
-    """The bytes of a range; ONNX infers none where a bound is a list of one number, which engines
-    take for that number."""
+    """Return the bytes of a `Range`.
+
+    ONNX infers no shape where a bound is a list of one number, which engines accept as that number.
+    """
     if any(x.size != 1 for x in (start, limit, delta)) or not delta.any():
         return None
     length = (float(limit.item()) - float(start.item())) / float(delta.item())
@@ -159,11 +160,11 @@ def _range_bytes(start: Array, limit: Array, delta: Array) -> int | None:
 
 
 _PLACES = {"Upsample": 1, "Resize": 2}
-"""Operator → its input that holds the scales; before operator set 11 it was the second of both."""
+"""Operator → index of its scales; before operator set 11, index 1 for both."""
 
 
 def round_up_scales(graph: OperatorGraph, node: onnx.NodeProto) -> None:
-    """Raise constant scales to the next number for which both are what ONNX Runtime makes."""
+    """Increase constant scales to the next number for which inference agrees with ONNX Runtime."""
     if node.op_type not in _PLACES:
         return
     place = _PLACES[node.op_type] if graph.opset >= 11 else 1
@@ -187,21 +188,23 @@ def _settled(scale: np.float32, size: int) -> np.float32:
 
 
 _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-"""A weight stays as small as it is."""
+"""Not executed on constants, so that a quantised weight stays small."""
 
 _LIKE_FIRST_INPUT = frozenset({"GroupNormalization"})
-"""What they make has the type of their first input, which ONNX does not infer."""
+"""Operators whose output has the type of their first input, which ONNX does not infer."""
 
 
 def fold(graph: OperatorGraph) -> None:
-    """Replace what is constant by its value, and give every tensor a type where that is known."""
+    """Replace constant expressions by their values, and infer the type of every tensor where
+    possible.
+    """
     nodes, graph.nodes = graph.nodes, []
     unroller = Unroller(graph, lambda iteration: _fold(graph, iteration, unroller))
     _fold(graph, nodes, unroller)
 
 
 def _fold(graph: OperatorGraph, nodes: Iterable[onnx.NodeProto], unroller: Unroller) -> None:
-    """Add these nodes to the graph, or their values."""
+    """Add these nodes, or their values, to the graph."""
     left = deque(nodes)
     while left:
         node = left.popleft()
@@ -227,7 +230,7 @@ def _fold(graph: OperatorGraph, nodes: Iterable[onnx.NodeProto], unroller: Unrol
 
 
 def _constants_of(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | None:
-    """The outputs of `Constant`, and of `Shape` and `Size` where the shape is known."""
+    """Return the output of a `Constant`, or of `Shape` and `Size` where the shape is known."""
     if node.op_type == "Constant":
         array = _literal(node)
         return None if array is None else {node.output[0]: array}
@@ -249,7 +252,7 @@ def _bounded(index: int, shape: tuple[int, ...]) -> int:
 
 
 def _literal(node: onnx.NodeProto) -> Array | None:
-    """The value of a `Constant` that is a tensor of numbers."""
+    """Return the value of a `Constant` that is a numeric tensor."""
     for name, dtype in (("float", np.float32), ("int", np.int64)):
         for plural in ("", "s"):
             value = attribute(node, f"value_{name}{plural}")
@@ -266,8 +269,7 @@ def _literal(node: onnx.NodeProto) -> Array | None:
 
 
 def _evaluated(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | None:
-    """The outputs of a node that only reads constants, or makes nothing but empty tensors; else
-    its types are noted."""
+    """Infer the types of a node's outputs; return their values if they are constant or empty."""
     round_up_scales(graph, node)
     _infer(graph, node)
     if (empty := _empty(graph, node)) is not None:
@@ -279,7 +281,7 @@ def _evaluated(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] |
 
 
 def _empty(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | None:
-    """The outputs of a node if none has an element: there is one value that each can have."""
+    """Return the outputs of a node if none has an element, because then their values are known."""
     found = {}
     for name in filter(None, node.output):
         shape, kind = graph.shape(name), graph.element_type(name)
@@ -293,7 +295,7 @@ def _empty(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] | Non
 
 
 def _infer(graph: OperatorGraph, node: onnx.NodeProto) -> None:
-    """Note the types of the node's outputs, as far as ONNX infers them."""
+    """Record the types of the node's outputs, as far as ONNX infers them."""
     types = {name: graph.types[name] for name in node.input if name in graph.types}
     if not types.keys() >= set(filter(None, node.input)):
         return
@@ -317,7 +319,7 @@ def _infer(graph: OperatorGraph, node: onnx.NodeProto) -> None:
         else:
             found = _inferred_by_function(graph, node, types, data)
     except (shape_inference.InferenceError, RuntimeError, ValueError):
-        return  # the whole network's inference says what is wrong with it
+        return  # inference of the whole network reports it
     graph.types.update(found)
 
 
@@ -327,7 +329,7 @@ def _inferred_by_function(
     types: Mapping[str, onnx.TypeProto],
     data: Mapping[str, onnx.TensorProto],
 ) -> dict[str, onnx.TypeProto]:
-    """For operators that ONNX defines by others, and infers only within a model."""
+    """Infer the types of operators that ONNX defines by others, and infers only within a model."""
     values = [helper.make_value_info(name, types[name]) for name in types if name not in data]
     made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     body = helper.make_graph([node], "node", values, made, list(data.values()))

@@ -1,4 +1,4 @@
-"""A network while it is simplified: its operators, its constants, and every tensor's type."""
+"""The graph that simplification rewrites: operators, constants, and types of tensors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Value = float | int | bytes | list[int] | list[float] | list[bytes] | onnx.Tenso
 
 
 class OperatorGraph:
-    """Operators in topological order, which files need not keep; `constants` and `types` by tensor
-    name; the members of `sequences` by theirs, if they are known.
+    """Operators in topological order, which files need not have, with constants and types by tensor
+    name.
 
-    A type is absent where nothing is known, and has no shape where that depends on the data.
+    `types` lacks a tensor of which nothing is known; a type lacks a shape that depends on the data.
+    `sequences` has the members of a sequence, by its name, if they are known.
     """
 
     def __init__(self, proto: onnx.ModelProto, weights: dict[str, Array]) -> None:
@@ -43,7 +44,7 @@ class OperatorGraph:
             self.types[name] = type_of(array)
 
     def new_name(self, wanted: str) -> str:
-        """A tensor name that nothing has yet."""
+        """Return an unused tensor name, `wanted` if possible."""
         wanted = short(wanted)
         name, number = wanted, 2
         while name in self._names:
@@ -52,12 +53,13 @@ class OperatorGraph:
         return name
 
     def checkpoint(self) -> tuple[int, int]:
-        """The present state, for `return_to`: operators may be added until then, at the end and
-        under new names."""
+        """Return the present state for `roll_back`; until then, operators may only be appended,
+        under new names.
+        """
         return len(self.nodes), len(self._names)
 
     def roll_back(self, checkpoint: tuple[int, int]) -> None:
-        """Forget the operators and the names that were added since the mark."""
+        """Remove the operators and the names that were added since the checkpoint."""
         nodes, names = checkpoint
         del self.nodes[nodes:]
         while len(self._names) > names:
@@ -67,23 +69,23 @@ class OperatorGraph:
             self.sequences.pop(name, None)
 
     def constant_bytes_since(self, checkpoint: tuple[int, int]) -> int:
-        """The bytes of the constants whose names were added since the mark."""
+        """Return the bytes of the constants that were added since the checkpoint."""
         added = islice(reversed(self._names), len(self._names) - checkpoint[1])
         return sum(self.constants[name].nbytes for name in added if name in self.constants)
 
     def add_constant(self, wanted: str, array: Array) -> str:
-        """Add a constant; its name is `wanted` or one like it."""
+        """Add a constant; return its name, which is `wanted` or one like it."""
         name = self.new_name(wanted)
         self.set_constant(name, array)
         return name
 
     def set_constant(self, name: str, array: Array) -> None:
-        """Let `name` be this constant."""
+        """Make `name` this constant."""
         self.constants[name] = array
         self.types[name] = type_of(array)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The static shape of a tensor, None if it is not known."""
+        """Return the static shape of a tensor, None if it is unknown."""
         found = self.types.get(name)
         if found is None or not found.HasField("tensor_type"):
             return None
@@ -95,22 +97,22 @@ class OperatorGraph:
         return tuple(dim.dim_value for dim in dims)
 
     def element_type(self, name: str) -> int:
-        """The ONNX element type of a tensor, `UNDEFINED` if it is not known."""
+        """Return the ONNX element type of a tensor, `UNDEFINED` if it is unknown."""
         found = self.types.get(name)
         return found.tensor_type.elem_type if found is not None else onnx.TensorProto.UNDEFINED
 
     def has_same_type(self, one: str, other: str) -> bool:
-        """Whether two tensors are known to have one static shape and one element type."""
+        """Whether two tensors are known to have the same static shape and element type."""
         shape, kind = self.shape(one), self.element_type(one)
         known = shape is not None and kind != onnx.TensorProto.UNDEFINED
         return known and shape == self.shape(other) and kind == self.element_type(other)
 
     def constant(self, node: onnx.NodeProto, index: int) -> Array | None:
-        """The value of a node's input if that is there and constant."""
+        """Return the value of a node's input if it is present and constant."""
         return self.constants.get(node.input[index]) if has_input(node, index) else None
 
     def readers(self) -> Mapping[str, list[onnx.NodeProto]]:
-        """Tensor → the nodes that read it, each as often as it does."""
+        """Return, for each tensor, the nodes that read it, each as often as it does."""
         found: dict[str, list[onnx.NodeProto]] = {}
         for node in self.nodes:
             for name in (*node.input, *captured(node)):
@@ -118,21 +120,23 @@ class OperatorGraph:
         return found
 
     def producers(self) -> Mapping[str, onnx.NodeProto]:
-        """Tensor → the node that makes it."""
+        """Return the node that makes each tensor."""
         return {name: node for node in self.nodes for name in node.output if name}
 
     def sort(self) -> None:
-        """Bring nodes that were added anywhere into a topological order."""
+        """Restore the topological order after nodes were added."""
         self.nodes = in_order(self.nodes)
 
     def rename(self, new_names: Mapping[str, str]) -> None:
-        """Read and make tensors under other names."""
+        """Rename tensors in all nodes."""
         for node in self.nodes:
             rename(node, new_names)
 
     def remove_unread(self) -> bool:
-        """Remove the nodes that no output depends on, and optional outputs that nobody reads;
-        whether there were such nodes."""
+        """Remove the nodes that no output depends on, and unread optional outputs.
+
+        Returns whether there were such nodes.
+        """
         wanted, kept = set(self.outputs), []
         for node in reversed(self.nodes):
             if wanted.isdisjoint(node.output):
@@ -146,7 +150,7 @@ class OperatorGraph:
         return is_changed
 
     def _is_spare(self, node: onnx.NodeProto) -> bool:
-        """Whether an operator need not make its last output."""
+        """Whether the last output of an operator is optional."""
         if not onnx.defs.has(node.op_type, self.opset, node.domain):
             return False
         formal = onnx.defs.get_schema(node.op_type, self.opset, node.domain).outputs
@@ -155,7 +159,7 @@ class OperatorGraph:
         return last < len(formal) and formal[last].option == optional
 
     def described(self) -> Iterator[onnx.ValueInfoProto]:
-        """The types of all tensors that nodes make."""
+        """Yield the types of all tensors that nodes make."""
         for node in self.nodes:
             for name in node.output:
                 if name in self.types:
@@ -163,9 +167,10 @@ class OperatorGraph:
 
 
 def in_order(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """The nodes in a topological order, otherwise as they stand (Kahn's algorithm).
+    """Sort the nodes topologically, keeping their order where possible (Kahn's algorithm).
 
-    Nodes on a cycle, and behind one, come last. Converters append the casts that they insert.
+    Nodes on a cycle, and those that depend on one, come last. Some converters append the casts that
+    they insert, so files need not be sorted.
     """
     found = list(nodes)
     maker = {name: index for index, node in enumerate(found) for name in node.output if name}
@@ -190,18 +195,18 @@ def in_order(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 
 def type_of(array: Array) -> onnx.TypeProto:
-    """The ONNX type of an array."""
+    """Return the ONNX type of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(kind, array.shape)
 
 
 def has_input(node: onnx.NodeProto, index: int) -> bool:
-    """Whether a node is given its input number `index`, which may be optional."""
+    """Whether a node has input `index`, which may be optional."""
     return index < len(node.input) and bool(node.input[index])
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Value = None) -> Value:
-    """The value of a node's attribute; texts are bytes."""
+    """Return the value of a node's attribute; text is bytes."""
     for found in node.attribute:
         if found.name == name:
             value: Value = helper.get_attribute_value(found)
@@ -210,13 +215,13 @@ def attribute(node: onnx.NodeProto, name: str, default: Value = None) -> Value:
 
 
 def integers(node: onnx.NodeProto, name: str, default: Iterable[int] = ()) -> list[int]:
-    """The value of a node's attribute that is a list of integers."""
+    """Return the value of an attribute that is a list of integers."""
     value = attribute(node, name)
     return [int(x) for x in value] if isinstance(value, list) else list(default)
 
 
 def integer(node: onnx.NodeProto, name: str, default: int) -> int:
-    """The value of a node's attribute that is an integer."""
+    """Return the value of an attribute that is an integer."""
     value = attribute(node, name)
     return value if isinstance(value, int) else default
 
@@ -224,8 +229,11 @@ def integer(node: onnx.NodeProto, name: str, default: int) -> int:
 def attribute_or_input(
     graph: OperatorGraph, node: onnx.NodeProto, index: int, name: str, since: int
 ) -> list[int] | None:
-    """Integers that are an attribute of a node before operator set `since`, and from then on its
-    input number `index`; empty if they are not given, None if they are not constant."""
+    """Return integers that are an attribute before operator set `since`, and input `index` from
+    then on.
+
+    The list is empty if they are absent; the result is None if they are not constant.
+    """
     if graph.opset < since:
         return integers(node, name)
     if not has_input(node, index):

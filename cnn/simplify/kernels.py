@@ -1,14 +1,13 @@
-"""Fuses convolutions with the batch norm, constants or zeros beside them, products with their bias.
+"""Fuse convolutions with neighbouring batch norms, constants and zero padding, and products with
+biases.
 
-With a batch norm of scale γ, bias β, mean μ and variance σ² behind it, a convolution with kernel W
-and bias b computes, per output channel,
+For a batch norm of scale γ, bias β, mean μ and variance σ² after a convolution with kernel W and
+bias b, each output channel is
 
     γ (W∗x + b − μ) / √(σ² + ε) + β = (s W)∗x + s (b − μ) + β,   s = γ / √(σ² + ε).
 
-Some exporters write it as a difference, a product and a sum with a constant for each channel. New
-weights are computed in double precision and rounded once.
-
-What a `Pad` operator adds, in every form that its operator sets have given it.
+Some exporters write the batch norm as a difference, a product and a sum with a constant for each
+channel. New weights are computed in double precision and rounded once.
 """
 
 from __future__ import annotations
@@ -34,7 +33,9 @@ from cnn.simplify.graph import (
 
 @dataclass(frozen=True, slots=True)
 class Pads:
-    """Elements in front of and behind each axis, and their value in the mode `constant`."""
+    """The elements that a `Pad` adds before and after each axis, and their value in the mode
+    `constant`.
+    """
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]
@@ -43,7 +44,9 @@ class Pads:
 
 
 def pads_of(graph: OperatorGraph, node: onnx.NodeProto) -> Pads | None:
-    """The pads of a `Pad`; None if they, or the rank of its input, are not known."""
+    """Return the pads of a `Pad` in any operator set; None if they, or its input's rank, are
+    unknown.
+    """
     shape = graph.shape(node.input[0])
     pads, axes = (
         attribute_or_input(graph, node, 1, "pads", 11),
@@ -78,7 +81,7 @@ _DEFAULT_EPSILON = 1e-5
 
 
 def fuse_kernels(graph: OperatorGraph) -> bool:
-    """Fuse each such pair; whether there was any."""
+    """Fuse each such pair of operators; return whether there was any."""
     producers, readers = graph.producers(), graph.readers()
     is_changed = False
     for node in graph.nodes:
@@ -101,7 +104,7 @@ def fuse_kernels(graph: OperatorGraph) -> bool:
 
 
 def _fuse_norm(graph: OperatorGraph, first: onnx.NodeProto, norm: onnx.NodeProto) -> bool:
-    """Make `norm` the convolution that it follows, with other weights."""
+    """Turn `norm` into the convolution before it, with other weights."""
     if first.op_type not in _CONVOLUTIONS or any(norm.output[1:]):
         return False
     if integer(norm, "training_mode", 0) or integer(norm, "spatial", 1) != 1:
@@ -122,8 +125,9 @@ def _fuse_norm(graph: OperatorGraph, first: onnx.NodeProto, norm: onnx.NodeProto
 def _fuse_affine(
     graph: OperatorGraph, first: onnx.NodeProto, node: onnx.NodeProto, name: str
 ) -> bool:
-    """Make `node`, which adds, takes off, multiplies or divides by one constant per channel, the
-    convolution that it follows, with other weights."""
+    """Turn `node`, an addition, subtraction, product or quotient with one constant per channel,
+    into the convolution before it, with other weights.
+    """
     number = 1 if node.input[0] == name else 0
     constant = graph.constant(node, number)
     kernel = graph.constant(first, 1)
@@ -155,8 +159,10 @@ def _scale(
     scale: NDArray[np.float64],
     bias: NDArray[np.float64],
 ) -> bool:
-    """Make `node` the convolution `kernel` with channels `scale` times as large and this bias;
-    not if a weight is not finite then."""
+    """Turn `node` into the convolution `kernel` with channels scaled by `scale`, and this bias.
+
+    Returns False, and changes nothing, if a weight would not be finite.
+    """
     weights = graph.constant(kernel, 1)
     assert weights is not None  # noqa: S101 - the caller has looked
     with np.errstate(all="ignore"):
@@ -169,7 +175,7 @@ def _scale(
 
 
 def _fuse_product(graph: OperatorGraph, product: onnx.NodeProto, add: onnx.NodeProto) -> bool:
-    """A product of matrices and a bias that keeps its shape are a `Gemm`."""
+    """Turn a matrix product and the bias after it, which keeps the shape, into a `Gemm`."""
     summand = graph.constant(add, 1 if add.input[0] == product.output[0] else 0)
     if summand is None or graph.element_type(add.output[0]) not in _FLOATS:
         return False
@@ -189,7 +195,7 @@ def _fuse_product(graph: OperatorGraph, product: onnx.NodeProto, add: onnx.NodeP
 
 
 def _fuse_zeros(graph: OperatorGraph, pad: onnx.NodeProto | None, node: onnx.NodeProto) -> bool:
-    """Let a convolution that reads padded zeros pad them itself."""
+    """Let a convolution that reads zero padding pad its input itself."""
     if pad is None or pad.op_type != "Pad" or attribute(node, "auto_pad") not in (
         None, b"NOTSET", b"VALID"
     ):  # fmt: skip
@@ -217,8 +223,7 @@ def _become(
     kernel: onnx.NodeProto,
     weights: Sequence[Array | None],
 ) -> None:
-    """Make `node` a copy of `kernel` that still makes its own output; a weight that is None is that
-    of `kernel`."""
+    """Turn `node` into a copy of `kernel` with its own output; None keeps a weight."""
     names = [
         graph.add_constant(f"{node.output[0]}_{what}", array)
         if array is not None
@@ -233,7 +238,7 @@ def _become(
 
 
 def _bias(graph: OperatorGraph, kernel: onnx.NodeProto) -> NDArray[np.float64] | None:
-    """A convolution's bias, zeros if it has none; None if it is not constant."""
+    """Return a convolution's bias, zeros if it has none; None if it is not constant."""
     weight = graph.constant(kernel, 1)
     if weight is None or kernel.input[0] in graph.constants:
         return None
@@ -244,7 +249,7 @@ def _bias(graph: OperatorGraph, kernel: onnx.NodeProto) -> NDArray[np.float64] |
 
 
 def _channels(node: onnx.NodeProto, kernel: Array) -> int:
-    """How many channels a convolution makes."""
+    """Return the number of output channels of a convolution."""
     if node.op_type == "Conv":
         return int(kernel.shape[0])
     return int(kernel.shape[1]) * integer(node, "group", 1)
@@ -253,10 +258,10 @@ def _channels(node: onnx.NodeProto, kernel: Array) -> int:
 def _over_channels(
     node: onnx.NodeProto, kernel: Array, scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """`scale`, one per output channel, in a shape that broadcasts against the kernel.
+    """Return `scale`, one value per output channel, in a shape that broadcasts against the kernel.
 
-    A transposed convolution's kernel is [C_in, C_out / groups, taps …], its groups one behind the
-    other along the first axis.
+    A transposed convolution's kernel is [C_in, C_out / groups, taps …], with its groups one after
+    another along the first axis.
     """
     taps = (1,) * (kernel.ndim - 2)
     if node.op_type == "Conv":

@@ -1,22 +1,19 @@
-"""Computes in another order of axes where that leaves fewer transpositions.
+"""Compute in another order of axes where that saves transpositions.
 
-A network whose images are [rows, columns, channels] (Keras) comes with a transposition in front of
-each convolution and another one behind it. Most operators between two convolutions compute the same
-in any order of the axes (`cnn.simplify.layouts`). Those that read one another form a *region*, all
-of whose tensors are y = T(x) for one transposition T. The region is computed on the x instead:
+A network whose images are [rows, columns, channels] (Keras) has a transposition before and after
+each convolution. Most operators between two convolutions compute the same in any order of the axes;
+`permutable` returns how. Let every tensor y that such an operator reads and makes be y =
+Transpose(x, perm=order): axis i of y is axis `order[i]` of x. Then the operator computes the x that
+it makes from the x that it reads, once each axis i in its attributes is renumbered to `order[i]`.
 
-- a T in front of it falls away, and so does a T⁻¹ behind it; another transposition there becomes
-  one with T⁻¹ or T;
-- any other tensor that enters gets a T⁻¹, and any that leaves a T; constants are transposed.
+Permutable operators that read one another form a *region*, all of whose tensors are y = T(x) for
+one transposition T. The region is computed on the x instead:
 
-That is done only where it leaves fewer transpositions and does not transpose more elements; so it
-ends. A tensor in another order has another name.
+- a T before it and a T⁻¹ after it disappear; another transposition there is composed with T⁻¹ or T;
+- any other tensor that enters gets a T⁻¹, and any that leaves gets a T; constants are transposed.
 
-Operators that compute the same in any order of the axes, and what they say of axes.
-
-Let every tensor y that such an operator reads and makes be a transposition of another one,
-`y = Transpose(x, perm=order)`: axis i of y is axis `order[i]` of x. Then the operator computes the
-x that it makes from those that it reads, once it is renumbered: an axis i becomes `order[i]`.
+This is done only where fewer transpositions remain and they move no more elements, so it
+terminates. A tensor in another order gets another name.
 """
 
 from __future__ import annotations
@@ -43,13 +40,13 @@ _ONE_BY_ONE = frozenset({
     "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
     "ThresholdedRelu",
 })  # fmt: skip
-"""Element by element, of their first input."""
+"""Operators that work element by element on their first input."""
 
 _BROADCASTING = frozenset({
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean",
     "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
 })  # fmt: skip
-"""Element by element, of all inputs, from operator set 7 on."""
+"""Operators that work element by element on all inputs, from operator set 7 on."""
 
 _REDUCTIONS: Mapping[str, int] = MappingProxyType(
     dict.fromkeys(
@@ -69,8 +66,11 @@ _OPSET_OF_SLICES_AS_INPUT = 10
 
 @dataclass(frozen=True, slots=True)
 class Permutable:
-    """The inputs and outputs of an operator, by number, whose axes are in the order that is
-    changed; and what is to be called to renumber it."""
+    """An operator that computes the same in another order of axes.
+
+    `inputs` and `outputs` are the indices of those whose axes are permuted; `renumber` updates the
+    operator's attributes.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -78,9 +78,10 @@ class Permutable:
 
 
 def permutable(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Permutable | None:
-    """How `node` computes in another order of axes; None if it does not, or if too little is known.
+    """Return how `node` computes in another order of axes; None if it does not, or if it is
+    unknown.
 
-    Tensors in that order all have as many axes as `order`; constants may have fewer.
+    Permuted tensors have as many axes as `order`; constants may have fewer.
     """
     if node.domain not in STANDARD_DOMAINS or not has_input(node, 0):
         return None
@@ -107,7 +108,9 @@ def permutable(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Perm
 
 
 def _has_ranks(graph: OperatorGraph, node: onnx.NodeProto, found: Permutable, rank: int) -> bool:
-    """Whether all that is carried has `rank` axes; constants may have fewer, and are not all."""
+    """Whether all permuted tensors have `rank` axes; constants may have fewer, but are not the only
+    ones.
+    """
     variables = 0
     for number in found.inputs:
         name = node.input[number]
@@ -124,7 +127,7 @@ def _has_ranks(graph: OperatorGraph, node: onnx.NodeProto, found: Permutable, ra
 
 @dataclass(frozen=True)
 class _AxisRules:
-    """What an operator says of axes."""
+    """Where an operator names axes, by kind of operator."""
 
     graph: OperatorGraph
     node: onnx.NodeProto
@@ -135,11 +138,11 @@ class _AxisRules:
         return len(self.order)
 
     def plain(self, inputs: Sequence[int]) -> Permutable:
-        """Nothing."""
+        """For operators that name no axis."""
         return Permutable(tuple(inputs), (0,), lambda: None)
 
     def quantiser(self) -> Permutable | None:
-        """`axis`, of the scales."""
+        """For quantisers: `axis` is that of the scales."""
         scales = self.graph.shape(self.node.input[1])
         if scales is None or integer(self.node, "block_size", 0):
             return None
@@ -148,7 +151,7 @@ class _AxisRules:
         return self._with_axis(integer(self.node, "axis", 1), (0,))
 
     def along_an_axis(self) -> Permutable | None:
-        """`axis`."""
+        """For operators with one `axis`."""
         kind = self.node.op_type
         if kind == "Concat":
             return self._with_axis(integer(self.node, "axis", 0), range(len(self.node.input)))
@@ -159,13 +162,13 @@ class _AxisRules:
         return self._with_axis(integer(self.node, "axis", -1), (0,))
 
     def choice(self) -> Permutable | None:
-        """`axis`, which is gone from the output unless it is kept."""
+        """For operators with one `axis`, which the output lacks unless it is kept."""
         axis = integer(self.node, "axis", 0)
         outputs = self._left([axis])
         return None if outputs is None else self._with_axis(axis, (0,), outputs)
 
     def reduction(self, since: int) -> Permutable | None:
-        """The axes, which are gone from the output unless they are kept."""
+        """For operators with several axes, which the output lacks unless they are kept."""
         axes = attribute_or_input(self.graph, self.node, 1, "axes", since)
         if axes is None or (not axes and integer(self.node, "noop_with_empty_axes", 0)):
             return None
@@ -175,7 +178,7 @@ class _AxisRules:
         return Permutable((0,), outputs, lambda: self._set_axes(axes, 1, since) if axes else None)
 
     def pad(self) -> Permutable | None:
-        """One number for each axis, or for those that are named."""
+        """For `Pad`: one number per axis, or per named axis."""
         pads = attribute_or_input(self.graph, self.node, 1, "pads", _OPSET_OF_PADS_AS_INPUT)
         axes = attribute_or_input(self.graph, self.node, 3, "", 18)
         if pads is None or axes is None:
@@ -194,7 +197,7 @@ class _AxisRules:
         return Permutable((0,), (0,), permute)
 
     def slice(self) -> Permutable | None:
-        """The axes; without any, the first ones."""
+        """For `Slice`: the named axes, by default the first ones."""
         axes, starts = (
             attribute_or_input(self.graph, self.node, 3, "", 10),
             self.graph.shape(self.node.input[1]),
@@ -220,8 +223,10 @@ class _AxisRules:
         return Permutable(tuple(inputs), tuple(made), renumber)
 
     def _left(self, axes: Sequence[int]) -> tuple[int, ...] | None:
-        """The outputs that are in the changed order where these axes go; None if what is left of
-        the axes would stand in another order."""
+        """Return the permuted outputs if these axes are removed.
+
+        Returns None if the remaining axes would be in another order.
+        """
         if integer(self.node, "keepdims", 1):
             return (0,)
         gone = {axis % self._rank for axis in axes}
@@ -232,7 +237,7 @@ class _AxisRules:
         self._set("axes", [self.order[axis % self._rank] for axis in axes], index, since)
 
     def _set(self, name: str, values: list[int], index: int, since: int) -> None:
-        """Let the attribute `name`, or from operator set `since` on input `index`, be `values`."""
+        """Set the attribute `name`, or input `index` from operator set `since` on, to `values`."""
         if self.graph.opset < since:
             kept = [x for x in self.node.attribute if x.name != name]
             del self.node.attribute[:]
@@ -245,7 +250,7 @@ class _AxisRules:
 
 
 def change_layouts(graph: OperatorGraph) -> bool:
-    """Change each region for which that pays; whether there was any."""
+    """Change each region where that saves transpositions; return whether there was any."""
     orders = {order for node in graph.nodes if (order := _order(node))}
     is_changed = False
     for order in sorted(orders):
@@ -254,7 +259,7 @@ def change_layouts(graph: OperatorGraph) -> bool:
         touched: set[int] = set()
         for region in paying:
             beside = change.transpositions(region)
-            if touched.isdisjoint(beside):  # else what it pays is to be counted again
+            if touched.isdisjoint(beside):  # otherwise count its gain again
                 change.apply(region)
                 touched |= beside
         if paying:
@@ -265,7 +270,7 @@ def change_layouts(graph: OperatorGraph) -> bool:
 
 
 def _order(node: onnx.NodeProto | None) -> Order | None:
-    """The `perm` of a transposition that says it, and changes anything."""
+    """Return the `perm` of a transposition that states it and has an effect."""
     if node is None or node.op_type != "Transpose":
         return None
     order = tuple(integers(node, "perm"))
@@ -273,7 +278,7 @@ def _order(node: onnx.NodeProto | None) -> Order | None:
 
 
 def _composed(first: Order, second: Order) -> Order:
-    """The transposition that does the work of two."""
+    """Return the transposition that is equal to two."""
     return tuple(first[axis] for axis in second)
 
 
@@ -282,11 +287,11 @@ def _inverse(order: Order) -> Order:
 
 
 Region = frozenset[int]
-"""Nodes, by their numbers."""
+"""Nodes, by their indices."""
 
 
 class _Change:
-    """What one transposition would change in a graph, where the nodes are as they were at first."""
+    """The effect of one transposition on a graph; indices are those of the original nodes."""
 
     def __init__(self, graph: OperatorGraph, order: Order) -> None:
         self._graph = graph
@@ -295,7 +300,7 @@ class _Change:
         self._nodes = tuple(graph.nodes)
         self._producers = graph.producers()
         self._kept = set(graph.outputs)
-        """What must be there under its name and in its order."""
+        """Tensors that must exist under their names and in their order."""
         self._readers: dict[str, list[int]] = {}
         self._permutable: dict[int, Permutable] = {}
         self._maker: dict[str, int] = {}
@@ -311,7 +316,7 @@ class _Change:
                 self._maker |= {node.output[index]: number for index in found.outputs}
 
     def regions(self) -> Iterator[Region]:
-        """Nodes that read one another, or the same transposition's output."""
+        """Yield sets of nodes that read one another, or the same transposition's output."""
         left = set(self._permutable)
         while left:
             region, waiting = set(), [min(left)]
@@ -335,7 +340,7 @@ class _Change:
                 yield from self._carrying(name)
 
     def _carrying(self, name: str) -> Iterator[int]:
-        """The readers of a tensor that carry it."""
+        """Yield the readers of a tensor that permute it."""
         for number in self._readers.get(name, []):
             if number in self._permutable and name in self._entering_of(number):
                 yield number
@@ -346,7 +351,7 @@ class _Change:
         return [name for name in names if name and name not in self._graph.constants]
 
     def pays(self, region: Region) -> bool:
-        """Whether fewer transpositions are left, which move no more elements."""
+        """Whether fewer transpositions remain, and they move no more elements."""
         fewer = moved = 0
         for name in self._entering(region):
             order = _order(self._before(name, region))
@@ -366,7 +371,7 @@ class _Change:
         return fewer > 0 and moved >= 0
 
     def apply(self, region: Region) -> None:
-        """Change the region; the nodes are then in no order."""
+        """Change the region; afterwards the nodes are in no particular order."""
         instead = {name: self._entered(name, region) for name in self._entering(region)}
         for name in self._leaving(region):
             instead[name] = self._renamed(name)
@@ -387,7 +392,7 @@ class _Change:
                 node.output[index] = instead[node.output[index]]
 
     def transpositions(self, region: Region) -> set[int]:
-        """Those that a region reads from, and those that read from it."""
+        """Return the transpositions that a region reads from, and those that read from it."""
         found = {
             number
             for name in self._leaving(region)
@@ -398,21 +403,22 @@ class _Change:
         return found | {n for n, node in enumerate(self._nodes) if id(node) in before}
 
     def _before(self, name: str, region: Region) -> onnx.NodeProto | None:
-        """The transposition that makes what enters a region, unless it reads what the region
-        makes."""
+        """Return the transposition that makes what enters a region, unless it reads from the
+        region.
+        """
         producer = self._producers.get(name)
         if producer is None or _order(producer) is None:
             return None
         return None if self._maker.get(producer.input[0]) in region else producer
 
     def _entering(self, region: Region) -> list[str]:
-        """What the region reads in the order that is changed and does not make itself."""
+        """Return what the region reads in the permuted order and does not make itself."""
         made = set(self._leaving(region))
         names = (name for number in sorted(region) for name in self._entering_of(number))
         return list(dict.fromkeys(name for name in names if name not in made))
 
     def _leaving(self, region: Region) -> list[str]:
-        """What the region makes in the order that is changed."""
+        """Return what the region makes in the permuted order."""
         return [
             self._nodes[number].output[index]
             for number in sorted(region)
@@ -420,7 +426,7 @@ class _Change:
         ]
 
     def _outside(self, name: str, region: Region) -> list[int]:
-        """The readers of a tensor that do not belong to a region, or do not carry it."""
+        """Return the readers of a tensor outside a region, and those that do not permute it."""
         return [
             number
             for number in self._readers.get(name, [])
@@ -428,16 +434,16 @@ class _Change:
         ]
 
     def _carries(self, number: int, name: str) -> bool:
-        """Whether an operator carries a tensor wherever it reads it."""
+        """Whether an operator permutes a tensor wherever it reads it."""
         at = {index for index, read in enumerate(self._nodes[number].input) if read == name}
         return at <= set(self._permutable[number].inputs)
 
     def _is_read_only_by(self, name: str, region: Region) -> bool:
-        """Whether nothing else reads what enters a region."""
+        """Whether nothing but the region reads a tensor that enters it."""
         return name not in self._kept and not self._outside(name, region)
 
     def _is_needed_in_old_order(self, name: str, region: Region) -> bool:
-        """Whether what a region makes is needed in the old order."""
+        """Whether a tensor that the region makes is also needed in the old order."""
         others = (_order(self._nodes[number]) for number in self._outside(name, region))
         return name in self._kept or any(order is None for order in others)
 
@@ -445,7 +451,7 @@ class _Change:
         return math.prod(self._graph.shape(name) or ())
 
     def _entered(self, name: str, region: Region) -> str:
-        """A tensor from outside in the new order."""
+        """Return a tensor from outside in the new order."""
         before = self._before(name, region)
         order = _order(before)
         if before is None or order is None:
@@ -459,7 +465,7 @@ class _Change:
         return made
 
     def _renamed(self, name: str) -> str:
-        """A new tensor: the one called `name` in the new order."""
+        """Add the tensor that is `name` in the new order; return its name."""
         graph = self._graph
         shape = graph.shape(name)
         assert shape is not None  # noqa: S101 - else nothing carries it
@@ -476,7 +482,7 @@ class _Change:
         )
 
     def _read(self, name: str, instead: Mapping[str, str]) -> str:
-        """What is read in the new order in place of `name`."""
+        """Return what to read in the new order instead of `name`."""
         array = self._graph.constants.get(name)
         if array is None or array.size == 1:
             return instead.get(name, name)

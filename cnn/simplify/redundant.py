@@ -1,16 +1,13 @@
-"""Removes operators whose output is their input.
+"""Remove redundant operators: those without effect, duplicates, chains of reshapes, constant
+outputs.
 
-Computes once what is computed twice: equal operators that read the same tensors.
-
-Outputs of a model that no input reaches: anchors, strides, class tables.
-
-They are the same for every frame, so no device has to make or send them.
-
-Merges operators that only arrange values anew, one behind the other, into one.
-
-Of two that keep the order of the values (a reshape, a flattening, a transposition that only moves
-axes of length 1) the second alone gives the same from the first one's input, as a `Reshape` to its
-shape. Of two transpositions one does the work of both, and of two concatenations along one axis.
+- An operator whose output equals its input is removed.
+- Equal operators that read the same tensors are merged into one.
+- Outputs that depend on no input (anchors, strides, class tables) are computed here: they are the
+  same for every frame, so no device has to make or send them.
+- Of two consecutive operators that keep the order of the values (reshape, flatten, a transposition
+  that moves only axes of length 1), a single `Reshape` to the second's shape remains. Two
+  transpositions become one, and so do two concatenations along one axis.
 """
 
 from __future__ import annotations
@@ -33,10 +30,10 @@ from cnn.simplify.graph import (
 
 
 def remove_duplicates(graph: OperatorGraph) -> bool:
-    """Let whatever reads the second of two equal operators read the first; whether there was any.
+    """Merge equal operators; return whether there were any.
 
-    Small constants are equal if their values are; they stay apart, because layers that shared one
-    would have to be on one device. What makes an output of the network stays as well.
+    Small constants are equal if their values are; they stay separate, because layers that shared
+    one would have to be on one device. Operators that make outputs of the network stay as well.
     """
     before = len(graph.nodes)
     instead: dict[str, str] = {}
@@ -57,7 +54,7 @@ def _key(graph: OperatorGraph, node: onnx.NodeProto) -> tuple[object, ...]:
     attributes = sorted(x.SerializeToString(deterministic=True) for x in node.attribute)
     inputs = tuple(_identity(graph, name) for name in node.input)
     outputs = tuple(bool(name) for name in node.output)
-    if all(name in graph.constants for name in reads(node)):  # it goes wherever its reader goes
+    if all(name in graph.constants for name in reads(node)):  # each reader has its own
         inputs = (*inputs, node.output[0])
     return node.domain, node.op_type, tuple(attributes), inputs, outputs
 
@@ -70,9 +67,10 @@ def _identity(graph: OperatorGraph, name: str) -> object:
 
 
 def extract_constant_outputs(graph: OperatorGraph, label: str) -> dict[str, Array]:
-    """Remove such outputs from `graph`, which is folded already; returns their values by name.
+    """Remove the outputs that depend on no input from `graph`, which is folded; return their
+    values.
 
-    Raises `ModelError` if that leaves no output, or a value cannot be computed.
+    Raises `ModelError` if no output remains, or if a value cannot be computed.
     """
     varying = set(graph.inputs)
     for node in graph.nodes:
@@ -88,7 +86,7 @@ def extract_constant_outputs(graph: OperatorGraph, label: str) -> dict[str, Arra
 
 
 def _value(graph: OperatorGraph, output: str, label: str) -> Array:
-    """The value of an output; operators that folding left alone are carried out."""
+    """Compute the value of an output, executing the operators that folding left alone."""
     wanted, needed = {output}, []
     for node in reversed(graph.nodes):
         if not wanted.isdisjoint(node.output):
@@ -112,7 +110,11 @@ _IN_ORDER = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 def merge_views(graph: OperatorGraph) -> bool:
-    """Merge each such pair whose first is read by the second alone; whether there was any."""
+    """Merge each pair of reshapes, transpositions or concatenations whose first has no other
+    reader.
+
+    Return whether there was any.
+    """
     producers, readers = graph.producers(), graph.readers()
     is_changed = False
     for node in graph.nodes:
@@ -129,7 +131,7 @@ def merge_views(graph: OperatorGraph) -> bool:
 
 
 def _merge(graph: OperatorGraph, first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
-    """Let `second` read what `first` reads, if that can be; whether it does."""
+    """Let `second` read what `first` reads, if possible; return whether it does."""
     kinds = first.op_type, second.op_type
     if kinds == ("Concat", "Concat"):
         return _merge_concatenations(graph, first, second)
@@ -188,16 +190,17 @@ def _set(node: onnx.NodeProto, name: str, values: list[int]) -> None:
 
 
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile"})
-"""They keep the values in their order, so one that keeps the shape changes nothing."""
+"""They keep the values in their order, so one that also keeps the shape has no effect."""
 
 _OF_ONE = frozenset({"Sum", "Max", "Min", "Mean", "Concat"})
 
 
 def remove_no_ops(graph: OperatorGraph) -> bool:
-    """Let what reads the output of such an operator read its input; whether there was any.
+    """Remove operators without effect: their readers read their input; return whether there were
+    any.
 
-    The network's outputs keep their names: the layer that makes the input takes the output's name.
-    An operator between an input and an output of the network stays.
+    The network's outputs keep their names: the layer that makes the input takes over the output's
+    name. An operator directly between an input and an output of the network stays.
     """
     before = len(graph.nodes)
     instead: dict[str, str] = {}
@@ -223,7 +226,7 @@ def remove_no_ops(graph: OperatorGraph) -> bool:
 
 
 def _unchanged_input(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
-    """Which of its inputs, which is no constant, a node hands on as it is."""
+    """Return which input, not a constant, a node passes on unchanged."""
     operator = node.op_type
     if operator in ("Mul", "Add", "Sub", "Div"):
         return _neutral(graph, node)
@@ -252,7 +255,7 @@ def _unchanged_input(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
 
 
 def _is_inference(graph: OperatorGraph, node: onnx.NodeProto) -> bool:
-    """Whether a dropout drops nothing and nobody asks for its mask."""
+    """Whether a dropout drops nothing and its mask is not read."""
     if any(node.output[1:]):
         return False
     if not has_input(node, 2):
@@ -262,7 +265,7 @@ def _is_inference(graph: OperatorGraph, node: onnx.NodeProto) -> bool:
 
 
 def _neutral(graph: OperatorGraph, node: onnx.NodeProto) -> int | None:
-    """The input beside a constant 1 of a product or quotient, 0 of a sum or difference."""
+    """Return the input beside a constant 1 of a product or quotient, 0 of a sum or difference."""
     neutral = 1 if node.op_type in ("Mul", "Div") else 0
     for index, other in ((0, 1), (1, 0)):
         constant = graph.constant(node, other)

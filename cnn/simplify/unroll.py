@@ -1,22 +1,17 @@
-"""`Loop` and `Scan` written out, where it is known how often their bodies run.
+"""Unroll loops whose number of iterations is known, and inline branches and sequence operators.
 
-A `Scan` runs as often as its sequences are long. A `Loop` ends after its trip count, or when its
-body says so. Whether it does is known once the operators that compute the condition are folded, and
-so iterations are written out one by one and folded at once. If a condition turns out to depend on
-the data, or a model comes to more than `MOST_UNROLLED` operators of iterations, or to very large
-constants, what was written out is taken back and the operator stays as it is.
+A `Scan` has as many iterations as its sequences have elements. A `Loop` ends after its trip count,
+or when its body returns a false condition, which is known once the operators that compute it are
+folded. Iterations are therefore inlined one by one, and folded at once. If a condition turns out to
+depend on the data, or a model would exceed `MOST_UNROLLED` operators or the limit on constants, the
+changes are rolled back and the operator stays as it is.
 
-Bodies of `If`, `Loop` and `Scan`, written out in the graph that they stand in.
+A body reads its own inputs and initialisers, what its operators make, and any tensor of the
+surrounding graphs. Its own tensors get new names each time it is inlined; captured tensors keep
+theirs.
 
-A body reads its own inputs and initialisers, what its operators make, and any tensor of the graphs
-around it. What is its own gets new names each time that the body is written out; what it captures
-from around it keeps its name.
-
-Sequences whose members are known: the lists to which scripted loops append their results.
-
-Once a loop is written out, it is known which tensors a sequence holds, and what takes it apart or
-puts it together can be written with the tensors themselves. The operators on sequences are unread
-then.
+Scripted loops append their results to sequences. Once a loop is unrolled, the tensors in a sequence
+are known, and the operators that split or join sequences are expressed with these tensors.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ from cnn.simplify.graph import OperatorGraph, attribute, has_input, in_order, in
 
 
 class Body:
-    """A body whose initialisers are constants of `graph` already."""
+    """A body whose initialisers have been added to the constants of `graph`."""
 
     def __init__(
         self, graph: OperatorGraph, body: onnx.GraphProto, initialisers: Mapping[str, str]
@@ -48,16 +43,16 @@ class Body:
         return len(self._nodes)
 
     def maker(self, output: int) -> str:
-        """The operator that makes an output, "" if that comes from outside or is a constant."""
+        """Return the operator that makes an output, "" if that is captured or a constant."""
         name = self.outputs[output].name
         return next((node.op_type for node in self._nodes if name in node.output), "")
 
     def inlined(
         self, inputs: Sequence[str], called: Callable[[str], str]
     ) -> tuple[list[onnx.NodeProto], list[str]]:
-        """Its operators, which read the tensors `inputs`, and the names of its outputs.
+        """Return the operators for the inputs `inputs`, and the names of the outputs.
 
-        `called` makes of a name in the body the one that is wanted outside.
+        `called` maps a name in the body to the one that is wanted in the graph.
         """
         names = {**self._initialisers, **dict(zip(self.inputs, inputs, strict=True))}
         for node in self._nodes:
@@ -68,7 +63,7 @@ class Body:
 
 
 def body_of(graph: OperatorGraph, node: onnx.NodeProto, name: str) -> Body | None:
-    """The body that is the attribute `name` of a node; None if it holds what no array can be."""
+    """Return the body in the attribute `name` of a node; None if an initialiser is not an array."""
     body = attribute(node, name)
     if not isinstance(body, onnx.GraphProto) or body.sparse_initializer:
         return None
@@ -86,7 +81,7 @@ def body_of(graph: OperatorGraph, node: onnx.NodeProto, name: str) -> Body | Non
 
 
 def inlined_branch(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """The operators of the branch that an `If` with a constant condition takes."""
+    """Return the operators of the branch that an `If` with a constant condition takes."""
     is_then = bool(np.asarray(graph.constants[node.input[0]]).reshape(-1)[0])
     branch = body_of(graph, node, "then_branch" if is_then else "else_branch")
     if branch is None:
@@ -99,7 +94,7 @@ def inlined_branch(graph: OperatorGraph, node: onnx.NodeProto) -> list[onnx.Node
 
 
 def identities(made: Sequence[str], outputs: Sequence[str]) -> list[onnx.NodeProto]:
-    """Operators that give tensors the names of outputs; one that nobody reads has none."""
+    """Return operators that give tensors the names of outputs; unread outputs have no name."""
     return [
         helper.make_node("Identity", [name], [output])
         for name, output in zip(made, outputs, strict=False)
@@ -113,9 +108,10 @@ Members = tuple[str, ...]
 def expand_sequence_operator(
     graph: OperatorGraph, node: onnx.NodeProto
 ) -> list[onnx.NodeProto] | None:
-    """Operators that make the tensors which `node` takes from a sequence; None if it takes none.
+    """Return operators that make the tensors which `node` reads from a sequence; None if it reads
+    none.
 
-    The members of a sequence that it makes are noted in `graph.sequences`, if they are known.
+    If `node` makes a sequence with known members, these are recorded in `graph.sequences`.
     """
     made = _made(graph, node)
     if made is not None:
@@ -141,7 +137,7 @@ def expand_sequence_operator(
 
 
 def unsqueeze(graph: OperatorGraph, name: str, axis: int) -> tuple[onnx.NodeProto, str]:
-    """An operator that gives a tensor one more axis, and what it makes."""
+    """Return an operator that adds an axis to a tensor, and the name of its output."""
     output = graph.new_name(f"{name}/1")
     if graph.opset < 13:
         return helper.make_node("Unsqueeze", [name], [output], axes=[axis]), output
@@ -150,7 +146,9 @@ def unsqueeze(graph: OperatorGraph, name: str, axis: int) -> tuple[onnx.NodeProt
 
 
 def _made(graph: OperatorGraph, node: onnx.NodeProto) -> Members | None:
-    """The members of the sequence that a node makes, if it makes one and they are known."""
+    """Return the members of the sequence that a node makes; None if it makes none, or they are
+    unknown.
+    """
     if node.op_type == "SequenceEmpty":
         return ()
     if node.op_type == "SequenceConstruct":
@@ -172,10 +170,11 @@ def _made(graph: OperatorGraph, node: onnx.NodeProto) -> Members | None:
 def _place(
     graph: OperatorGraph, node: onnx.NodeProto, index: int, default: int, places: int
 ) -> int | None:
-    """The place in a sequence that input number `index` of a node says, `default` if it is not
-    given; None if it depends on the data or there is no such place.
+    """Return the position in a sequence that input `index` of a node gives, `default` if it is
+    absent.
 
-    `places` is how many there are; negative ones count from the end of the sequence.
+    There are `places` positions; negative ones count from the end of the sequence. Returns None if
+    the position depends on the data or does not exist.
     """
     length = len(graph.sequences[node.input[0]])
     place = default
@@ -189,17 +188,17 @@ def _place(
 
 
 MOST_UNROLLED = 10_000
-"""Operators of all iterations of a model, those included that folding removes."""
+"""The most operators in all iterations of a model, those that folding removes included."""
 
 _MOST_BYTES = 256 << 20
-"""Of the constants that come of all iterations of a model."""
+"""The most bytes of constants in all iterations of a model."""
 
 _SCAN_WITHOUT_BATCH = 9
 """The operator set from which `Scan` works on one sequence and not on a batch of them."""
 
 
 class Unroller:
-    """Writes out the loops of `graph`; `fold` adds operators to the graph, or their values."""
+    """Unrolls the loops of `graph`; `fold` adds operators to the graph, or their values."""
 
     def __init__(
         self, graph: OperatorGraph, fold: Callable[[Iterable[onnx.NodeProto]], None]
@@ -210,8 +209,10 @@ class Unroller:
         self._left_bytes = _MOST_BYTES
 
     def unroll(self, node: onnx.NodeProto) -> bool:
-        """Add a `Loop` or `Scan` to the graph iteration by iteration; False, and no change, if
-        that cannot be done."""
+        """Add a `Loop` or `Scan` to the graph iteration by iteration.
+
+        Returns False, and changes nothing, if that is impossible.
+        """
         checkpoint = self._graph.checkpoint()
         body = body_of(self._graph, node, "body")
         is_done = body is not None and (
@@ -284,7 +285,7 @@ class Unroller:
         return self._finish(node, states, rows, scanned, axes, backwards)
 
     def _iteration(self, body: Body, inputs: Sequence[str], number: int) -> list[str] | None:
-        """Add an iteration; the names of its outputs, None if it does not fit in any more."""
+        """Add an iteration; return the names of its outputs, None if it exceeds a limit."""
         self._left -= len(body) + 1
         if self._left < 0 or self._left_bytes < 0:
             return None
@@ -305,8 +306,9 @@ class Unroller:
         axes: Sequence[int],
         backwards: Sequence[int] = (),
     ) -> bool:
-        """Make the outputs of the operator: the last states, and for each of the body's outputs
-        that are `scanned` its values in all iterations, stacked along an axis."""
+        """Add the outputs of the operator: the last states, and the `scanned` outputs of all
+        iterations, stacked along an axis.
+        """
         stacked = [(i, name) for i, name in enumerate(node.output[len(states) :]) if name]
         if not rows:
             for index, output in stacked:
@@ -332,7 +334,7 @@ class Unroller:
         return self._graph.add_constant(f"{first}/{what}", array)
 
     def _is_known(self, node: onnx.NodeProto, index: int) -> bool:
-        """Whether a number that a node reads is constant, or not given."""
+        """Whether a number that a node reads is constant, or absent."""
         array = self._graph.constant(node, index)
         return not has_input(node, index) or (array is not None and array.size == 1)
 
@@ -349,7 +351,9 @@ class Unroller:
 
 
 def _empty(described: onnx.ValueInfoProto, axis: int) -> Array | None:
-    """What no iteration has made: an array of length 0 along `axis`, if its shape is known."""
+    """Return the scanned output of no iterations: an array of length 0 along `axis`, if its shape
+    is known.
+    """
     tensor = described.type.tensor_type
     if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
         return None

@@ -67,7 +67,7 @@ def branch(name: str, operator: str) -> onnx.GraphProto:
         ([node("RandomNormalLike", ["y"], ["z"], "r")], r"'r' \(RandomNormalLike\) draws random"),
         (
             [node("StringNormalizer", ["y"], ["z"], "s")],
-            r"layer 's' \(StringNormalizer\) works on texts",
+            r"layer 's' \(StringNormalizer\) works on text",
         ),
         (
             [node("Swirl", ["y"], ["z"], "mine", domain="my.ops")],

@@ -364,10 +364,10 @@ def test_the_layers_that_can_be_computed_in_bands(tmp_path: Path) -> None:
         (("conv_a", "conv_a"), (12,), "each layer once"),
         ((), (12,), "bands need layers"),
         (("conv_a", "relu"), (6, 6), "make 2 tensors that others need .'a', 'y'"),
-        (("conv_b", "flatten"), (6, 6), "'flatten' .Flatten. cannot .*: what it makes has no rows"),
+        (("conv_b", "flatten"), (6, 6), "'flatten' .Flatten. cannot .*: its output has no rows"),
         (("average",), (1,), "'average' .GlobalAveragePool. cannot .* needs all rows"),
         (("over_rows",), (6, 6), "'over_rows' .Softmax. cannot .*: it works along the rows"),
-        (("turned",), (6, 6), "'turned' .Transpose. cannot .*: it is not known how"),
+        (("turned",), (6, 6), "'turned' .Transpose. cannot .*: how its output rows"),
     ],
 )
 def test_bands_that_cannot_be(

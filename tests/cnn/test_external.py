@@ -80,9 +80,9 @@ def test_weights_lie_anywhere_in_the_models_folder(
         ("outside", "a link to .*/secret outside of the model's folder; put a copy of that file"),
         ("up/secret", "a link to .*/secret outside of the model's folder; put a copy of that file"),
         ("far", "a link to /dev/zero outside of the model's folder"),
-        ("pipe", "no regular file"),
-        ("parts", "no regular file"),
-        (".", "no regular file"),
+        ("pipe", "not a regular file"),
+        ("parts", "not a regular file"),
+        (".", "not a regular file"),
         ("circle", "cannot be read"),
         ("w.bin/x", "cannot be read"),
         ("absent", "should lie in .*absent, which cannot be read.*put that file beside the model"),
@@ -100,17 +100,17 @@ def test_no_other_file_is_opened(folder: Path, location: str, sentence: str) -> 
 @pytest.mark.parametrize(
     ("entries", "dims", "kind", "sentence"),
     [
-        ({"offset": "abc"}, None, 1, "offset 'abc', which is no number of bytes"),
-        ({"offset": "-8"}, None, 1, "offset '-8', which is no number of bytes"),
-        ({"offset": "1_0"}, None, 1, "no number of bytes"),
-        ({"offset": "9" * 5000}, None, 1, "no number of bytes"),
+        ({"offset": "abc"}, None, 1, "offset 'abc', which is not a number of bytes"),
+        ({"offset": "-8"}, None, 1, "offset '-8', which is not a number of bytes"),
+        ({"offset": "1_0"}, None, 1, "not a number of bytes"),
+        ({"offset": "9" * 5000}, None, 1, "not a number of bytes"),
         ({"offset": "4"}, None, 1, "weight 'w' needs 436 bytes of .*w.bin, which has 432"),
-        ({"length": "-1"}, None, 1, "length '-1', which is no number of bytes"),
-        ({"length": "4"}, None, 1, "takes 432 bytes, and the model says that 4 of w.bin are it"),
+        ({"length": "-1"}, None, 1, "length '-1', which is not a number of bytes"),
+        ({"length": "4"}, None, 1, "takes 432 bytes, but the model states a length of 4 in w.bin"),
         ({}, (-4, -3, 3, 3), 1, "no possible shape"),
         ({}, (4, 3, 3, -1), 1, "no possible shape"),
         ({}, (1,) * 70, 1, "no possible shape"),
-        ({}, (2**62, 0), 1, "does not hold the 0 values"),
+        ({}, (2**62, 0), 1, "does not contain the 0 values"),
         ({}, (2**62, 2**62, 2**62), 1, "needs .* bytes of .*w.bin, which has 432"),
         ({}, None, 11, "needs 864 bytes of .*w.bin, which has 432"),
         ({}, None, 8, "holds string values"),
@@ -138,7 +138,7 @@ def test_a_weight_inside_of_the_model_has_a_possible_shape(
 ) -> None:
     proto = convolution()
     proto.graph.initializer[0].dims[:] = dims
-    refused(save(proto, tmp_path), "no possible shape|does not hold the")
+    refused(save(proto, tmp_path), "no possible shape|does not contain the")
 
 
 # ------------------------------------------------------------- tensors that are no weights
@@ -319,7 +319,7 @@ def test_a_model_is_a_regular_file(tmp_path: Path, kind: str) -> None:
             path.mkdir()
         case _:
             path.symlink_to(kind)
-    with pytest.raises(cnn.ModelError, match=r"it is no regular file|Is a directory"):
+    with pytest.raises(cnn.ModelError, match=r"it is not a regular file|Is a directory"):
         cnn.read(path)
 
 

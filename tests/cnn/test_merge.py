@@ -32,7 +32,7 @@ def test_a_merged_network_computes_what_its_parts_compute(
         try:
             merged = merge(parts)
         except cnn.ModelError:
-            with pytest.raises(cnn.ModelError, match="cannot be brought to"):
+            with pytest.raises(cnn.ModelError, match="cannot be converted to"):
                 merge(parts)
             return
         frame = _frame(merged.network)
@@ -120,9 +120,8 @@ def test_what_cannot_be_brought_to_it_is_told(tmp_path: Path) -> None:
     with pytest.raises(cnn.ModelError) as caught:
         merge([old, _read(convolution(opset=20), tmp_path, "new")])
     assert str(caught.value) == (
-        "old: layer 'scores' (Softmax) is written for operator set 9 of ONNX and cannot be brought "
-        "to 20, which another network has that it is to run with; export old anew for operator "
-        "set 20"
+        "old: layer 'scores' (Softmax) is written for operator set 9 of ONNX and cannot be "
+        "converted to 20, which another network uses; export old for operator set 20"
     )
 
 

@@ -178,7 +178,7 @@ def test_rewrites_leave_a_layer_with_state_alone(tmp_path: Path) -> None:
         kept.rewritten([Slices("add", (2, 2))])
     with pytest.raises(ModelError, match="keeps state from frame to frame"):
         kept.rewritten([Bands(("add",), (3, 3))])
-    with pytest.raises(ModelError, match="cannot be dealt out to copies"):
+    with pytest.raises(ModelError, match="cannot be distributed over copies"):
         kept.rewritten([Copies((1, 1))])
 
 

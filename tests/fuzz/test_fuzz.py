@@ -114,10 +114,10 @@ def _no_output(model: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (_damage_operator, "a Node has a name that is no text"),
-        (_damage_tensor, "a Tensor has a name that is no text"),
+        (_damage_operator, "a Node has a name that is not text"),
+        (_damage_tensor, "a Tensor has a name that is not text"),
         (_unknown_type, "element type 33"),
-        (_operator_without_output, "makes nothing"),
+        (_operator_without_output, "has no output"),
         (_no_output, "has no output"),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_rewrite_can_be_changed_by_hand(plan: Path) -> None:
     ("rewrites", "sentence"),
     [
         ("stem", "plan.json: rewrites must be a list of mappings"),
-        ([{"slices": "stem"}], "plan.json, rewrites: {'slices': 'stem'} is no rewrite"),
+        ([{"slices": "stem"}], "plan.json, rewrites: {'slices': 'stem'} is not a rewrite"),
         ([{"slices": "steam", "channels": [4]}], "rewrites: branches has no layer 'steam'"),
         ([{"slices": "stem", "channels": [2, 1]}], "2 + 1 = 3"),
         ([{"slices": "head", "channels": [2, 2]}], "'head' (Flatten) cannot be computed in slices"),
