@@ -94,6 +94,6 @@ def test_a_constant_that_is_cut_short_is_told(tmp_path: Path) -> None:
     nodes = [node("Constant", [], ["c"], value=short), node("Cast", ["x"], ["y"], to=FLOAT)]
     path = save(model(nodes, [value("x", (1, 4))], [value("y")]), tmp_path)
     with pytest.raises(
-        cnn.ModelError, match="the constant 'c' does not contain the values it names"
+        cnn.ModelError, match="the constant 'c' does not contain the values of its shape"
     ):
         cnn.read(path)
