@@ -26,6 +26,24 @@ OPSET = 13
 IR_VERSION = 8
 
 
+SIZE = 416
+CLASSES = 80
+ANCHORS = 5
+
+
+_SLOPE = 0.1
+
+_POOL = (0, 0)
+_BACKBONE = (
+    *((32, 3), _POOL, (64, 3), _POOL),
+    *((128, 3), (64, 1), (128, 3), _POOL),
+    *((256, 3), (128, 1), (256, 3), _POOL),
+    *((512, 3), (256, 1), (512, 3), (256, 1), (512, 3)),
+)
+_DEEP = (_POOL, (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1024, 3), (1024, 3))
+"""(output channels, kernel size) of each convolution; `_POOL` stands for a 2 × 2 pooling."""
+
+
 def write_wire_probe(path: Path, values: int, branches: int = 1) -> Path:
     """Write the wire probe as ONNX: `branches` branches, each with a tensor float32 [1, `values`]
     inside.
@@ -58,24 +76,6 @@ def write_wire_probe(path: Path, values: int, branches: int = 1) -> Path:
     model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
     onnx.save(model, str(path))
     return path
-
-
-SIZE = 416
-CLASSES = 80
-ANCHORS = 5
-
-
-_SLOPE = 0.1
-
-_POOL = (0, 0)
-_BACKBONE = (
-    *((32, 3), _POOL, (64, 3), _POOL),
-    *((128, 3), (64, 1), (128, 3), _POOL),
-    *((256, 3), (128, 1), (256, 3), _POOL),
-    *((512, 3), (256, 1), (512, 3), (256, 1), (512, 3)),
-)
-_DEEP = (_POOL, (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1024, 3), (1024, 3))
-"""(output channels, kernel size) of each convolution; `_POOL` stands for a 2 × 2 pooling."""
 
 
 def build() -> onnx.ModelProto:

@@ -18,10 +18,10 @@ from onnx import helper
 from cnn.errors import ModelError
 from cnn.model import Model
 from cnn.network import Layer, Network, Tensor
-from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
 from cnn.reading.bodies import reads, renamed
 from cnn.reading.layers import Operators
-from cnn.reading.upgrade import standard_opset, upgraded
+from cnn.reading.upgrade import upgraded
 from cnn.reading.weights import Array
 
 SEPARATOR = "/"
@@ -58,7 +58,7 @@ def merge(models: Sequence[Model]) -> Model:
     for name in names:
         if names.count(name) > 1:
             raise ModelError(f"two networks are called {name!r}; give each a name of its own")
-    version = max(standard_opset(model.operators) for model in models)
+    version = max(standard_opset(model.operators.opset_import) for model in models)
     layers: list[Layer] = []
     tensors: dict[str, Tensor] = {}
     described: dict[str, Tensor] = {}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from cnn.operators import contrib
+from cnn.operators.standard import BROADCASTING, ELEMENTWISE, QUANTISERS
 from cnn.reading.weights import Array
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.prepared import is_divisible, shape_of
@@ -243,22 +244,15 @@ def _concatenation(operator: _Operator) -> Rule | None:
     return Rule(1, shape[1], tuple(Use(index, 1) for index in inputs))
 
 
-_CHANNELWISE = (
-    *("Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Gelu", "Mish", "Swish"),
-    *("Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Softsign", "Clip", "Shrink"),
-    *("Abs", "Neg", "Exp", "Log", "Sqrt", "Reciprocal", "Erf", "Sign", "Not", "Cast", "Identity"),
-    *("Floor", "Ceil", "Round", "MaxPool", "AveragePool", "LpPool"),
+_POOLINGS = (
+    *("MaxPool", "AveragePool", "LpPool"),
     *("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"),
 )
-_BROADCAST = (
-    *("Add", "Sub", "Mul", "Div", "Sum", "Mean", "Max", "Min", "Pow", "PRelu", "Mod", "Where"),
-    *("And", "Or", "Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"),
-)
 _RULES: Mapping[str, _Finder] = {
-    **dict.fromkeys(_CHANNELWISE, _channelwise),
-    **dict.fromkeys(_BROADCAST, _broadcast),
+    **dict.fromkeys((*ELEMENTWISE, *_POOLINGS), _channelwise),
+    **dict.fromkeys(BROADCASTING, _broadcast),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _normalised),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantised),
+    **dict.fromkeys(QUANTISERS, _quantised),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     "Pad": _pad,
     "Concat": _concatenation,
@@ -274,7 +268,7 @@ _RULES: Mapping[str, _Finder] = {
 _CONTRIB_RULES: Mapping[str, _Finder] = {
     **dict.fromkeys(("Gelu", "QuickGelu", "QLinearSigmoid", "QLinearLeakyRelu"), _channelwise),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), _broadcast),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantised),
+    **dict.fromkeys(QUANTISERS, _quantised),
     "QLinearAveragePool": _channelwise,
     "QLinearGlobalAveragePool": _channelwise,
     "FusedConv": _fused_convolution,

@@ -24,6 +24,14 @@ from onnx import helper
 from cnn.errors import CnnError
 from cnn.operators import contrib
 from cnn.operators.receptive_field import Blocks, Rows, Spread, Window
+from cnn.operators.standard import (
+    BROADCASTING,
+    ELEMENTWISE,
+    PADS_AS_INPUT_SINCE,
+    REDUCTION_AXES_AS_INPUT_SINCE,
+    SOFTMAX_ON_ONE_AXIS_SINCE,
+    SOFTMAXES,
+)
 from cnn.reading.weights import Array
 
 ROWS_AXIS = 2
@@ -107,8 +115,6 @@ class Operands:
 _KERNEL = {"Conv": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
 """Operator → index of the input that holds the kernel, for kernels without `kernel_shape`."""
 
-_OPSET_OF_PADS_AS_INPUT = 11
-
 
 def _sliding(operands: Operands) -> RowRule:
     """The rule of convolutions and poolings."""
@@ -189,7 +195,7 @@ def _padding(operands: Operands) -> RowRule:
     """The rule of padding by a constant, and of other padding that leaves the rows alone."""
     height, output = operands.shape(0)[ROWS_AXIS], operands.output[ROWS_AXIS]
     rank = len(operands.output)
-    as_input = operands.opset >= _OPSET_OF_PADS_AS_INPUT
+    as_input = operands.opset >= PADS_AS_INPUT_SINCE
     given = operands.constant(1).tolist() if as_input else operands.attribute("pads")
     named = operands.constant(3).tolist() if operands.has(3) else range(rank)
     axes = [axis % rank for axis in named]
@@ -293,37 +299,12 @@ WINDOW_RULES: Mapping[str, Callable[[Operands], RowRule]] = MappingProxyType(
 """Operator → the function that returns its rule."""
 
 
-_ONE_OPERAND = frozenset(
-    (
-        *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization"),
-        *("Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Dropout", "Elu", "Erf", "Exp"),
-        *("Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LRN"),
-        *("LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu"),
-        *("Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish"),
-        *("Tan", "Tanh", "ThresholdedRelu"),
-    )
-)
-"""Operators that work element by element on their first input; other inputs apply to all rows."""
+_ONE_OPERAND = ELEMENTWISE | {"BatchNormalization", "Dropout", "LRN"}
 
-_BROADCASTING = frozenset(
-    (
-        *("Add", "And", "BitShift", "Div", "Equal", "Greater", "GreaterOrEqual", "Less"),
-        *("LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub"),
-        *("Sum", "Where", "Xor"),
-    )
-)
 _ONE_AXIS = {"Concat": 1, "Split": 0, "QuantizeLinear": 1, "DequantizeLinear": 1}
 """Operator → the default of its axis. (1 is also correct for a scale for all channels.)
 """
 
-_SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
-_OPSET_OF_SOFTMAX_ON_ONE_AXIS = 13
-_REDUCTIONS = frozenset(
-    (
-        *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
-        *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
-    )
-)
 _GLOBAL = frozenset(
     (
         *("Flatten", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"),
@@ -355,11 +336,11 @@ def row_rule(operands: Operands) -> RowRule:
         raise NoRowRuleError("its output has no rows")
     if operator in WINDOW_RULES:
         return WINDOW_RULES[operator](operands)
-    if operator in _BROADCASTING:
+    if operator in BROADCASTING:
         return _passing_on(operands, range(len(operands.node.input)))
     if operator in _ONE_OPERAND:
         return _passing_on(operands, (0,))
-    if operator in _ONE_AXIS or operator in _SOFTMAXES or operator in _REDUCTIONS:
+    if operator in _ONE_AXIS or operator in SOFTMAXES or operator in REDUCTION_AXES_AS_INPUT_SINCE:
         if ROWS_AXIS in _axes(operands):
             raise NoRowRuleError("it works along the rows")
         every = range(len(operands.node.input) if operator == "Concat" else 1)
@@ -374,8 +355,8 @@ def _axes(operands: Operands) -> set[int]:
     operator, rank = operands.node.op_type, len(operands.output)
     if operator in _ONE_AXIS:
         return {operands.attribute("axis", _ONE_AXIS[operator]) % rank}
-    if operator in _SOFTMAXES:
-        if operands.opset >= _OPSET_OF_SOFTMAX_ON_ONE_AXIS:
+    if operator in SOFTMAXES:
+        if operands.opset >= SOFTMAX_ON_ONE_AXIS_SINCE:
             return {operands.attribute("axis", -1) % rank}
         return set(range(operands.attribute("axis", 1) % rank, rank))
     if not operands.attribute("keepdims", 1):

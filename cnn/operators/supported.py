@@ -13,6 +13,7 @@ from onnx import helper
 
 from cnn.errors import ModelError
 from cnn.operators import contrib
+from cnn.operators.standard import STANDARD_DOMAINS, standard_opset
 from cnn.reading.bodies import every_node, reads
 
 OLDEST_OPSET = 7
@@ -31,17 +32,14 @@ _NUMBERS = frozenset(
     {"float", "float16", "double", "bool"}
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
-STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
-
 _LAYOUTS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
 def opset(proto: onnx.ModelProto, label: str) -> int:
     """Return the version of ONNX's operator set; raise `ModelError` if it is absent or too old."""
-    versions = [x.version for x in proto.opset_import if x.domain in STANDARD_DOMAINS]
-    if not versions:
+    version = standard_opset(proto.opset_import)
+    if not version:
         raise ModelError(f"{label}: the model does not use ONNX's own operator set")
-    version = int(max(versions))
     if version < OLDEST_OPSET:
         raise ModelError(
             f"{label}: operator set {version} is too old, the oldest that can be run is "

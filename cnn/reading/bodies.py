@@ -38,6 +38,20 @@ def every_node(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from every_node(body.node)
 
 
+def has_body(node: onnx.NodeProto) -> bool:
+    """Whether an operator contains a graph."""
+    return next(bodies(node), None) is not None
+
+
+def names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield every tensor that a graph reads or returns, in the bodies of its nodes too."""
+    for node in graph.node:
+        yield from node.input
+        for body in bodies(node):
+            yield from names_read(body)
+    yield from (output.name for output in graph.output)
+
+
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     """Return a copy of `node` with tensors renamed by `names`, in its bodies too."""
     copy = onnx.NodeProto()

@@ -87,7 +87,7 @@ class _Sizes:
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield these nodes and those in their bodies."""
+    """Yield these nodes and those in their bodies, whatever type their attributes claim to have."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

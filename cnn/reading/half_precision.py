@@ -25,6 +25,11 @@ from cnn.errors import ModelError
 from cnn.reading.source import messages
 from cnn.reading.weights import widened
 
+_BFLOAT16, _FLOAT = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
+
+_TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
+"""Attributes that are element types."""
+
 
 def write_rounded(graph: Path, folder: Path) -> Path:
     """Write a copy of the model `graph` that rounds each float16 tensor into `folder`; return its
@@ -59,12 +64,6 @@ def write_rounded(graph: Path, folder: Path) -> Path:
     target = folder / f"{graph.name} rounded"
     target.write_bytes(proto.SerializeToString())
     return target
-
-
-_BFLOAT16, _FLOAT = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
-
-_TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
-"""Attributes that are element types."""
 
 
 def widen(proto: onnx.ModelProto, label: str) -> None:

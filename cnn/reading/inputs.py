@@ -12,7 +12,7 @@ import onnx
 
 from cnn.errors import ModelError
 from cnn.operators.supported import check_element_type
-from cnn.reading.weights import names_read
+from cnn.reading.bodies import names_read
 
 InputShapes = Mapping[str, tuple[int, ...]] | tuple[int, ...] | None
 """A shape per input name, or one shape for the only input, or None."""

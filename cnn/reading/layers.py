@@ -32,9 +32,9 @@ from onnx import helper
 
 from cnn.network import MERGED, TAIL, Layer, Tensor
 from cnn.operators import contrib
-from cnn.reading.bodies import every_node, reads, renamed
+from cnn.reading.bodies import bodies, every_node, names_read, reads, renamed
 from cnn.reading.tail import split_tail
-from cnn.reading.weights import Array, names_read
+from cnn.reading.weights import Array
 from cnn.rewrite.views import Views
 from cnn.simplify import Simplified
 
@@ -68,15 +68,14 @@ def quantiser_groups(
     readers: dict[str, list[onnx.NodeProto]] = {}
     constant = {"", *weights}
     kept = set(outputs)
-    """What is wanted as it is: by those who use the network, and by the bodies of control flow."""
+    """Tensors that must exist as they are: outputs, and those that bodies read."""
     for node in found:
         if constant.issuperset(node.input):
             constant.update(node.output)
         for name in node.input:
             readers.setdefault(name, []).append(node)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                kept.update(names_read(attribute.g))
+        for body in bodies(node):
+            kept.update(names_read(body))
     varying = [node for node in found if not constant.issuperset(node.output)]
     leading = frozenset(
         node.output[0]

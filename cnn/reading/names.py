@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import onnx
 
+from cnn.reading.bodies import bodies
 from cnn.reading.weights import Array
 
 _LONGEST = 1000
@@ -34,9 +35,8 @@ def make_names_unique(nodes: Iterable[onnx.NodeProto]) -> None:
             node.name = f"{called}#{number}"
             taken.add(node.name)
         seen[called] = number
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                make_names_unique(attribute.g.node)
+        for body in bodies(node):
+            make_names_unique(body.node)
 
 
 def short(name: str) -> str:
@@ -60,6 +60,5 @@ def shorten(graph: onnx.GraphProto, weights: dict[str, Array]) -> None:
                 names[:] = list(map(short, names))
         if len(node.name) > _LONGEST:
             node.name = short(node.name)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                shorten(attribute.g, {})
+        for body in bodies(node):
+            shorten(body, {})

@@ -19,8 +19,9 @@ from onnx import helper, shape_inference
 from cnn.errors import ModelError
 from cnn.network import Tensor
 from cnn.operators import contrib
-from cnn.operators.supported import STANDARD_DOMAINS, describe, end_before, numpy_dtype
-from cnn.reading.bodies import bodies
+from cnn.operators.standard import standard_opset
+from cnn.operators.supported import describe, end_before, numpy_dtype
+from cnn.reading.bodies import has_body
 from cnn.reading.weights import INLINE_BYTES, Array, declare, tensor
 from cnn.simplify import Simplified
 
@@ -77,7 +78,7 @@ def _from_largest(
     if not onnx.defs.has(node.op_type, opset, node.domain):
         return None
     names = [name for name in node.input if name]
-    if any(name not in known for name in names) or any(True for _ in bodies(node)):
+    if any(name not in known for name in names) or has_body(node):
         return None
     types = {
         name: helper.make_tensor_type_proto(
@@ -124,7 +125,7 @@ def infer(model: Simplified, label: str) -> dict[str, Tensor]:
     for value in model.inputs:
         known[value.name] = _tensor(value, label, f"input {value.name!r}")
     activations = {value.name for value in model.inputs}
-    opset = max(x.version for x in model.opset_import if x.domain in STANDARD_DOMAINS)
+    opset = standard_opset(model.opset_import)
     for node in model.nodes:
         for name in filter(None, node.output):
             what = f"an output of {describe(node)}"

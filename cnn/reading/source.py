@@ -24,7 +24,20 @@ from cnn.operators.supported import check_element_type, describe
 from cnn.reading.regular_files import open_regular
 from cnn.reading.weights import Array, detach, external_contents, is_external
 
-_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
+WHEEL = "onnx-wheel:"
+BUILTIN = "builtin:"
+WHEEL_MODELS = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+BUILTIN_MODELS = ("yolov2",)
 
 _TYPE_ATTRIBUTES = frozenset({"to", "dtype"})
 """Attributes that name an element type and have no default."""
@@ -52,8 +65,8 @@ def check_structure(proto: onnx.ModelProto, label: str) -> None:
                     check_element_type(entry.i, what)
         if isinstance(message, onnx.GraphProto) and (name := _made_twice(message)):
             raise ModelError(f"{damaged}two operators, or one and an input, make {name!r}")
-        if isinstance(message, onnx.TypeProto.Tensor) and message.elem_type not in _ELEMENT_TYPES:
-            raise ModelError(f"{damaged}a tensor has the element type {message.elem_type}")
+        if isinstance(message, onnx.TypeProto.Tensor) and message.elem_type:
+            check_element_type(message.elem_type, f"{label}: a tensor")
         if isinstance(message, onnx.TensorProto):
             name = repr(message.name) if message.name else "without a name"
             check_element_type(message.data_type, f"{label}: the constant {name}")
@@ -97,22 +110,6 @@ def _texts(message: Message) -> Iterator[object]:
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             yield from [value] if isinstance(value, str | bytes) else value
-
-
-WHEEL = "onnx-wheel:"
-BUILTIN = "builtin:"
-WHEEL_MODELS = (
-    "bvlc_alexnet",
-    "densenet121",
-    "inception_v1",
-    "inception_v2",
-    "resnet50",
-    "shufflenet",
-    "squeezenet",
-    "vgg19",
-    "zfnet512",
-)
-BUILTIN_MODELS = ("yolov2",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,15 @@ from onnx import helper, numpy_helper, version_converter
 
 from cnn.errors import ModelError
 from cnn.network import MERGED, TAIL, Layer, Network, Tensor
-from cnn.operators.supported import STANDARD_DOMAINS
-from cnn.reading.bodies import bodies
+from cnn.operators.standard import (
+    SOFTMAX_ON_ONE_AXIS_SINCE,
+    SOFTMAXES,
+    STANDARD_DOMAINS,
+    standard_opset,
+)
+from cnn.reading.bodies import has_body
 from cnn.reading.layers import Operators, value_info
 from cnn.reading.weights import Array, declare
-
-_FLATTENING = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
-_FLATTENED_BEFORE = 13
-"""Before this operator set these operators worked on all axes from `axis` on together; since then
-on one axis only.
-"""
-
-
-def standard_opset(operators: Operators) -> int:
-    """Return the version of ONNX's own operator set that the nodes use."""
-    return max(x.version for x in operators.opset_import if x.domain in STANDARD_DOMAINS)
 
 
 def upgraded(
@@ -40,7 +34,7 @@ def upgraded(
 
     Raises `ModelError` that names the first layer that cannot be converted.
     """
-    if standard_opset(operators) == version:
+    if standard_opset(operators.opset_import) == version:
         return network, operators, dict(weights)
     all_weights = dict(weights)
     layers, of_layer, trailing = [], {}, {}
@@ -94,7 +88,7 @@ def _converted(
     """
     own = len(operators.of_layer[layer.name]) - 1
     nodes = (*operators.of_layer[layer.name], *operators.trailing.get(layer.name, ()))
-    if any(True for node in nodes for _ in bodies(node)):  # the converter ignores them
+    if any(map(has_body, nodes)):  # the converter ignores them
         raise _cannot(network, layer, operators, version)
     if all(node.domain not in STANDARD_DOMAINS for node in nodes):
         return nodes, {}
@@ -106,7 +100,7 @@ def _converted(
         graph, opset_imports=operators.opset_import, ir_version=operators.ir_version
     )
     if layer.operator != MERGED and _keeps_its_meaning(
-        network, layer, nodes[own], standard_opset(operators), version
+        network, layer, nodes[own], standard_opset(operators.opset_import), version
     ):
         return (*nodes[:own], _with_axis(nodes[own]), *nodes[own + 1 :]), {}
     try:
@@ -140,7 +134,7 @@ def _keeps_its_meaning(
     network: Network, layer: Layer, node: onnx.NodeProto, before: int, after: int
 ) -> bool:
     """Whether flattening makes no difference, because no axis after `axis` is longer than 1."""
-    if node.op_type not in _FLATTENING or before >= _FLATTENED_BEFORE or after < _FLATTENED_BEFORE:
+    if node.op_type not in SOFTMAXES or not before < SOFTMAX_ON_ONE_AXIS_SINCE <= after:
         return False
     shape = network.tensors[layer.inputs[0]].shape
     axis = next((x.i for x in node.attribute if x.name == "axis"), 1)
@@ -157,8 +151,9 @@ def _with_axis(original: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _cannot(network: Network, layer: Layer, operators: Operators, version: int) -> ModelError:
+    own = standard_opset(operators.opset_import)
     return ModelError(
         f"{network.name}: layer {layer.name!r} ({layer.operator}) is written for operator set "
-        f"{standard_opset(operators)} of ONNX and cannot be converted to {version}, which "
+        f"{own} of ONNX and cannot be converted to {version}, which "
         f"another network uses; export {network.name} for operator set {version}"
     )

@@ -24,7 +24,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -211,16 +211,6 @@ def external_contents(proto: onnx.ModelProto, directory: Path, label: str) -> di
     }
     held = {file: copied(file) for file in set(files.values())}
     return {location: held[files[location]] for location in sorted(files)}
-
-
-def names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield every tensor that a graph reads or returns, in the bodies of its nodes too."""
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from names_read(attribute.g)
-    yield from (output.name for output in graph.output)
 
 
 def tensor(name: str, array: Array) -> onnx.TensorProto:

@@ -14,7 +14,7 @@ import onnx
 
 from cnn.errors import ModelError
 from cnn.network import TAIL, Layer, Network, Tensor
-from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.operators.standard import standard_opset
 from cnn.reading.bodies import reads
 from cnn.reading.layers import Operators, final_names
 from cnn.reading.weights import Array
@@ -111,9 +111,7 @@ class Draft:
         self.views: dict[str, View] = dict(operators.views.by_name)
         self.inputs = network.inputs
         self.outputs = network.outputs
-        self.opset = max(
-            entry.version for entry in operators.opset_import if entry.domain in STANDARD_DOMAINS
-        )
+        self.opset = standard_opset(operators.opset_import)
         self._operators = operators
 
     def layer(self, name: str) -> DraftLayer:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import onnx
 
+from cnn.operators.standard import QUANTISERS
 from cnn.reading.layers import final_names
 from cnn.rewrite.draft import Draft, DraftLayer
 from cnn.rewrite.views import region_name
-
-_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def is_divisible(draft: Draft, layer: DraftLayer, name: str) -> bool:
@@ -23,7 +22,7 @@ def is_divisible(draft: Draft, layer: DraftLayer, name: str) -> bool:
         return True
     if node.op_type == "Cast":
         return is_divisible(draft, layer, node.input[0])
-    if node.op_type in _QUANTISERS:
+    if node.op_type in QUANTISERS:
         source, *parameters = (x for x in node.input if x)
         return is_divisible(draft, layer, source) and all(
             x in draft.weights and draft.weights[x].ndim < 2 for x in parameters
@@ -83,7 +82,7 @@ def part(
     made.CopyFrom(node)
     made.input[0] = source
     made.output[0] = made.name = region_name(name, ((axis, start, stop),))
-    if node.op_type in _QUANTISERS and _parameters_axis(draft, layer, node) == axis:
+    if node.op_type in QUANTISERS and _parameters_axis(draft, layer, node) == axis:
         for index in range(1, len(node.input)):
             if node.input[index] and draft.weights[node.input[index]].size > 1:
                 made.input[index] = draft.weight_part(node.input[index], 0, start, stop)

@@ -21,10 +21,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from cnn.operators.standard import SLICE_AS_INPUT_SINCE
+
 Bounds: TypeAlias = tuple[tuple[int, int, int], ...]
 """(axis, start, stop) by ascending axis; axes that are not named are complete."""
-
-_OPSET_OF_SLICE_BY_INPUTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _joined(name: str, axis: int, parts: list[Assembly]) -> Assembly:
 def slice_nodes(source: str, name: str, bounds: Bounds, opset: int) -> list[onnx.NodeProto]:
     """Return the nodes that cut `bounds` out of `source`; the result is called `name`."""
     axes, starts, stops = (list(values) for values in zip(*bounds, strict=True))
-    if opset < _OPSET_OF_SLICE_BY_INPUTS:
+    if opset < SLICE_AS_INPUT_SINCE:
         return [
             helper.make_node("Slice", [source], [name], name, axes=axes, starts=starts, ends=stops)
         ]

@@ -27,7 +27,9 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from cnn.operators import contrib
-from cnn.operators.supported import RANDOM, STANDARD_DOMAINS
+from cnn.operators.standard import QUANTISERS, STANDARD_DOMAINS
+from cnn.operators.supported import RANDOM
+from cnn.reading.bodies import has_body
 from cnn.reading.weights import INLINE_BYTES, Array, described, tensor
 from cnn.simplify.graph import OperatorGraph, attribute, integer, integers
 from cnn.simplify.unroll import Unroller, expand_sequence_operator, inlined_branch
@@ -78,9 +80,7 @@ def evaluate(
     """
     if node.op_type in RANDOM or node.domain not in STANDARD_DOMAINS:
         return None
-    if any(
-        x.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for x in node.attribute
-    ):
+    if has_body(node):
         return None
     read = sum(array.nbytes for array in arrays.values())
     made = _made_bytes(graph, node)
@@ -187,7 +187,7 @@ def _settled(scale: np.float32, size: int) -> np.float32:
     return scale
 
 
-_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+_NOT_EXECUTED = QUANTISERS | {"DynamicQuantizeLinear"}
 """Not executed on constants, so that a quantised weight stays small."""
 
 _LIKE_FIRST_INPUT = frozenset({"GroupNormalization"})
@@ -275,7 +275,7 @@ def _evaluated(graph: OperatorGraph, node: onnx.NodeProto) -> dict[str, Array] |
     if (empty := _empty(graph, node)) is not None:
         return empty
     arrays = {name: graph.constants[name] for name in node.input if name in graph.constants}
-    if not arrays.keys() >= set(filter(None, node.input)) or node.op_type in _QUANTISERS:
+    if not arrays.keys() >= set(filter(None, node.input)) or node.op_type in _NOT_EXECUTED:
         return None
     return evaluate(graph, node, arrays)
 

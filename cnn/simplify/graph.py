@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.operators.standard import standard_opset
 from cnn.reading.bodies import captured, reads, rename
 from cnn.reading.names import short
 from cnn.reading.weights import Array
@@ -36,7 +36,7 @@ class OperatorGraph:
         self.types: dict[str, onnx.TypeProto] = {
             value.name: value.type for value in proto.graph.input
         }
-        self.opset = max(x.version for x in proto.opset_import if x.domain in STANDARD_DOMAINS)
+        self.opset = standard_opset(proto.opset_import)
         self.sequences: dict[str, tuple[str, ...]] = {}
         self._names = dict.fromkeys([*self.inputs, *self.outputs, *weights])
         self._names.update(dict.fromkeys(name for node in self.nodes for name in node.output))

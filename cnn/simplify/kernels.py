@@ -20,6 +20,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
+from cnn.operators.standard import PADS_AS_INPUT_SINCE
 from cnn.reading.weights import Array
 from cnn.simplify.graph import (
     OperatorGraph,
@@ -49,13 +50,13 @@ def pads_of(graph: OperatorGraph, node: onnx.NodeProto) -> Pads | None:
     """
     shape = graph.shape(node.input[0])
     pads, axes = (
-        attribute_or_input(graph, node, 1, "pads", 11),
+        attribute_or_input(graph, node, 1, "pads", PADS_AS_INPUT_SINCE),
         attribute_or_input(graph, node, 3, "", 18),
     )
     if shape is None or pads is None or axes is None:
         return None
     rank = len(shape)
-    if graph.opset < 11:
+    if graph.opset < PADS_AS_INPUT_SINCE:
         value = attribute(node, "value", 0.0)
     elif has_input(node, 2):
         constant = graph.constant(node, 2)

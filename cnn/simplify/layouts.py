@@ -21,47 +21,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.operators.standard import (
+    BROADCASTING,
+    ELEMENTWISE,
+    PADS_AS_INPUT_SINCE,
+    QUANTISERS,
+    REDUCTION_AXES_AS_INPUT_SINCE,
+    SLICE_AS_INPUT_SINCE,
+    SOFTMAX_ON_ONE_AXIS_SINCE,
+    SOFTMAXES,
+    STANDARD_DOMAINS,
+)
+from cnn.reading.bodies import bodies, names_read
 from cnn.reading.names import short
-from cnn.reading.weights import names_read
 from cnn.simplify.graph import OperatorGraph, attribute_or_input, has_input, integer, integers
 
 Order = tuple[int, ...]
 
-_ONE_BY_ONE = frozenset({
-    "Abs", "Cast", "Ceil", "Celu", "Clip", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid",
-    "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu",
-    "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh",
-    "ThresholdedRelu",
-})  # fmt: skip
-"""Operators that work element by element on their first input."""
-
-_BROADCASTING = frozenset({
-    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean",
-    "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
-})  # fmt: skip
-"""Operators that work element by element on all inputs, from operator set 7 on."""
-
-_REDUCTIONS: Mapping[str, int] = MappingProxyType(
-    dict.fromkeys(
-        ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
-         "ReduceMin", "ReduceProd", "ReduceSumSquare"), 18,
-    ) | {"ReduceSum": 13}
-)  # fmt: skip
-"""Operator → the operator set from which on its axes are an input."""
-
-_ALONG_AN_AXIS = frozenset({"Concat", "Split", "Softmax", "LogSoftmax", "Hardmax"})
+_ALONG_AN_AXIS = frozenset({"Concat", "Split"}) | SOFTMAXES
 _CHOICES = frozenset({"ArgMax", "ArgMin"})
-_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
-_OPSET_OF_SOFTMAX_ON_ONE_AXIS = 13
-_OPSET_OF_PADS_AS_INPUT = 11
-_OPSET_OF_SLICES_AS_INPUT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +71,21 @@ def permutable(graph: OperatorGraph, node: onnx.NodeProto, order: Order) -> Perm
     kind = node.op_type
     rules = _AxisRules(graph, node, order)
     found = None
-    if kind in _ONE_BY_ONE:
+    if kind in ELEMENTWISE:
         found = rules.plain((0,))
-    elif kind in _BROADCASTING and graph.opset >= 7:
+    elif kind in BROADCASTING and graph.opset >= 7:
         found = rules.plain(range(len(node.input)))
-    elif kind in _QUANTISERS:
+    elif kind in QUANTISERS:
         found = rules.quantiser()
     elif kind in _ALONG_AN_AXIS:
         found = rules.along_an_axis()
-    elif kind in _REDUCTIONS:
-        found = rules.reduction(_REDUCTIONS[kind])
+    elif kind in REDUCTION_AXES_AS_INPUT_SINCE:
+        found = rules.reduction(REDUCTION_AXES_AS_INPUT_SINCE[kind])
     elif kind in _CHOICES:
         found = rules.choice()
     elif kind == "Pad":
         found = rules.pad()
-    elif kind == "Slice" and graph.opset >= _OPSET_OF_SLICES_AS_INPUT:
+    elif kind == "Slice" and graph.opset >= SLICE_AS_INPUT_SINCE:
         found = rules.slice()
     return found if found is not None and _has_ranks(graph, node, found, len(order)) else None
 
@@ -157,7 +140,7 @@ class _AxisRules:
             return self._with_axis(integer(self.node, "axis", 0), range(len(self.node.input)))
         if kind == "Split":
             return self._with_axis(integer(self.node, "axis", 0), (0,))
-        if self.graph.opset < _OPSET_OF_SOFTMAX_ON_ONE_AXIS:
+        if self.graph.opset < SOFTMAX_ON_ONE_AXIS_SINCE:
             return None
         return self._with_axis(integer(self.node, "axis", -1), (0,))
 
@@ -179,7 +162,7 @@ class _AxisRules:
 
     def pad(self) -> Permutable | None:
         """For `Pad`: one number per axis, or per named axis."""
-        pads = attribute_or_input(self.graph, self.node, 1, "pads", _OPSET_OF_PADS_AS_INPUT)
+        pads = attribute_or_input(self.graph, self.node, 1, "pads", PADS_AS_INPUT_SINCE)
         axes = attribute_or_input(self.graph, self.node, 3, "", 18)
         if pads is None or axes is None:
             return None
@@ -192,7 +175,7 @@ class _AxisRules:
             moved = [0] * len(pads)
             for axis, place in enumerate(self.order):
                 moved[place], moved[self._rank + place] = pads[axis], pads[self._rank + axis]
-            self._set("pads", moved, 1, _OPSET_OF_PADS_AS_INPUT)
+            self._set("pads", moved, 1, PADS_AS_INPUT_SINCE)
 
         return Permutable((0,), (0,), permute)
 
@@ -307,9 +290,8 @@ class _Change:
         for number, node in enumerate(self._nodes):
             for name in node.input:
                 self._readers.setdefault(name, []).append(number)
-            for attribute in node.attribute:
-                if attribute.type == onnx.AttributeProto.GRAPH:
-                    self._kept.update(names_read(attribute.g))
+            for body in bodies(node):
+                self._kept.update(names_read(body))
             found = permutable(graph, node, order)
             if found is not None:
                 self._permutable[number] = found

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import cnn
-from cnn.operators.supported import STANDARD_DOMAINS
+from cnn.operators.standard import STANDARD_DOMAINS
 from cnn.simplify.fold import fold
 from cnn.simplify.graph import OperatorGraph
 from tests.cnn.models import run, save

@@ -58,6 +58,7 @@ CASES = {
              [constant("a", -0.5, np.float32), constant("b", 0.5, np.float32)], (5, 1)),
     "Mul by a map": (IMAGE, [node("Mul", ["x", "a"], ["y"], "c")], [weight("a", 8, 8)], (2, 4)),
     "Mul by all": (IMAGE, [node("Mul", ["a", "x"], ["y"], "c")], [weight("a", 1, 6, 8, 8)], (2, 4)),
+    "Sin": (IMAGE, [node("Sin", ["x"], ["y"], "c")], [], (5, 1)),
     "MaxPool": (IMAGE, [node("MaxPool", ["x"], ["y"], "c", kernel_shape=[2, 2])], [], (2, 4)),
     "GlobalAveragePool": (IMAGE, [node("GlobalAveragePool", ["x"], ["y"], "c")], [], (2, 4)),
     "Pad": (IMAGE, [node("Pad", ["x", "p"], ["y"], "c")],
